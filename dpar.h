@@ -33,7 +33,7 @@
  *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);
- *                           dpar_ddp_finish(ddp);
+ *                           dpar_ddp_end(ddp);
  *     dpar_spatial.h    Networks on grids: convolution, pooling, norms, window attention over blocks.
  *                           dpar_spatial_init(memory, bytes, world, &layer, &plan, &why);
  *                           dpar_spatial_forward(plan, &call);
@@ -206,7 +206,7 @@ enum {
     DPAR_CALLS
 };
 
-/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for other numbers. Static text. */
+/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for others. Static text. */
 DPAR_API const char *dpar_collective_name(int32_t kind);
 
 /* ==== base/box.h ==== */
@@ -1832,7 +1832,7 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
  * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
  * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
 DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                            int32_t *parts);
+                                             int32_t *parts);
 /* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
@@ -1847,7 +1847,7 @@ DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
  * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
  * shard the dim do not matter. O(axes). */
 DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                int64_t *lo, int64_t *hi);
+                                 int64_t *lo, int64_t *hi);
 /* How many ranks hold each element: the product of the axes that do not shard. */
 DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l);
 
@@ -1861,11 +1861,11 @@ typedef struct dpari_flat {
  * cuts the whole into equal shards, the last padded. start[i] receives where each begins. E_ARG,
  * E_RANGE with a sentence. O(params). */
 DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
-                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
+                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
 /* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
  * when there is none. O(1). */
 DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                               dpar_piece *piece);
+                                dpar_piece *piece);
 /* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
 DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
 
@@ -1875,30 +1875,30 @@ DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
  * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
  * in parts, or the counts pass 2^63. O(ranks). */
 DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                           int32_t rank, int64_t width, int64_t *send,
-                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                           dpar_why *why);
+                                            int32_t rank, int64_t width, int64_t *send,
+                                            int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                            dpar_why *why);
 
 /* Below, v is one that dpari_window_check takes. The outputs that go with inputs [lo, hi) of n:
  * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
  * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1);
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
  * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
  * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
 DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi);
+                                  int64_t y1, int64_t *lo, int64_t *hi);
 /* dpari_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
  * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
  * y1 - 1 > 2^61 / stride. */
 DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi);
+                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
  * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
  * y1 - 1 > 2^61. */
 DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi);
+                                       int64_t *lo, int64_t *hi);
 
 /* ==== index/reach.h ==== */
 
@@ -1909,8 +1909,8 @@ DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coor
 /* Does nothing arrive outside of two dims? */
 DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
-/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a
- * vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
+/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
+ * a vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
  * face or edge. */
 DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
@@ -3628,7 +3628,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
 /* ---- ordered factorisations ---- */
 
 DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                            int32_t *parts)
+                                             int32_t *parts)
 {
     dpari_cart_primes f;
     int32_t x[DPAR_MAX_DIMS], rest[DPAR_MAX_DIMS], j, d;
@@ -5797,7 +5797,7 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
 }
 
 DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                int64_t *lo, int64_t *hi)
+                                 int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;
@@ -8738,8 +8738,8 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
-                                                 const int64_t *numel, int64_t align, int32_t ranks,
-                                                 int64_t *start, dpar_why *why)
+                                                  const int64_t *numel, int64_t align,
+                                                  int32_t ranks, int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -8787,7 +8787,7 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
 }
 
 DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                               dpar_piece *piece)
+                                dpar_piece *piece)
 {
     return rank >= 0 && rank < f->ranks &&
            dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
@@ -9051,10 +9051,10 @@ DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, i
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
-                                                      const dpar_split *heads, int32_t rank,
-                                                      int64_t width, int64_t *send,
-                                                      int64_t *send_at, int64_t *receive,
-                                                      int64_t *receive_at, dpar_why *why)
+                                                       const dpar_split *heads, int32_t rank,
+                                                       int64_t width, int64_t *send,
+                                                       int64_t *send_at, int64_t *receive,
+                                                       int64_t *receive_at, dpar_why *why)
 {
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
@@ -9659,8 +9659,8 @@ static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t 
     return dpari_least(outputs, y);
 }
 
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -9722,7 +9722,7 @@ static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outp
 }
 
 DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi)
+                                  int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
@@ -9769,7 +9769,7 @@ DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t 
 }
 
 DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi)
+                                  int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
@@ -9781,7 +9781,7 @@ DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, 
 }
 
 DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi)
+                                       int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {

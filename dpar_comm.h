@@ -568,8 +568,8 @@ DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, 
 
 /* ==== comm/os.h ==== */
 
-/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that includes
- * system headers, which the inner door does not. */
+/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that
+ * includes system headers, which the inner door does not. */
 
 /* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
 #define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
@@ -887,7 +887,7 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * seconds does something else, or nothing. The chain of waits from that rank on, within the
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                      double quiet, int32_t *links);
+                                       double quiet, int32_t *links);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
 
@@ -923,8 +923,9 @@ DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c);
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
  * O((ins + outs) count). */
 #define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
-                                 int64_t count, int32_t type, int32_t op, int32_t stream);
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
+                                  int32_t ins, int64_t count, int32_t type, int32_t op,
+                                  int32_t stream);
 
 /* The type that lies in memory, and the one that a message would hold. */
 static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
@@ -943,7 +944,7 @@ DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32
 /* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
  * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
 DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                              int32_t stream);
+                               int32_t stream);
 DPARI_DOOR void dpari_kern_rows_end(int32_t stream);
 
 /* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
@@ -953,8 +954,8 @@ DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes);
  * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
  * dpari_kern_row. */
 DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                              int32_t stream);
+                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                               int32_t stream);
 /* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
 DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
 
@@ -962,7 +963,7 @@ DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
 DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                  int64_t count);
+                                   int64_t count);
 
 /* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
 DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
@@ -1044,12 +1045,12 @@ DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *fr
  * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
 DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list);
+                                     dpari_stride_spot *list);
 /* Of two boxes that lists are made of: may they stand in one? */
 DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
 DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from);
+                                      int64_t n, void *to, const void *from);
 
 /* The line at t is going to be written: asks for it. Touches nothing. */
 DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
@@ -1057,7 +1058,7 @@ DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
 DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b);
+                                        const dpari_stride *b, void *to_b, const void *from_b);
 
 /* ==== comm/elements.h ==== */
 
@@ -1178,11 +1179,11 @@ DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *
 DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
 /* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
 DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                    int32_t op);
+                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                     int32_t op);
 /* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
 DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                       int32_t from_type, int64_t count, int add);
+                                        int32_t from_type, int64_t count, int add);
 
 /* ==== comm/agree.h ==== */
 
@@ -1231,7 +1232,7 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
  * facts, twice.
  */
 DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                     dpari_state *state, const void *given, dpar_why *why);
+                                      dpari_state *state, const void *given, dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -1248,7 +1249,7 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
 DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why);
+                                        const char *module, dpar_why *why);
 
 /* ==== comm/peers.h ==== */
 
@@ -1291,7 +1292,8 @@ typedef struct dpari_peers {
  * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
  */
 DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer);
+                                        const dpari_peers_array *array, int32_t n,
+                                        dpari_peer *peer);
 /* Array i of a rank, to be read. */
 DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
 /* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
@@ -1318,7 +1320,7 @@ DPARI_DOOR void dpari_site_here(dpari_site *site);
 DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name);
 /* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
 DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                  size_t room);
+                                   size_t room);
 
 /* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
 DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
@@ -1329,7 +1331,7 @@ DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
 DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d);
+                                      const char *b, const char *c, const char *d);
 
 /* ==== comm/launch_run.h ==== */
 
@@ -3150,7 +3152,7 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
 }
 
 DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                              int32_t stream)
+                               int32_t stream)
 {
     unsigned char *t = (unsigned char *)to;
     const unsigned char *f = (const unsigned char *)from;
@@ -3239,8 +3241,9 @@ static void dpari_kern_spread(const dpari_kern_job *job)
     }
 }
 
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
-                                 int64_t count, int32_t type, int32_t op, int32_t stream)
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
+                                  int32_t ins, int64_t count, int32_t type, int32_t op,
+                                  int32_t stream)
 {
     dpari_kern_job job;
 #if DPARI_KERN_VECTOR
@@ -3438,7 +3441,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 #endif
 
 DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                  int64_t count)
+                                   int64_t count)
 {
     unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
     const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
@@ -3506,8 +3509,8 @@ DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const
 #endif
 
 DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                              int32_t stream)
+                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                               int32_t stream)
 {
     int64_t e = 0;
     int32_t j;
@@ -5155,7 +5158,7 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
 }
 
 DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b)
+                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
     unsigned char *to[2];
@@ -5188,7 +5191,7 @@ DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const
 /* ---- lists ---- */
 
 DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list)
+                                     dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
@@ -5225,7 +5228,7 @@ DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_strid
 }
 
 DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from)
+                                      int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;
@@ -5789,7 +5792,7 @@ DPARI_DO(reduce)
 DPARI_DO(finite)
 
 DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                       int32_t from_type, int64_t count, int add)
+                                        int32_t from_type, int64_t count, int add)
 {
     dpar_mem_span s;
     dpari_zero(&s, sizeof s);
@@ -5809,8 +5812,8 @@ DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, i
 }
 
 DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                    int32_t op)
+                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                     int32_t op)
 {
     dpar_mem_box b;
     if (count <= 0 || rows <= 0) {
@@ -6196,7 +6199,8 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
+/* What c->sent counts of a call (comm.h). 0 for one that is none. */
+static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
                ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
@@ -6892,7 +6896,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
 }
 
 DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                     dpari_state *state, const void *given, dpar_why *why)
+                                      dpari_state *state, const void *given, dpar_why *why)
 {
     dpari_facts f;
     dpar_why found;
@@ -6933,7 +6937,7 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 }
 
 DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why)
+                                        const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {
@@ -7952,7 +7956,7 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 }
 
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                      double quiet, int32_t *links)
+                                       double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;
@@ -11142,7 +11146,7 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
 }
 
 DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer)
+                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer)
 {
     const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
     dpari_peer mine;
@@ -11228,7 +11232,8 @@ DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
     return site->env(site->user, name);
 }
 
-DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                   size_t room)
 {
     char full[512];
     dpar_text t;
@@ -11260,7 +11265,7 @@ DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, cha
 }
 
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d)
+                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {
@@ -13132,7 +13137,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
 }
 
 DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                     dpar_comm **world, dpar_why *why)
+                                      dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
@@ -13147,7 +13152,7 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
 }
 
 DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                    dpar_why *why)
+                                     dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);

@@ -587,8 +587,8 @@ typedef struct dpar_traffic {
  *     HALO  of a tile with neighbours on all sides.
  *
  * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
- * unit equal: dpar_ddp_bucket, dpar_fsdp_shard say by how much. Nor what runs ask for beside a step
- * of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
+ * unit equal: dpar_ddp_bucket, dpar_fsdp_layout say by how much. Nor what runs ask for beside a
+ * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
  * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
  * second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
  * O(pp x layer classes). */
@@ -1373,8 +1373,8 @@ static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);
     if (j->text[j->at] != ',') {
-        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
-                                              : "',' or ']' was expected");
+        return dpari_json_fail(j, why,
+                               object ? "',' or '}' was expected" : "',' or ']' was expected");
     }
     j->at++;
     j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;

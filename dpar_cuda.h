@@ -2194,7 +2194,7 @@ struct dpari_cuda_span {
     uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
-/* The four random numbers that four elements from number `at` on have: dpar_random_word's. */
+/* The four random numbers that four elements from number `at` on have: random.h's words. */
 __device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
                                                 uint32_t *words)
 {
@@ -2241,7 +2241,7 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     }
 }
 
-/* As dpar_round_bf16, by 16 random bits. */
+/* F32 to BF16, up or down by 16 random bits (layers.h: dpar_mem_round). */
 DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
 {
     uint32_t x = dpari_cuda_bits<uint32_t>(f);
@@ -3179,13 +3179,12 @@ static double dpari_cuda_power(double b, int64_t t)
 static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
 {
     const dpar_optimizer_piece *p = x->piece;
-    int32_t moments;
-    if (x->optimizer == NULL || p == NULL || dpar_optimizer_check(x->optimizer, NULL) != DPAR_OK) {
+    int32_t moments = 0;
+    if (p == NULL ||
+        dpar_optimizer_check(x->optimizer, p->weight_type, &moments, NULL, NULL) != DPAR_OK) {
         return 0;
     }
-    moments = dpar_optimizer_moments(x->optimizer);
     if (x->t < 1 || p->count < 0 ||
-        dpar_optimizer_moment_type(x->optimizer, p->weight_type) == DPAR_NO_TYPE ||
         !dpari_cuda_is_float(p->gradient_type) ||
         (x->rest != NULL &&
          (p->weight_type != DPAR_BF16 || x->optimizer->stochastic || x->copy != NULL)) ||
@@ -3229,8 +3228,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.weight_type = p->weight_type;
     s.gradient_type = p->gradient_type;
     s.copy_type = x->copy_type;
-    s.moments = dpar_optimizer_moments(&s.o);
-    s.moment_type = dpar_optimizer_moment_type(&s.o, p->weight_type);
+    (void)dpar_optimizer_check(&s.o, p->weight_type, &s.moments, &s.moment_type, NULL);
     state = dpari_cuda_width(s.moment_type);
     s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
     s.units = dpari_cuda_fours(p->count, s.head);

@@ -128,7 +128,7 @@ struct dpar_spatial {
     int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
                                            0: 1, and as the inputs */
     dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
-                                           (two layers read it); dims 0: dpar_spatial_box. At most
+                                           (two layers read it); dims 0: dpar_spatial_check. At most
                                            2^60 elements, as of the outputs (E_RANGE) */
     dpar_spatial_kernel forward;        /* writes out at out.box from in */
     dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
@@ -153,44 +153,35 @@ typedef struct dpar_taps {
     int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
 } dpar_taps;
-/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. Local,
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_check takes. Local,
  * O(taps). */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
                                        dpar_taps *taps);
-/* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
- * with a sentence. O(dims x axes). */
-DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent,
-                                          dpar_why *why);
-/* The points that a rank's input arrays must hold at least: its own ones, halos, padding. 0: none.
- * For arrays that several layers read, before they are planned. O(dims x axes). */
-DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box);
-/* The outputs that it computes; 0: none. */
-DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box);
-/* The least box around both; a box without points (hi <= lo) adds nothing. *out may be one of
- * them. */
-DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out);
-/* Where a point of a plane lies in a tile: data[this]. */
-DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+/* What a layer gives, and what a rank has of it; boxes without points have dims 0. */
+typedef struct dpar_spatial_boxes {
+    int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
+    dpar_box in; /* the points that its input arrays must hold at least: own ones, halos, padding */
+    dpar_box out; /* the outputs that it computes */
+} dpar_spatial_boxes;
+/* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted): for
+ * arrays that several layers read, whose box is the least that holds the boxes `in` of all of them.
+ * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
+DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+                                        dpar_spatial_boxes *boxes, dpar_why *why);
 /* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
-DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                           int32_t last);
+DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                             int32_t last);
 
 /* ---- layers ---- */
 
-/* Read it, leave it as it is. Boxes without points have dims 0. */
+/* A plan, and what of it is to be read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
     dpar_spatial layer;
-    dpar_layout out; /* who has which outputs: `in` of the next layer */
-    dpar_box in_box; /* of the input arrays, dense */
-    dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
-    dpar_box out_own;
-    dpar_box core;                /* outputs that need no halo */
-    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
-    int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
-    dpar_comm *comm;
-    dpar_halo halo; /* private, as all that follows */
-    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
-    unsigned char *constants; /* on a device */
+    dpar_layout out;    /* who has which outputs: `in` of the next layer */
+    dpar_box in_box;    /* of the input arrays, dense */
+    dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
+    dpar_box out_own;   /* the outputs that the rank computes */
+    int64_t halo_bytes; /* that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
 /* The memory of one step, any that the CPU reaches (where comm->mem is a device's: that); a rank
@@ -211,7 +202,7 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
  * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
- * user: E_MISMATCH else. Errors as dpar_spatial_outputs and dpar_halo_exchange_init, E_ROOM; what
+ * user: E_MISMATCH else. Errors as dpar_spatial_check and dpar_halo_exchange_init, E_ROOM; what
  * fails on one rank fails on all. One all-reduce besides the exchange's. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
@@ -232,12 +223,6 @@ DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
  * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
  * gradients. All is enqueued, the thread waits for nothing. */
 
-/* n sets of moments (layers.h) at once, merged over the ranks of c in rank order: the same bits on
- * all of them. scratch: c->size * n of them. Both in the host's memory, always. COLLECTIVE: one
- * all-gather. */
-DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
-                                         dpar_moments *scratch);
-
 /* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
  * channels + channel; the variance divides by the count. */
 typedef struct dpar_norm {
@@ -248,23 +233,29 @@ typedef struct dpar_norm {
     double epsilon; /* 0 to 1e300 */
     const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
 } dpar_norm;
-/* Means and inverse deviations, that forward writes and backward reads: doubles. */
-DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
-/* Doubles of scratch. */
-DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
-/* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
- * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
- * COLLECTIVE: one all-gather. E_ARG; of points without data: the communicator is broken then, so
- * that the other ranks hear of it. */
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch);
-/* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
- * to what is there (doubles, one a channel; NULL: not wanted): sum over ranks is yours, with the
- * other weights. COLLECTIVE: one all-reduce. */
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                        const dpar_tile *dy, const dpar_tile *dx,
-                                        const double *saved, double *scale_gradient,
-                                        double *shift_gradient, double *scratch);
+/* Tiles of one step, any order of dims; sizes by dpar_norm_sizes. */
+typedef struct dpar_norm_arrays {
+    const dpar_tile *x;  /* the rank's points (box; may be empty, the same in all tiles) */
+    const dpar_tile *y;  /* forward writes; may be x */
+    const dpar_tile *dy; /* backward reads */
+    const dpar_tile *dx; /* backward writes; may be dy */
+    double *saved;       /* means and inverse deviations of each set, one after the other: forward
+                            writes, backward reads */
+    double *scale_gradient, *shift_gradient; /* backward: the part of this rank, ADDED to what is
+                            there, one a channel; NULL: not wanted. Sum over ranks is yours, with
+                            the other weights */
+    double *scratch;
+} dpar_norm_arrays;
+/* Doubles of saved and of scratch; NULL: not wanted. Local. */
+DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+                              int64_t *scratch);
+/* y from x. c: the ranks that share the sets: the tiles of a sample; of BatchNorm those of all
+ * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why; of points
+ * without data: the communicator is broken then, so that the others hear of it. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
+/* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. */
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
+                                        const dpar_norm_arrays *a);
 
 /* ==== spatial/window_attention.h ==== */
 
@@ -303,6 +294,17 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_way *way);
 #define DPAR_SPATIAL_IMPLEMENTATION_DONE
 
 /* ==== spatial/spatial.c ==== */
+
+/* A plan, and what is behind its head. */
+typedef struct dpari_spatial {
+    dpar_spatial_plan head;
+    dpar_comm *comm;
+    dpar_box core;                /* outputs that need no halo */
+    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    dpar_halo halo;
+    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    unsigned char *constants; /* on a device */
+} dpari_spatial;
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
@@ -745,18 +747,13 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
     return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
-DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
+/* Judges a layer and tells its outputs of each dim. */
+static dpar_status dpari_spatial_outputs(const dpar_spatial *layer, int64_t *m, dpar_why *why)
 {
-    int64_t m[DPAR_MAX_DIMS];
     dpar_layout out;
-    int32_t d;
     dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
                            : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
-    for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
-        extent[d] = m[d];
-    }
-    return st;
+    return st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
 }
 
 /* ---- the boxes of a rank --------------------------------------------------------------------- */
@@ -884,24 +881,19 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
     return 1;
 }
 
-DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+                                        dpar_spatial_boxes *boxes, dpar_why *why)
 {
-    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, box);
-}
-
-DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out)
-{
-    dpar_box both = *a;
-    int32_t d;
-    if (dpar_box_volume(a) == 0 || a->dims != b->dims) {
-        both = *b;
-    } else if (dpar_box_volume(b) != 0) {
-        for (d = 0; d < a->dims; d++) {
-            both.lo[d] = dpari_least(a->lo[d], b->lo[d]);
-            both.hi[d] = dpari_most(a->hi[d], b->hi[d]);
-        }
+    dpar_spatial_boxes b;
+    const dpar_status st = dpari_spatial_outputs(layer, b.extent, why);
+    if (st == DPAR_OK && boxes != NULL) {
+        dpari_zero(&b.in, sizeof b.in);
+        dpari_zero(&b.out, sizeof b.out);
+        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, &b.in);
+        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, &b.out);
+        *boxes = b;
     }
-    *out = both;
+    return st;
 }
 
 /* The inputs that the outputs of `out` read. 0: none. */
@@ -936,18 +928,18 @@ static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t 
     }
 }
 
-static void dpari_spatial_core(dpar_spatial_plan *p)
+static void dpari_spatial_core(dpari_spatial *p)
 {
-    dpar_box core = p->out_own;
+    dpar_box core = p->head.out_own;
     int32_t d;
-    if (p->layer.whole || p->in_own.dims == 0) {
+    if (p->head.layer.whole || p->head.in_own.dims == 0) {
         return;
     }
     for (d = 0; d < core.dims; d++) {
-        const int64_t own[2] = {p->in_own.lo[d], p->in_own.hi[d]};
-        const int64_t out[2] = {p->out_own.lo[d], p->out_own.hi[d]};
+        const int64_t own[2] = {p->head.in_own.lo[d], p->head.in_own.hi[d]};
+        const int64_t out[2] = {p->head.out_own.lo[d], p->head.out_own.hi[d]};
         int64_t inner[2];
-        dpari_spatial_inner(&p->layer, d, own, out, inner);
+        dpari_spatial_inner(&p->head.layer, d, own, out, inner);
         core.lo[d] = inner[0];
         core.hi[d] = inner[1];
         if (inner[1] <= inner[0]) {
@@ -971,17 +963,17 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
     for (i = 0; i < s->in.mesh.axes; i++) {
         cuts += s->in.mesh.axis[i].size + 1;
     }
-    at->cuts = dpari_room_up((int64_t)sizeof(dpar_spatial_plan));
+    at->cuts = dpari_room_up((int64_t)sizeof(dpari_spatial));
     at->exchange = at->cuts + dpari_room_up(8 * cuts);
 }
 
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
-static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
+static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
 {
-    const dpar_spatial *s = &p->layer;
+    const dpar_spatial *s = &p->head.layer;
     dpar_tile t;
     int32_t i, d;
-    dpar_tile_of(&t, NULL, &p->in_box, s->planes, s->last);
+    dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->last);
     for (i = 0; i < s->tensors; i++) {
         dpar_halo_field *f = &p->field[i];
         dpari_zero(f, sizeof *f);
@@ -990,11 +982,11 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
         f->components = (int32_t)s->planes;
         f->component_stride = t.plane;
         f->mem = p->comm->mem;
-        f->data = p->in_box.dims > 0 ? p : NULL; /* until the first step */
-        for (d = 0; d < p->in_box.dims; d++) {
-            const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
+        f->data = p->head.in_box.dims > 0 ? p : NULL; /* until the first step */
+        for (d = 0; d < p->head.in_box.dims; d++) {
+            const int64_t first = p->head.in_own.dims > 0 ? p->head.in_own.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
-            f->origin[d] = first - p->in_box.lo[d];
+            f->origin[d] = first - p->head.in_box.lo[d];
         }
     }
 }
@@ -1018,26 +1010,25 @@ static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
 }
 
 /* The box of the input arrays: the caller's, if there is one, which must hold the least. */
-static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box *least,
-                                            dpar_why *why)
+static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *least, dpar_why *why)
 {
-    const dpar_box *given = &p->layer.in_box;
+    const dpar_box *given = &p->head.layer.in_box;
     const int none = given->dims == 0;
-    if (!none && (given->dims != p->layer.in.dims || !dpari_spatial_has_room(given, 1))) {
+    if (!none && (given->dims != p->head.layer.in.dims || !dpari_spatial_has_room(given, 1))) {
         return dpari_say(DPAR_E_ARG, why,
                          "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
-                         given->dims, p->layer.in.dims, 0, 0);
+                         given->dims, p->head.layer.in.dims, 0, 0);
     }
-    p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
-    if (least->dims > 0 && !dpari_box_contains(&p->in_box, least)) {
-        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+    p->head.in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
+    if (least->dims > 0 && !dpari_box_contains(&p->head.in_box, least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_check says", 0, 0,
                          0, 0);
     }
-    if (!dpari_spatial_has_room(&p->in_box, p->layer.planes) ||
-        !dpari_spatial_has_room(&p->out_own, p->layer.out_planes)) {
+    if (!dpari_spatial_has_room(&p->head.in_box, p->head.layer.planes) ||
+        !dpari_spatial_has_room(&p->head.out_own, p->head.layer.out_planes)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
-                         p->layer.planes, p->layer.out_planes, p->comm->rank, 0);
+                         p->head.layer.planes, p->head.layer.out_planes, p->comm->rank, 0);
     }
     return DPAR_OK;
 }
@@ -1046,7 +1037,7 @@ static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box
 static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
 {
-    dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
+    dpari_spatial *p = (dpari_spatial *)(void *)memory;
     dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
     dpar_box least;
@@ -1054,18 +1045,19 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     dpari_spatial_parts(layer, &at);
     dpari_zero(p, sizeof *p);
     p->comm = c;
-    p->layer = *layer;
-    p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
-    p->layer.planes = layer->planes > 0 ? layer->planes : 1;
-    p->layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->layer.planes;
-    (void)dpari_spatial_layer(&p->layer, m, NULL);
-    st = dpari_spatial_layout(&p->layer, m, (int64_t *)(void *)(memory + at.cuts), &p->out, why);
+    p->head.layer = *layer;
+    p->head.layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
+    p->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
+    p->head.layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->head.layer.planes;
+    (void)dpari_spatial_layer(&p->head.layer, m, NULL);
+    st = dpari_spatial_layout(&p->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
+                              &p->head.out, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
-    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
-    dpari_spatial_halo(&p->layer, &p->out, &p->halo);
+    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OUT, &p->head.out_own);
+    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OWN, &p->head.in_own);
+    dpari_spatial_halo(&p->head.layer, &p->head.out, &p->halo);
     st = dpar_halo_check(&p->halo, why);
     if (st != DPAR_OK) {
         return st;
@@ -1081,22 +1073,17 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box)
-{
-    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, box);
-}
-
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why)
 {
     dpari_spatial_memory at;
     void *memory;
-    int64_t more = 0;
+    int64_t m[DPAR_MAX_DIMS], more = 0;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
     }
-    st = dpar_spatial_outputs(layer, NULL, why);
+    st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1107,12 +1094,12 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
-        const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
+        const dpari_spatial *p = (const dpari_spatial *)memory;
         dpar_halo_options o;
         dpari_zero(&o, sizeof o);
         o = layer->options != NULL ? *layer->options : o;
         o.field = p->field;
-        o.fields = p->layer.tensors;
+        o.fields = p->head.layer.tensors;
         st = dpar_halo_exchange_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
@@ -1156,11 +1143,12 @@ static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm 
                                          const dpar_spatial *layer, dpar_why *why)
 {
     dpari_spatial_memory at;
+    int64_t m[DPAR_MAX_DIMS];
     dpar_status st;
     if (layer == NULL) {
         return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
-    st = dpar_spatial_outputs(layer, NULL, why);
+    st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1199,15 +1187,14 @@ static void dpari_spatial_lowest(int32_t type, unsigned char *element)
 
 /* On a device, what padding is filled with there: a zero, and the least number of the type. */
 enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
-static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **constants,
-                                           dpar_why *why)
+static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **constants, dpar_why *why)
 {
-    const int32_t type = p->layer.type;
+    const int32_t type = p->head.layer.type;
     dpar_mem_span s;
     dpar_status st;
     int32_t d, lowest = 0;
-    for (d = 0; d < p->layer.in.dims; d++) {
-        lowest |= dpari_spatial_padding(&p->layer, d) == DPAR_PAD_LOWEST;
+    for (d = 0; d < p->head.layer.in.dims; d++) {
+        lowest |= dpari_spatial_padding(&p->head.layer, d) == DPAR_PAD_LOWEST;
     }
     if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -1232,7 +1219,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why)
 {
-    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    dpari_spatial *p = (dpari_spatial *)memory;
     dpari_spatial_memory at;
     dpari_hx_traffic t;
     void *constants = NULL;
@@ -1245,12 +1232,12 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_spatial_constants(p, &constants, why);
     }
-    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state, st == DPAR_OK ? &p->layer : NULL,
-                        why);
+    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
+                        st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
         dpari_spatial_parts(layer, &at);
         st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
-                           p->layer.tensors, layer->options, 1, &p->exchange, why);
+                           p->head.layer.tensors, layer->options, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
@@ -1259,28 +1246,30 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return st;
     }
     for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
-        p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
+        p->head.halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
     p->constants = (unsigned char *)constants;
-    *plan = p;
+    *plan = &p->head;
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
 {
-    if (plan == NULL) {
+    dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    if (p == NULL) {
         return DPAR_OK;
     }
-    if (plan->constants != NULL) {
-        dpar_comm_release(plan->comm, plan->constants);
-        plan->constants = NULL;
+    if (p->constants != NULL) {
+        dpar_comm_release(p->comm, p->constants);
+        p->constants = NULL;
     }
-    return dpar_halo_exchange_close(plan->exchange);
+    return dpar_halo_exchange_close(p->exchange);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+/* Where a point of a plane lies in a tile. */
+static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
 {
     int64_t at = tile->origin + plane * tile->plane;
     int32_t d;
@@ -1290,8 +1279,8 @@ DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_
     return at;
 }
 
-DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                           int32_t last)
+DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                             int32_t last)
 {
     int64_t step = last ? planes : 1;
     int32_t d;
@@ -1385,9 +1374,9 @@ static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int
     do {
         unsigned char *to, *other;
         r.at[d] = i;
-        to = base + dpar_tile_at(t, r.plane, r.at) * size;
+        to = base + dpari_tile_at(t, r.plane, r.at) * size;
         r.at[d] = from;
-        other = from >= 0 ? base + dpar_tile_at(t, r.plane, r.at) * size : NULL;
+        other = from >= 0 ? base + dpari_tile_at(t, r.plane, r.at) * size : NULL;
         if (what == DPARI_SPATIAL_FILL && other != NULL) {
             dpari_kern_copy(to, other, r.count * size, 0);
         } else if (what == DPARI_SPATIAL_FILL) {
@@ -1415,7 +1404,7 @@ typedef struct dpari_spatial_boxes {
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
 } dpari_spatial_boxes;
 
-static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpar_spatial_plan *p)
+static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpari_spatial *p)
 {
     b->c = p->comm;
     b->constants = p->constants;
@@ -1450,9 +1439,9 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
     for (k = 0; k < t->box.dims; k++) {
         at[k] = k == d ? i : t->box.lo[k];
     }
-    cells = base + dpar_tile_at(t, 0, at) * size;
+    cells = base + dpari_tile_at(t, 0, at) * size;
     at[d] = from;
-    other = base + (from >= 0 ? dpar_tile_at(t, 0, at) * size : 0);
+    other = base + (from >= 0 ? dpari_tile_at(t, 0, at) * size : 0);
     b = &boxes->box[boxes->n++];
     dpari_zero(b, sizeof *b);
     b->to_type = b->from_type = b->through = type;
@@ -1469,10 +1458,10 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
 }
 
 /* All padding of dim d. */
-static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t, int32_t d,
                                      int32_t what)
 {
-    const dpar_spatial *s = &p->layer;
+    const dpar_spatial *s = &p->head.layer;
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
     const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
@@ -1504,22 +1493,22 @@ static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile
     return dpari_spatial_boxes_go(&boxes);
 }
 
-static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
+static int dpari_spatial_pads(const dpari_spatial *p, int32_t d)
 {
-    return dpari_spatial_touches(&p->layer, d) && p->layer.padding[d] != DPAR_PAD_WRAP;
+    return dpari_spatial_touches(&p->head.layer, d) && p->head.layer.padding[d] != DPAR_PAD_WRAP;
 }
 
 /* Dim after dim, so that corners come from corners. */
-static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+static dpar_status dpari_spatial_fill(const dpari_spatial *p, const dpar_spatial_arrays *a,
                                       int constants)
 {
     dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
+        dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes, p->head.layer.last);
         for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
-            const int32_t padding = dpari_spatial_padding(&p->layer, d);
+            const int32_t padding = dpari_spatial_padding(&p->head.layer, d);
             if (dpari_spatial_pads(p, d) &&
                 (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
@@ -1530,13 +1519,14 @@ static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spa
 }
 
 /* The other way: the last dim first. */
-static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_fold(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
     dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
+        dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
+                       p->head.layer.last);
         for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
             if (dpari_spatial_pads(p, d)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
@@ -1547,37 +1537,37 @@ static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spa
 }
 
 /* What lies around the own points in dim d becomes 0. */
-static dpar_status dpari_spatial_clear_around(const dpar_spatial_plan *p, const dpar_tile *t,
-                                              int32_t d)
+static dpar_status dpari_spatial_clear_around(const dpari_spatial *p, const dpar_tile *t, int32_t d)
 {
     dpari_spatial_boxes boxes;
     int64_t k;
     dpari_spatial_boxes_begin(&boxes, p);
     for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
-        if (k >= p->in_own.lo[d] && k < p->in_own.hi[d]) {
+        if (k >= p->head.in_own.lo[d] && k < p->head.in_own.hi[d]) {
             continue;
         }
         if (p->comm->mem != NULL) {
-            dpari_spatial_slice_there(&boxes, t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
+            dpari_spatial_slice_there(&boxes, t, p->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
                                       DPARI_SPATIAL_ZERO);
         } else {
-            dpari_spatial_slice(t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+            dpari_spatial_slice(t, p->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
         }
     }
     return dpari_spatial_boxes_go(&boxes);
 }
 
 /* Gradients begin at 0: all, or those around the own points. */
-static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_clear(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
     dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        const int64_t bytes =
-            dpar_box_volume(&p->in_box) * p->layer.planes * dpar_type_bytes(p->layer.type);
-        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
-        if (!a->accumulate || p->in_own.dims == 0) {
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
+        const int64_t bytes = dpar_box_volume(&p->head.in_box) * p->head.layer.planes *
+                              dpar_type_bytes(p->head.layer.type);
+        dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
+                       p->head.layer.last);
+        if (!a->accumulate || p->head.in_own.dims == 0) {
             if (p->comm->mem == NULL) {
                 dpari_zero(t.data, (size_t)bytes);
             } else if (st == DPAR_OK) {
@@ -1597,16 +1587,16 @@ static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_sp
 static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
                                int32_t last, const dpar_box *box)
 {
-    dpar_tile_of(t, data, array, planes, last);
+    dpar_tile_init(t, data, array, planes, last);
     t->box = *box;
 }
 
 /* Runs a kernel on the outputs of a box. */
-static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_arrays *a,
                                     dpar_spatial_kernel kernel, const dpar_box *out)
 {
-    const dpar_spatial *s = &p->layer;
-    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->out_own;
+    const dpar_spatial *s = &p->head.layer;
+    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_own;
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
@@ -1614,16 +1604,16 @@ static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spati
         return;
     }
     if (!dpari_spatial_needs(s, out, &in)) {
-        in = p->in_box; /* outputs that read nothing: transposed, far out */
+        in = p->head.in_box; /* outputs that read nothing: transposed, far out */
         in.hi[0] = in.lo[0];
     }
     dpari_zero(&call, sizeof call);
     call.layer = s;
     call.user = s->user;
     for (i = 0; i < s->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], a->in[i], &p->in_box, s->planes, s->last, &in);
-        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->in_box, s->planes, s->last,
-                           &in);
+        dpari_spatial_tile(&call.in[i], a->in[i], &p->head.in_box, s->planes, s->last, &in);
+        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->head.in_box, s->planes,
+                           s->last, &in);
     }
     dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
     dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
@@ -1631,61 +1621,62 @@ static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spati
 }
 
 /* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
-static void dpari_spatial_rim(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static void dpari_spatial_rim(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
-    dpar_box rest = p->out_own, slab;
+    dpar_box rest = p->head.out_own, slab;
     int32_t d;
     if (p->core.dims == 0) {
-        dpari_spatial_kernel_on(p, a, p->layer.forward, &rest);
+        dpari_spatial_kernel_on(p, a, p->head.layer.forward, &rest);
         return;
     }
     for (d = 0; d < rest.dims; d++) {
         slab = rest;
         slab.hi[d] = p->core.lo[d];
         if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+            dpari_spatial_kernel_on(p, a, p->head.layer.forward, &slab);
         }
         slab = rest;
         slab.lo[d] = p->core.hi[d];
         if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+            dpari_spatial_kernel_on(p, a, p->head.layer.forward, &slab);
         }
         rest.lo[d] = p->core.lo[d];
         rest.hi[d] = p->core.hi[d];
     }
 }
 
-static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
+static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bind(p->exchange, i, p->in_box.dims > 0 ? data[i] : NULL, NULL);
+    for (i = 0; i < p->head.layer.tensors && st == DPAR_OK; i++) {
+        st =
+            dpar_halo_exchange_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
     }
     return st;
 }
 
 /* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
  * all inputs or of none. */
-static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
-                                              const dpar_spatial_arrays *a, int forward)
+static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar_spatial_arrays *a,
+                                              int forward)
 {
     int32_t i, missing = 0, cut;
     if (p == NULL || a == NULL) {
         return DPAR_E_ARG;
     }
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
         const void *const data = forward ? a->in[i] : a->in_gradient[i];
         const int wanted = forward || a->in_gradient[0] != NULL;
         missing += wanted && data == NULL;
     }
-    if (forward && p->out_own.dims > 0 && a->out == NULL) {
+    if (forward && p->head.out_own.dims > 0 && a->out == NULL) {
         missing++;
     }
     cut = a->out_box.dims != 0 &&
-          (a->out_box.dims != p->layer.in.dims ||
-           !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
-           (p->out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->out_own)));
+          (a->out_box.dims != p->head.layer.in.dims ||
+           !dpari_spatial_has_room(&a->out_box, p->head.layer.out_planes) ||
+           (p->head.out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
@@ -1693,10 +1684,10 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
                             : "rank #: # arrays of a layer of # inputs are NULL, though there are "
                               "points",
                         p->comm->rank,
-                        !cut                                  ? missing
-                        : a->out_box.dims == p->layer.in.dims ? dpar_box_volume(&a->out_box)
-                                                              : 0,
-                        cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
+                        !cut                                       ? missing
+                        : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                                   : 0,
+                        cut ? dpar_box_volume(&p->head.out_own) : p->head.layer.tensors, 0);
         dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
         p->comm->why = why;
         return DPAR_E_ARG;
@@ -1706,70 +1697,57 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
 
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
 {
-    dpar_status st = dpari_spatial_given_arrays(plan, a, 1);
-    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
+    dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    dpar_status st = dpari_spatial_given_arrays(p, a, 1);
+    st = st == DPAR_OK ? dpari_spatial_bind(p, a->in) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
     if (st != DPAR_OK) {
         return st;
     }
-    if (plan->core.dims > 0) {
-        st = dpari_spatial_fill(plan, a, 1);
+    if (p->core.dims > 0) {
+        st = dpari_spatial_fill(p, a, 1);
         if (st != DPAR_OK) {
             return st;
         }
-        dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
+        dpari_spatial_kernel_on(p, a, p->head.layer.forward, &p->core);
     }
-    st = dpar_halo_exchange_end(plan->exchange);
-    st = st == DPAR_OK ? dpari_spatial_fill(plan, a, 0) : st;
+    st = dpar_halo_exchange_end(p->exchange);
+    st = st == DPAR_OK ? dpari_spatial_fill(p, a, 0) : st;
     if (st == DPAR_OK) {
-        dpari_spatial_rim(plan, a);
+        dpari_spatial_rim(p, a);
     }
     return st;
 }
 
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
 {
-    dpar_status st = dpari_spatial_given_arrays(plan, a, 0);
+    dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    dpar_status st = dpari_spatial_given_arrays(p, a, 0);
     const dpar_spatial *s;
     if (st != DPAR_OK) {
         return st;
     }
-    s = &plan->layer;
+    s = &p->head.layer;
     if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
-        dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+        dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
         return DPAR_OK;
     }
-    st = dpari_spatial_clear(plan, a);
+    st = dpari_spatial_clear(p, a);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
-    st = dpari_spatial_fold(plan, a);
-    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in_gradient) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
+    dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_own);
+    st = dpari_spatial_fold(p, a);
+    st = st == DPAR_OK ? dpari_spatial_bind(p, a->in_gradient) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(p->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
-    return dpar_halo_exchange_end(plan->exchange);
+    dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
+    return dpar_halo_exchange_end(p->exchange);
 }
 
 /* ---- normalisation --------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
-                                         dpar_moments *scratch)
-{
-    dpar_status st = dpar_all_gather(c, m, scratch, 3 * n, DPAR_F64, NULL);
-    int64_t i;
-    int32_t r;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        m[i] = scratch[i];
-        for (r = 1; r < c->size; r++) {
-            dpar_moments_merge(&m[i], &scratch[r * n + i]);
-        }
-    }
-    return st;
-}
 
 static int64_t dpari_norm_sets(const dpar_norm *n)
 {
@@ -1781,15 +1759,16 @@ static int64_t dpari_norm_planes(const dpar_norm *n)
     return (int64_t)n->samples * n->channels;
 }
 
-DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
-{
-    return 2 * dpari_norm_sets(n);
-}
-
-DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
+DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+                              int64_t *scratch)
 {
     const int64_t sets = dpari_norm_sets(n);
-    return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+    if (saved != NULL) {
+        *saved = 2 * sets;
+    }
+    if (scratch != NULL) {
+        *scratch = 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+    }
 }
 
 /* Points without data: of one rank alone, so that the others must hear of it. */
@@ -1845,7 +1824,7 @@ static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_plan
     for (d = 0; d < t->box.dims; d++) {
         p->stride[d] = t->stride[d];
     }
-    p->data = data != NULL ? data + dpar_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+    p->data = data != NULL ? data + dpari_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
 }
 
 static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
@@ -1891,24 +1870,24 @@ static void dpari_norm_join(dpar_mem_norm *m)
     }
 }
 
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch)
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
 {
     dpar_mem_moments own;
     dpar_mem_norm m;
     dpar_status st;
     int64_t sets;
     int32_t d;
-    if (c == NULL || n == NULL || x == NULL || y == NULL || saved == NULL || scratch == NULL) {
+    if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->y == NULL || a->saved == NULL ||
+        a->scratch == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_norm_check(c, n, x, y);
+    st = dpari_norm_check(c, n, a->x, a->y);
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
-    dpari_norm_describe(n, x, saved, &m);
-    dpari_norm_planes_of(y, n->type, &m.to);
+    dpari_norm_describe(n, a->x, a->saved, &m);
+    dpari_norm_planes_of(a->y, n->type, &m.to);
     dpari_zero(&own, sizeof own);
     own.x = m.x.data;
     own.type = m.type;
@@ -1917,17 +1896,17 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     own.step = m.x.step;
     own.channels = m.channels;
     own.groups = m.groups;
-    own.to = scratch;
+    own.to = a->scratch;
     for (d = 0; d < m.dims; d++) {
         own.extent[d] = m.extent[d];
         own.stride[d] = m.x.stride[d];
     }
     st = dpari_do_moments(c, &own);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(c, scratch, scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+        st = dpar_all_gather(c, a->scratch, a->scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
     }
     m.phase = DPAR_MEM_NORM_MERGE;
-    m.all = scratch + 3 * sets;
+    m.all = a->scratch + 3 * sets;
     m.ranks = c->size;
     dpari_norm_join(&m);
     st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
@@ -1935,32 +1914,29 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                        const dpar_tile *dy, const dpar_tile *dx,
-                                        const double *saved, double *scale_gradient,
-                                        double *shift_gradient, double *scratch)
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
 {
     dpar_mem_norm m;
     dpar_status st;
     int64_t sets;
-    if (c == NULL || n == NULL || x == NULL || dy == NULL || dx == NULL || saved == NULL ||
-        scratch == NULL) {
+    if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->dy == NULL || a->dx == NULL ||
+        a->saved == NULL || a->scratch == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_norm_check(c, n, x, dy);
-    st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
+    st = dpari_norm_check(c, n, a->x, a->dy);
+    st = st == DPAR_OK ? dpari_norm_check(c, n, a->x, a->dx) : st;
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
-    dpari_norm_describe(n, x, (double *)(uintptr_t)saved, &m); /* read only */
-    dpari_norm_planes_of(dy, n->type, &m.dy);
-    dpari_norm_planes_of(dx, n->type, &m.to);
+    dpari_norm_describe(n, a->x, a->saved, &m);
+    dpari_norm_planes_of(a->dy, n->type, &m.dy);
+    dpari_norm_planes_of(a->dx, n->type, &m.to);
     dpari_norm_join(&m);
-    m.total = scratch;
-    m.sums = scratch + 3 * sets;
-    m.scale_gradient = scale_gradient;
-    m.shift_gradient = shift_gradient;
+    m.total = a->scratch;
+    m.sums = a->scratch + 3 * sets;
+    m.scale_gradient = a->scale_gradient;
+    m.shift_gradient = a->shift_gradient;
     m.phase = DPAR_MEM_NORM_SUMS;
     st = dpari_do_norm(c, &m);
     if (st == DPAR_OK) {
@@ -1985,16 +1961,46 @@ typedef struct dpari_windows {
     int64_t lent; /* bytes that forward's exchange sends */
 } dpari_windows;
 
-static dpari_windows *dpari_windows_of(const dpar_attention_plan *p)
+/* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
+static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+{
+    int64_t begin, end, before, behind = 0;
+    dpari_seq_slice(a, rank, &begin, &end);
+    if (begin == end) {
+        return 0;
+    }
+    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
+    if (!a->causal) {
+        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
+    }
+    return dpari_most(0, before) + dpari_most(0, behind);
+}
+
+/* The layer's numbers are those of a window. */
+static dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
+{
+    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
+    if (a->window < 1 || (a->tokens.rule != DPAR_CHUNK && a->tokens.rule != DPAR_EVEN) ||
+        each > 1 << 24) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
+                         "EVEN), of # elements a token (at most 2^24)",
+                         a->window, a->tokens.rule, each, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpari_windows *dpari_windows_of(const dpari_attention *p)
 {
     return (dpari_windows *)p->of_way;
 }
 
 /* The halo of this rank's tokens, and fields in it. */
-static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_comm *c,
+static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
                                       dpari_windows *w, dpar_why *why)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
@@ -2015,21 +2021,21 @@ static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_c
     return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
 }
 
-static void dpari_windows_buffers(dpar_attention_plan *p, const dpar_comm *c, dpari_windows *w,
+static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_windows *w,
                                   dpari_room *buffers)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&w->halo, c->rank);
     int64_t lo, hi, heads;
     int32_t i;
     dpari_seq_slice(a, c->rank, &lo, &hi);
-    p->tokens = hi - lo;
-    heads = p->tokens * a->heads;
+    p->head.tokens = hi - lo;
+    heads = p->head.tokens * a->heads;
     for (i = 0; i < 4; i++) {
         const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
-        w->own[i] = dpari_room_take(buffers, p->tokens * each, 1);
+        w->own[i] = dpari_room_take(buffers, p->head.tokens * each, 1);
         w->beside[i] = dpari_room_take(buffers, beside * each, 1);
-        if (p->tokens > 0) { /* while bytes are counted: anywhere */
+        if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
             w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
             w->field[i].halos = beside == 0 ? NULL : buffers->at != NULL ? w->beside[i] : (void *)w;
         }
@@ -2043,7 +2049,7 @@ static void dpari_windows_buffers(dpar_attention_plan *p, const dpar_comm *c, dp
     }
 }
 
-static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c, dpari_room *behind,
+static dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
                                      dpari_room *buffers, dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
@@ -2068,7 +2074,7 @@ static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c,
 }
 
 /* Plans both exchanges. */
-static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
+static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
@@ -2077,7 +2083,7 @@ static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
     dpar_status st = DPAR_OK;
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.tag = p->layer.tag + 2 * i;
+        o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
         o.fields = 2;
         st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
@@ -2088,7 +2094,7 @@ static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
     return st;
 }
 
-static dpar_status dpari_windows_close(dpar_attention_plan *p)
+static dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
     const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);
@@ -2098,7 +2104,7 @@ static dpar_status dpari_windows_close(dpar_attention_plan *p)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void dpari_windows_push(dpar_attention_plan *p)
+static void dpari_windows_push(dpari_attention *p)
 {
     (void)dpar_halo_exchange_test(dpari_windows_of(p)->exchange[0]);
 }
@@ -2111,21 +2117,21 @@ static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *
 }
 
 /* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
-static dpari_seq_block dpari_windows_own(const dpar_attention_plan *p, int32_t field)
+static dpari_seq_block dpari_windows_own(const dpari_attention *p, int32_t field)
 {
     const dpari_windows *w = dpari_windows_of(p);
     dpari_seq_block b;
     b.rank = p->comm->rank;
     b.own = 1;
-    b.tokens = p->tokens;
-    dpari_seq_slice(&p->layer, b.rank, &b.lo, &b.hi);
+    b.tokens = p->head.tokens;
+    dpari_seq_slice(&p->head.layer, b.rank, &b.lo, &b.hi);
     b.k = b.to_k = w->own[field];
     b.v = b.to_v = w->own[field + 1];
     return b;
 }
 
 /* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
-static int dpari_windows_slab(const dpar_attention_plan *p, int32_t n, int32_t field,
+static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field,
                               dpari_seq_block *b)
 {
     const dpari_windows *w = dpari_windows_of(p);
@@ -2149,19 +2155,19 @@ static int dpari_windows_slab(const dpar_attention_plan *p, int32_t n, int32_t f
 }
 
 /* Own keys and values to where the exchange finds them; it begins. */
-static dpar_status dpari_windows_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpari_windows *w = dpari_windows_of(p);
-    const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
+    const int64_t bytes = p->head.tokens * dpar_type_bytes(p->head.layer.type);
     dpar_status st = dpari_do_copy(p->comm, w->own[0], a->k, bytes * w->field[0].components);
     if (st == DPAR_OK) {
         st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
     }
-    p->sent += w->lent;
+    p->head.sent += w->lent;
     return st == DPAR_OK ? dpar_halo_exchange_begin(w->exchange[0]) : st;
 }
 
-static dpar_status dpari_windows_forward(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpari_seq_block b = dpari_windows_own(p, 0);
     int32_t n;
@@ -2177,7 +2183,7 @@ static dpar_status dpari_windows_forward(dpar_attention_plan *p, const dpar_atte
     return st;
 }
 
-static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_attention_arrays *a,
+static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attention_arrays *a,
                                           void *dq, dpari_seq_block *home)
 {
     dpari_windows *w = dpari_windows_of(p);
@@ -2191,7 +2197,7 @@ static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_att
     }
     *home = dpari_windows_own(p, 2);
     for (n = 2; n < 4 && st == DPAR_OK; n++) {
-        st = dpari_do_copy(p->comm, w->own[n], NULL, p->tokens * w->field[n].components * sum);
+        st = dpari_do_copy(p->comm, w->own[n], NULL, p->head.tokens * w->field[n].components * sum);
         if (st == DPAR_OK) {
             st = dpari_do_copy(p->comm, w->beside[n], NULL, beside * w->field[n].components * sum);
         }
@@ -2204,14 +2210,16 @@ static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_att
         (void)dpari_windows_slab(p, n, 2, &g);
         dpari_seq_attend_back(p, a, &b, &g, dq);
     }
-    p->sent += dpari_seq_beside(&p->layer, p->comm->rank, 0, all) * sum *
-               (w->field[2].components + w->field[3].components);
+    p->head.sent += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
+                    (w->field[2].components + w->field[3].components);
     st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(w->exchange[1], DPAR_SUM) : st;
     return st == DPAR_OK ? dpar_halo_exchange_end(w->exchange[1]) : st;
 }
 
 DPAR_API void dpar_attention_halo(struct dpari_attention_way *way)
 {
+    way->number = 1;
+    way->check = dpari_windows_check;
     way->lay = dpari_windows_lay;
     way->init = dpari_windows_init;
     way->push = dpari_windows_push;

@@ -7,16 +7,16 @@
  *
  * Gradients of a model that every rank has whole become their average while backward goes on:
  *
- *     dpar_ddp_init(memory, bytes, world, n, numel, &options, &ddp, &why);    options.type = DPAR_F32
+ *     dpar_ddp_init(memory, bytes, world, &options, &ddp, &why);    options.params, numel, type = DPAR_F32
  *     each step:
  *         dpar_ddp_zero(ddp);
  *         dpar_ddp_begin(ddp, 1);
- *         backward, from the last layer on: dpar_ddp_gradient(ddp, i)[...] += ...; dpar_ddp_ready(ddp, i);
- *         dpar_ddp_finish(ddp);
+ *         backward, from the last layer on: dpar_ddp_gradient(ddp, i, NULL)[...] += ...; dpar_ddp_ready(ddp, i);
+ *         dpar_ddp_end(ddp);
  *         update the weights
  *
- * random, optimizer, layers (what a device must be able to do), ddp, fsdp, tensor, sequence, expert and pipeline follow,
- * each with its own program first. apps/train_gpt.c uses all of them. */
+ * random, optimizer, layers (what a device must be able to do), ddp, fsdp, tensor, sequence, ulysses, expert and pipeline
+ * follow, each with its own program first. apps/train_gpt.c uses all of them. */
 
 #ifdef __has_include
 #if !__has_include("dpar_schedule.h")
@@ -43,14 +43,14 @@
  * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
  * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
  * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would. */
+ * numbers where they hold different ones, as one rank would: no state to keep apart. Initial
+ * values, and dropout on activations that several ranks have: element (i, j) of an array of `width`
+ * columns u = dpar_random_uniform(seed, stream, i width + j);    a stream for each layer, step, ...
+ *     y = u < p ? 0 : x / (1 - p);                           dx from dy by the same u */
 
-/* The four numbers 4 block .. 4 block + 3 of a stream. key = seed, counter = (block, stream), low
- * words first. Local, O(1), as all here. */
-DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words);
-/* One number. */
-DPAR_API uint32_t dpar_random_word(uint64_t seed, uint64_t stream, uint64_t index);
-/* (word + 1/2) / 2^32: within (0, 1), never an end of it. */
+/* Within (0, 1), never an end of it: (word + 1/2) / 2^32, where the words of a stream are those of
+ * its blocks, four in each: key = seed, counter = (block, stream), low words first. A word itself
+ * is the product with 2^32, cut off. Local, O(1), as all here. */
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* Of mean 0 and deviation 1: the inverse of the normal distribution (Wichura's AS 241, within
  * 1e-12) at that; within +-6.34. */
@@ -82,15 +82,15 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 enum { DPAR_ADAMW, DPAR_SGD };
 
-/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
+/* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
     int32_t kind;        /* DPAR_ADAMW, DPAR_SGD */
     int32_t nesterov;    /* SGD: 0 or 1 */
     int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
                             remainder, so that small updates are not lost on average: element i by
-                            number index + i of a stream of `seed`. Weights: stream t, as
-                            dpar_round_bf16; moments: stream t + 2^63, of each number the high half
-                            is for m, the low half for v */
+                            number index + i of a stream of `seed`. Weights: stream t, by
+                            the high half of each word (random.h); moments: stream t + 2^63, the
+                            high half for m, the low half for v */
     int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
                             are not F64 */
     uint64_t seed;
@@ -98,25 +98,22 @@ typedef struct dpar_optimizer {
     double momentum;              /* SGD */
     double decay;                 /* of weights */
 } dpar_optimizer;
-/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
-/* Without decay. Local. */
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
-/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
-/* Their type beside weights of weight_type; 0: o or the weights are none, or BF16 beside F64.
- * Local. */
-DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
-/* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
- * within 0 and below 1, the others not negative; epsilon above 0). Local. */
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
+/* DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as torch.optim.AdamW. DPAR_SGD: all
+ * 0: no momentum, no decay. Local. */
+DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
+/* Judges an optimizer of weights of a type, and says how many arrays it keeps beside them (2, 1 or
+ * 0: SGD without momentum) and of which type; NULL: not wanted. E_ARG with a sentence: a kind, a
+ * flag, a type or a number that is none (rates of moments are within 0 and below 1, the others not
+ * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. */
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why);
 
 /* Elements index .. index + count - 1 of all the parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* F64, F32, BF16 or F16 */
     const void *gradient; /* of any of these */
-    void *m, *v;          /* of dpar_optimizer_moment_type; 0 before the first step. NULL where the
-                             optimizer has none */
+    void *m, *v;          /* of the type that dpar_optimizer_check says; 0 before the first step.
+                             NULL where the optimizer has none */
     int32_t weight_type, gradient_type;
     int64_t count;
     uint64_t index; /* for random numbers: the same for an element however it is cut */
@@ -126,17 +123,10 @@ typedef struct dpar_optimizer_piece {
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
-/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
- * as they are, what BF16 holds exactly, too. Local. O(count). */
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index);
-
-/* The sum of squares of `count` floats, in f64 and in order; -1: of a type that is none. Local. */
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
  * gives 0: a step that takes no gradients. Local. */
-DPAR_API double dpar_clip_factor(double norm, double limit);
+DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
 
@@ -162,7 +152,7 @@ typedef struct dpar_mem_squares {
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_clip_factor(sqrt(*squares), limit). May be the same double. */
+/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). May be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
@@ -188,8 +178,9 @@ typedef struct dpar_mem_optimize {
     int32_t room;      /* 0 */
 } dpar_mem_optimize;
 
-/* to[i] = from[i] as BF16, rounded up or down by number (seed, stream, index + i), as
- * dpar_round_bf16 does from F32; F64 is rounded to F32 first. */
+/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off: by the high
+ * half of word index + i of a stream (random.h). NaN and infinities stay, what BF16 holds exactly,
+ * too. F64 is rounded to F32 first. */
 typedef struct dpar_mem_round {
     void *to;
     const void *from;
@@ -297,8 +288,9 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets, as dpar_attention_merge
- * (sequence.h) says. Arithmetic in f64 for F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row:
+ * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic in f64 for
+ * F64, in f32 for F32 (factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
     int32_t type; /* F64, F32: of all */
     int32_t room; /* 0 */
@@ -311,11 +303,9 @@ typedef struct dpar_mem_attention_merge {
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
 
 /* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
- * or that of both it and what is there (dpar_moments_merge). Parts of some points each,
+ * or that of both it and what is there (Chan, Golub, LeVeque). Parts of some points each,
  * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
 typedef struct dpar_mem_moments {
     const void *x;
@@ -424,19 +414,21 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
  * whatever becomes ready first.
  *
- *     dpar_ddp_init(memory, bytes, c, n, numel, &options, &d, &why);    (options.type = DPAR_F32)
- *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i);    (views: nothing is copied)
+ *     options.params = n; options.numel = numel; options.type = DPAR_F32;
+ *     dpar_ddp_bytes(c, &options, &bytes, &why);
+ *     dpar_ddp_init(memory, bytes, c, &options, &d, &why);
+ *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i, NULL);    (nothing is copied)
  *     each step:
  *         dpar_ddp_zero(d);
  *         each micro-batch m of M:
  *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
  *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
- *             dpar_ddp_finish(d);
+ *             dpar_ddp_end(d);
  *         update with gradient[i]
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
  * bucket or many. Nothing is allocated after init. In a device's memory
- * (comm->mem) gradients lie there, ready follows what its stream was given before, finish orders
+ * (comm->mem) gradients lie there, ready follows what its stream was given before, end orders
  * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
  * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
  * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
@@ -450,7 +442,9 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
 typedef struct dpar_ddp_options {
-    int32_t type;    /* of the gradients, must be said: DPAR_F64, F32, F16, BF16 */
+    int32_t params;       /* parameters, in the order in which forward uses them; */
+    int32_t type;         /* of their gradients, must be said: DPAR_F64, F32, F16, BF16; */
+    const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
     int32_t wire;    /* 0: they travel as they are. Else as this type (F64 as F32; F32 as F16 or
                         BF16), rounded to nearest, added up in F32 and rounded once more. A copy as
                         large as the gradients in that type, but where ranks share memory and an
@@ -461,8 +455,8 @@ typedef struct dpar_ddp_options {
                         (dpar_bucket_piece), what lies beside it is undefined; buckets then end
                         at multiples of the ranks */
     int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
-                        zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
-                        one byte a parameter more */
+                        zero after dpar_ddp_zero; dpar_ddp_gradient tells which. An all-reduce
+                        of one byte a parameter more */
     int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
                         break the communicator: E_ARG on all ranks, naming parameter, element
                         and rank. For codes in which they are mistakes; with scaled losses look
@@ -483,26 +477,25 @@ typedef struct dpar_ddp dpar_ddp;
 /* Bytes that init needs of the caller's memory (aligned to 64) as long as the ddp lives. The
  * gradients themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
  * O(params). */
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why);
-/* Lays out the gradients of parameters of numel[i] elements each (0 and more), in the order in
- * which forward uses them, zeroed.
- * COLLECTIVE: all ranks give the same sizes and options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM,
- * E_MEMORY with a sentence, on all ranks. */
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
-                                   const int64_t *numel, const dpar_ddp_options *options,
-                                   dpar_ddp **ddp, dpar_why *why);
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+                                    int64_t *bytes, dpar_why *why);
+/* Lays out the gradients of all parameters, zeroed.
+ * COLLECTIVE: all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY
+ * with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why);
 /* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
- * no such parameter. Local. */
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i);
+ * no such parameter. *used (NULL: not wanted): 1 if it was ready on any rank since dpar_ddp_zero,
+ * asked after the end of the last pass; without options.unused: on this rank. Local. */
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
 /* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
  * Local. */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
 /* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
- * follow and nothing travels. Local. E_ARG: the pass before has not been finished. The status of
- * a broken communicator: no pass has begun. */
+ * follow and nothing travels. Local. E_ARG: the pass before has not ended. The status of a broken
+ * communicator: no pass has begun. The sentences of errors from here on are in c->why. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
-/* The gradient of parameter i is whole for this pass; it may not be touched until finish. Posts
+/* The gradient of parameter i is whole for this pass; it may not be touched until the end. Posts
  * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
  * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
  * E_TIMEOUT, E_MISMATCH as comm.h. */
@@ -511,15 +504,11 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
  * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
  * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
  * too. */
-DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
-/* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
- * Without options.unused: on this rank. Local. */
-DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
-/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer; NULL: not wanted); 0
- * past the last. Local. */
-DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
-/* The buffer that holds all gradients. Local. */
-DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
+DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
+/* Where the elements of the k-th bucket to travel lie, one bucket after the other; NULL past the
+ * last. *bucket (NULL: not wanted): flat.h; its lo and hi count elements from the first bucket's
+ * first. Local. */
+DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
  * the communicator lives and the caller's memory is left alone, it is one without parameters. */
@@ -540,37 +529,41 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
  *              gradients as ZeRO-2
  *
- *     dpar_fsdp_bytes(c->size, units, params_of, numel, &options, &sizes, &why);
- *     dpar_fsdp_init(memory, sizes.plan, c, NULL, units, params_of, numel, &options, &f, &why);
+ *     options.units = units; options.params_of = params_of; options.numel = numel;
+ *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
+ *     dpar_optimizer_init(&options.optimizer, DPAR_ADAMW);
+ *     dpar_fsdp_bytes(c->size, &options, &sizes, &why);
+ *     dpar_fsdp_init(memory, sizes.plan, c, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
  *             forward, each unit u:
- *                 dpar_fsdp_before(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_unshard(f, u, DPAR_FORWARD);
  *                 ... uses the weights dpar_fsdp_weight(f, i) ...
- *                 dpar_fsdp_after(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_FORWARD);
  *             backward, each unit u from the last:
- *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);
- *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i)
+ *                 dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+ *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
  *                     (options.assigned: writes them) ...
- *                 dpar_fsdp_after(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
- *             dpar_fsdp_finish(f);
+ *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
- *         dpar_fsdp_step(f, rate, dpar_clip_factor(norm, 1.0));
- *     dpar_fsdp_close(f);
+ *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
+ *     a checkpoint: dpar_fsdp_state of each unit and array, read by
+ * dpar_fsdp_load dpar_fsdp_close(f);
  *
- * Hybrid: `shard` are the ranks that share one copy (a node), `replicas` those that hold the same
+ * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
  * shards across, once a step.
  *
- * Pipeline: a whole step is one pass. UNSHARD is before (of a stage's first: BACKWARD, so that
- * there is room for its gradients; then FORWARD), RESHARD after, REDUCE_GRAD ready; begin and
- * finish stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
+ * Pipeline: a whole step is one pass. UNSHARD is unshard (of a stage's first: BACKWARD, so that
+ * there is room for its gradients; then FORWARD), RESHARD reshard, REDUCE_GRAD ready; begin and
+ * end stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
  * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
- * each unit after them, before finish.
+ * each unit after them, before the end.
  *
  * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
  * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
@@ -580,15 +573,20 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  * bit. What is in the pool already is not gathered again. All ranks visit units in one order
  * (E_MISMATCH else; over MPI with its option `check`).
  *
- * In a device's memory (shard->mem) all arrays lie there, also those that set and load are given;
+ * In a device's memory (c->mem) all arrays lie there, also those that set and load are given;
  * functions follow what its stream was given and order what follows; only norm and load wait. */
 
-/* Zero it and fill in what differs. The same on all ranks. */
+/* Zero it and fill in what differs. The same on all ranks, but for replicas. */
 typedef struct dpar_fsdp_options {
-    int32_t zero;     /* 1, 2, 3 */
+    int32_t units;            /* of the model, in the order of forward */
+    int32_t zero;             /* 1, 2, 3 */
+    const int32_t *params_of; /* [units] parameters of each, 0 and more; */
+    const int64_t *numel;     /* [of all] elements of each, 0 and more, unit after unit. Both are
+                                 read by bytes and init alone */
+    dpar_comm *replicas;      /* NULL: none. Of one world with c */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
                          weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16.
+                         dpar_optimizer_check says: F64 beside F64, else F32 or BF16.
                          It and the next two must be said */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
@@ -601,10 +599,11 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    int32_t assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                         element of each parameter of the unit (0 where it has none), rather than
-                         adding, except where dpar_fsdp_adds says so: they are not zeroed before */
-    int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
+    int32_t
+        assigned;  /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
+                      element of each parameter of the unit (0 where it has none), rather than
+                      adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    int64_t align; /* starts of parameters in their unit, in elements; 0: 1 */
     dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
                                  by the number of an element among all, the units end to end:
                                  copies in other fsdp's (of tensor-parallel ranks) stay equal where
@@ -625,19 +624,16 @@ typedef struct dpar_fsdp_sizes {
 
 typedef struct dpar_fsdp dpar_fsdp;
 
-/* What init takes, for `shards` ranks that share a copy. params_of[u]: the parameters of unit u (0
- * and more), numel[i] elements each (0 and more), unit after unit. Errors as init. Local, without a
+/* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
  * communicator: for planning. O(params). */
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
-                                     const int64_t *numel, const dpar_fsdp_options *options,
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
-/* Weights and state are zero. replicas: NULL without; both communicators are of one world.
- * COLLECTIVE over both: all ranks give the same sizes and options (E_MISMATCH else). E_ARG,
- * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. */
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
-                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
-                                    const int64_t *numel, const dpar_fsdp_options *options,
-                                    dpar_fsdp **fsdp, dpar_why *why);
+/* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
+ * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
+ * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. */
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                    dpar_why *why);
 /* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
  * call it with the same numbers, between steps. E_ARG: no such parameter, a pass is under way.
  * Local. */
@@ -648,80 +644,74 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 /* All gradients become 0: before the first micro-batch (at the latest before its backward). Memory
  * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
-/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not been finished. The
+/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not ended. The
  * status of a broken communicator. Local. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
  * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
  * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
  * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
- * COLLECTIVE over shard: all ranks call it in the same order. E_ARG: no such unit, already in use,
+ * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
  * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
  * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
-DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *f, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. */
-DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The numel weights of parameter i, of type compute, between before and after; else NULL. Aligned
- * to the type. Local. */
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
+ * Aligned to the type. Local. */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Where its gradient is added, of type gradient, from before in backward to ready; else NULL.
- * Local. */
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i);
-/* The `beta` of the product that computes that gradient. 1: it is added to what lies there: always
- * without options.assigned; with it after the step's first micro-batch that had the unit backward,
- * where gradients are kept from one to the next (ZeRO-1, `once`), or once they have been looked at
- * since zero (norm, reduced, step). 0: it is written, whatever lies there. From before in backward
- * to ready. Local. */
-DPAR_API int dpar_fsdp_adds(const dpar_fsdp *f, int32_t i);
+/* Where its gradient is added, of type gradient, from unshard in backward to ready; else NULL.
+ * *adds (NULL: not wanted): the `beta` of the product that computes it. 1: it is added to what lies
+ * there: always without options.assigned; with it after the step's first micro-batch that had the
+ * unit backward, where gradients are kept from one to the next (ZeRO-1, `once`), or once they have
+ * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local. */
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
- * shard, as before. E_ARG: there are none. */
+ * c, as unshard. E_ARG: there are none. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
 /* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
  * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
  * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
  * is over, too. */
-DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *f);
+DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
 /* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
  * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
- * the squares of their norms. COLLECTIVE over shard. */
+ * the squares of their norms. COLLECTIVE over c. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
-/* The reduced gradients of this rank's shard of unit u, between finish and the next zero: elements
- * (padding included, which is 0) and their type; where a parameter lies there dpar_fsdp_piece says.
- * For norms that count parameters differently, sums with other communicators. NULL and 0: there are
- * none. Local. */
-DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *f, int32_t u, int64_t *elements, int32_t *type);
 /* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
 /* ---- state ---- */
 
-enum { DPAR_FSDP_MASTER, DPAR_FSDP_MOMENT_1, DPAR_FSDP_MOMENT_2, DPAR_FSDP_ARRAYS };
+/* What a rank has a shard of: the arrays of a checkpoint, and the reduced gradients. */
+enum {
+    DPAR_FSDP_MASTER,
+    DPAR_FSDP_MOMENT_1,
+    DPAR_FSDP_MOMENT_2,
+    DPAR_FSDP_ARRAYS, /* how many a checkpoint has at most */
+    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAYS
+};
 
-/* This rank's shard of an array of unit u, and its elements (padding included); NULL and 0 where
- * there is none. To save it: a sharded checkpoint is these of the ranks of one replica, and the
- * number of steps. Local. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements);
-/* Its type; -1 for an array that the optimizer does not have. Local. */
-DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
-/* Steps done. Local. */
-DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
+/* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
+ * type (NULL: not wanted); NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
+ * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. To save
+ * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
+ * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
+ * of a pass and the next zero: for norms that count parameters differently, sums with other
+ * communicators. Local.
+ */
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
+                               int32_t *type);
 /* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
  * not wanted); 0: nothing. Local. */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
-/* Elements of unit u without padding, and of the shard that each of `ranks` has of it. Local. */
-DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *f, int32_t u);
-DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
 /* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
- * for redistribute and move, padding left out. Local. */
+ * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
+ * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
+ * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
+ * rank. E_ARG with a sentence. Local. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
-/* Unit u of an array comes to rank 0 of shard: the first dpar_fsdp_numel elements of `room`, which
- * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine), the device's where
- * shard->mem is one's: another is E_ARG on that rank, and others wait. A full checkpoint is that of
- * all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard. E_ARG: no
- * such array or unit; then errors as comm.h. */
-DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
-
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
  * an array of unit u. A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
@@ -805,9 +795,6 @@ typedef struct dpar_tensor {
  * E_ARG with a sentence. Local. */
 DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
                                       int64_t *counts, dpar_why *why);
-/* Tokens that a rank has outside of a pair: of all of them, or its share. Local. */
-DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank);
-
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
@@ -822,7 +809,8 @@ typedef struct dpar_linear {
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* n is all tokens; own is dpar_tensor_tokens of the rank, n itself where not sequence parallel. */
+/* n is all tokens; own is the rank's share of them (dpar_split_size of t->tokens), n itself where
+ * not sequence parallel. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
     const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
@@ -854,34 +842,36 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
-/* Between a column layer and one that wants all features: out[rows][n] from the ranks' pieces
- * in[rows][own], n = features->count, cut as `features` says (by any rule); the gradient's way back
- * is dpar_features_slice. scratch: rows x n elements. One all-gather of rows x n. counts: of
- * comm->size numbers. */
-DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
-                                          int64_t rows, const void *in, void *out, void *scratch,
-                                          int64_t *counts);
-/* The rank's own features of all: what a row layer takes of an x that is whole; its gradient's way
- * back is dpar_features_gather. Local. */
-DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
-                                         int64_t rows, const void *in, void *out);
+/* A column layer's y has some of the features, a row layer's x too. A layer between that wants all
+ * of them gets them by dpar_redistribute_run, from features that are cut to features that all have;
+ * it gives the gradient its own again by the opposite (move.h). */
 
 /* ---- vocabulary ---- */
 
-/* y[token] = table[id of the token]: a rank has rows dpar_vocab_rows of the table (heads.h says
- * which), looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. ids: of all n tokens, the same on all ranks. y: [own][width]; whole: sequence
- * parallel: [n][width], else NULL. The same bits on any number of ranks. E_ARG for an id that does
- * not exist. */
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
-                                            int64_t width, const int32_t *ids, const void *table,
-                                            void *y, void *whole);
-/* dtable[row] = the sum of dy over its tokens, in their order (add: added to what is there); rows
- * without a token and padding become 0. Nothing travels, or an all-gather of n width into `whole`.
- * The same bits on any number of ranks. */
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
-                                             int64_t width, const int32_t *ids, const void *dy,
-                                             void *dtable, int add, void *whole);
+/* y[token] = table[id of the token]. */
+typedef struct dpar_embedding {
+    dpar_vocab
+        vocab; /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    int64_t width;
+} dpar_embedding;
+typedef struct dpar_embedding_arrays {
+    const int32_t *ids; /* [n], of all tokens, the same on all ranks */
+    const void *table;  /* [rows][width]. Forward reads */
+    void *y;            /* [own][width]. Forward writes */
+    const void *dy;     /* [own][width]. Backward reads, */
+    void *dtable;       /* [rows][width]: writes; rows without a token and padding become 0 */
+    void *whole;        /* sequence parallel: [n][width]; else NULL */
+    int32_t add;        /* 1: dtable is added to (micro-batches) */
+    int32_t room;       /* 0 */
+} dpar_embedding_arrays;
+/* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
+ * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. */
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+                                            const dpar_embedding_arrays *a);
+/* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or an all-gather of
+ * n width into `whole`. The same bits on any number of ranks. */
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+                                             const dpar_embedding_arrays *a);
 
 /* With lse = ln of the sum over the whole vocabulary of exp(logit) and V = count + added tokens:
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
@@ -895,67 +885,45 @@ typedef struct dpar_cross_entropy {
                        (torch's -100) are never counted: their loss and gradient are 0 */
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
-/* Bytes of scratch. Local. */
-DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t);
-/* logits: [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks too; targets: token ids,
- * the same on all ranks. One all-gather of three numbers a token: the largest logit of the rank,
- * the sum of exponentials below it, its part of the target's share: 12 bytes (f64: 24). Of these
- * the ranks compute the same bits; sums over the vocabulary are in f64. lse (n doubles) is for
- * backward; loss (n doubles, z-loss included; may be NULL). Equal on all ranks: sum it over data
- * parallel ones only. E_ARG for a target that does not exist. */
+typedef struct dpar_cross_entropy_arrays {
+    void *logits;                /* [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks
+                                    too. Forward reads them, backward makes gradients of them */
+    const int32_t *targets;      /* [n] token ids, the same on all ranks */
+    double *lse;                 /* [n]. Forward writes, backward reads */
+    double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
+    dpar_cross_entropy_sum *sum; /* so */
+    void *scratch;               /* [3 n (ranks + 1)] of type, of forward */
+} dpar_cross_entropy_arrays;
+/* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
+ * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
+ * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
+ * data parallel ones only. E_ARG for a target that does not exist. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const void *logits, const int32_t *targets,
-                                                double *lse, double *loss,
-                                                dpar_cross_entropy_sum *sum, void *scratch);
+                                                const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
  * for their mean. Local. */
-DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                          void *logits, const int32_t *targets, const double *lse,
-                                          double scale);
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                 const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
 
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
  * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
  * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
- * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
- * nothing to add up. As dpar_comm_split. */
-DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same);
-/* Adds the gradients of key and value rows over them: dw [(queries + 2 groups) width][in], queries
- * first, and its dbias (or NULL). Once a step, after the last micro-batch. An all-reduce of 2 width
- * in and one of 2 width elements; no other rank has anything to do. */
-DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
-                                    int64_t width, int64_t in, void *dw, void *dbias);
-
-/* ---- random numbers ---- */
-
-/* A dense piece of a whole array, and the stream that the whole array is filled from. Ranks that
- * hold the same elements (dropout on activations that all have) draw the same numbers, others
- * different ones, as one rank would: no state to keep apart. */
-typedef struct dpar_random_piece {
-    uint64_t seed, stream; /* a stream for each purpose: layer, step, micro-batch */
-    int64_t rows, columns; /* of the piece */
-    int64_t row, column;   /* where it begins in the whole array, */
-    int64_t width;         /* whose rows have so many */
-} dpar_random_piece;
-/* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
- * the same call. 0 <= p < 1. type: F64, F32 (else E_ARG). Local, as the two below. */
-DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
-                                         const void *x, void *y);
-/* Uniform ones between lo and hi. */
-DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
-                                      double hi, void *y);
-/* Normal ones. */
-DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                             double deviation, void *y);
+ * own queries only. With share = dpar_heads_local(&heads, c->rank),
+ *     dpar_comm_split(c, share.group, c->rank, &same);
+ * on all ranks makes a communicator of those that have the same one. Once a step, after the last
+ * micro-batch, let them sum their gradients of keys and values: of dw [(queries + 2) width][in],
+ * queries first, the 2 width in elements from share.queries width in on, and 2 width of its
+ * dbias. */
 
 /* ==== train/sequence.h ==== */
 
 /* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
- * keys and values travel round the ranks, and Ulysses, which exchanges tokens for heads before and
- * after (at the end of this file). Sliding windows need no ring: window_attention.h. Which rank has
- * which tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a
- * block is your kernel, or the plain one of this file:
+ * keys and values travel round the ranks. Other ways, by layer.way: ulysses.h exchanges tokens for
+ * heads before and after; sliding windows need no ring (window_attention.h). Which rank has which
+ * tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a block
+ * is your kernel, or the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -980,9 +948,9 @@ DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t
  * the next, and E = groups (width + values) elements a token, a rank sends
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
- * and nothing when it is alone: dpar_attention_sent. Causal masks leave rank 0 idle most of the
+ * and nothing when it is alone: plan->sent counts it. Causal masks leave rank 0 idle most of the
  * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
- * every rank has as much to do at every step as the others: dpar_attention_pairs.
+ * every rank has as much to do at every step as the others: plan->pairs counts it.
  *
  * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
  * its stream, and nothing waits.
@@ -992,14 +960,16 @@ DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t
 
 typedef struct dpar_attention dpar_attention;
 
-/* How ranks come to the keys of others: NULL, the ring; dpar_attention_halo of window_attention.h
- * (dpar_spatial.h). You name it in a layer, the plan calls it. */
+/* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
+ * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
+ * calls it. */
 struct dpari_attention_way;
 typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
 
 /* A block: some queries that follow one another, some keys that do, of one document. Query i sees
- * key j when i + low <= j <= i + high: dpar_attention_row. Arrays begin at the block's first token,
- * rows as above, all heads. Sums: f64 when the layer's type is f64, else f32. */
+ * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
+ * block's first token, rows as above, all heads. Sums: f64 when the layer's type is f64, else f32.
+ */
 typedef struct dpar_attention_call {
     const dpar_attention *layer;
     int64_t queries, keys;
@@ -1020,8 +990,9 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
 struct dpar_attention {
-    dpar_attention_way way; /* NULL: all keys pass by all ranks. dpar_attention_halo: each rank has
-                               a slice of the packed sequence and gets the keys in the window */
+    dpar_attention_way way; /* NULL: all keys pass by all ranks. Of the other ways each rank has a
+                               part of the packed sequence, whatever the documents:
+                               dpar_attention_ulysses, dpar_attention_halo */
     dpar_packed tokens; /* documents, and which tokens of them each rank has; as many ranks as the
                            communicator. ZIGZAG, CHUNK, EVEN; STRIPE has blocks of one token */
     int32_t heads;      /* of queries */
@@ -1033,69 +1004,41 @@ struct dpar_attention {
     int64_t window;     /* > 0: none farther than so many tokens away. Documents never see others */
     double scale;       /* 0: 1 / sqrt(width) */
     int32_t tag;        /* of the messages: tag .. tag + 3 */
-    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_block and
-                             dpar_attention_block_gradient (F64 and F32) */
+    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_CHUNK, the last ranks have less; 0: EVEN */
+    const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
+                              tokens.rule. The caller's, as long as the plan */
+    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
     void *user;
 };
 
 /* ---- blocks; local ---- */
 
-/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. O(1). */
-DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
-                                 int64_t *hi);
-/* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted. Also
- * whole attention, of all tokens of a document at once (low -keys, high 0: causal). Other types:
- * nothing is written. O(pairs). */
-DPAR_API void dpar_attention_block(const dpar_attention_call *call);
-/* Its gradients. */
-DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call);
-/* Adds what other keys gave to the same queries: out and lse become those of both sets, rows of
- * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else E_ARG). With
- * a, b the two lse: out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two.
- * O(rows x values). */
-DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
-                                          void *lse, const void *more, const void *more_lse);
-
-/* ---- what a rank has to do; local ---- */
-
-/* Pairs of a query of `rank` and a key of `from` that sees it, in one head: the work of the ring's
- * step t with from = rank - t (modulo ranks). Over all `from` it is what dpar_packed_pairs says of
- * a causal mask without window. At most 2^63 - 1; 0 for ranks that do not exist. O(runs). */
-DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from);
-/* Bytes that a rank sends to others in one forward, or in one backward; as above. 0 for a layer
- * that dpar_attention_bytes does not take. O(docs). */
-DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward);
+/* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted; with
+ * out_gradient the gradients. Also whole attention, of all tokens of a document at once (low -keys,
+ * high 0: causal). Other types: nothing is written. O(pairs). */
+DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-enum { DPAR_ATTENTION_MAIL = 8 };
-
-/* Read it, leave it as it is. */
+/* A plan, and what of it is to be read. */
 typedef struct dpar_attention_plan {
     dpar_attention layer; /* nothing in it is 0 for a default any more */
     int64_t tokens;       /* of this rank: rows of its arrays */
+    int64_t kept;         /* bytes of arrays.kept */
     int64_t pairs;        /* of a query and a key, in one head, that forward was given so far */
     int64_t sent;         /* bytes that went to other ranks so far */
-    dpar_comm *comm;
-    int32_t sums; /* DPAR_F64 or DPAR_F32; private, as all that follows */
-    int32_t calls, posted;
-    dpar_call call[DPAR_ATTENTION_MAIL];
-    dpar_work work[DPAR_ATTENTION_MAIL];
-    void *keys[2]; /* keys, then values, of other ranks */
-    void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
-    void *of_way;       /* the state of layer.way */
-    void *device; /* buffers that do not lie behind the plan, and how large they are */
-    int64_t device_bytes;
 } dpar_attention_plan;
 
 /* The memory of one layer; NULLs on a rank without tokens. In memory of dpar_comm_alloc messages
  * are copied once. */
 typedef struct dpar_attention_arrays {
-    const void *q, *k, *v;    /* of the layer's type, as all but lse */
-    void *out;                /* forward writes, backward reads */
-    void *lse;                /* the same; sums (f64 of f64, else f32), tokens x heads */
-    const void *out_gradient; /* backward reads */
+    const void *q, *k, *v; /* of the layer's type, as all but lse */
+    void *out;             /* forward writes, backward reads */
+    void *lse;             /* the same; sums (f64 of f64, else f32), tokens x heads. Ulysses has no
+                              use for it */
+    void *kept;            /* Ulysses: plan->kept bytes (aligned to 64): q, k, v, out and lse of
+                              this rank's heads, which forward writes and backward reads */
+    const void *out_gradient;                   /* backward reads */
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
 } dpar_attention_arrays;
 
@@ -1126,72 +1069,51 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
 /* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
-/* ---- Ulysses: tokens for heads --------------------------------------------------------------- */
+/* ==== train/ulysses.h ==== */
 
-/* From some tokens with all heads on each rank to all tokens with some heads: there attention is
- * that of one rank (dpar_attention_block, document by document, or any library's). Three plans
- * serve a layer, of queries, keys and values (where widths agree the last two are one), out goes
- * back by the plan of queries when values are as wide:
- *     forward:   dpar_ulysses_forward q, k, v;  attention;      dpar_ulysses_backward out
- *     backward:  dpar_ulysses_forward dout;  its gradients;  dpar_ulysses_backward dq, dk, dv
- * In shared memory, where `in` is memory of dpar_comm_alloc on all ranks, each takes its heads (or
- * tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are packed before and
- * sorted after one: three. The same bits both ways.
+/* ulysses - attention (sequence.h) by exchanging tokens for heads: from some tokens with all heads
+ * on each rank to all tokens with some heads, attention there as one rank would do it, and back.
  *
- * Zero it and fill it in. The same on all ranks. */
-typedef struct dpar_ulysses {
-    dpar_split tokens; /* any rule; where parts are out of order or not of one piece (ZIGZAG,
-                          STRIPE, BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
-    dpar_heads heads;  /* uneven ones too; fewer groups than ranks: ranks hold copies of a group */
-    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
-    int32_t type;      /* DPAR_F64, F32, BF16, F16 */
-    int64_t width;     /* elements of a token and head */
-} dpar_ulysses;
+ *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
+ *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
+ *     arrays.kept = plan->kept bytes of each layer
+ *
+ * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
+ * layer.cut. Heads are cut by dpar_heads_init, uneven ones too; fewer groups than ranks: ranks hold
+ * copies of a group, whose gradients are added in rank order (16-bit floats in f32, rounded once).
+ * The kernel is given whole documents and this rank's heads (call->layer says how many).
+ *
+ * In shared memory, where what is exchanged lies in memory of dpar_comm_alloc on all ranks, each
+ * takes its heads (or tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are
+ * packed before and sorted after one: three. The same bits both ways. With n tokens of this rank, N
+ * of all, H heads on all ranks (copies each) and h on this one, an array of `width` elements a
+ * token and head sends (H - h) n width on the way to the heads and h (N - n) width on the way back,
+ * times bytes(type). Forward: q, k, v there, out back. Backward: out's gradient there, those of q,
+ * k, v back.
+ *
+ * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
+ * where values are not as wide), of tokens that are out of order another of all tokens with its
+ * heads, and what backward computes. */
 
-/* Read it, leave it as it is. */
-typedef struct dpar_ulysses_plan {
-    dpar_ulysses layer;
-    int64_t tokens, whole; /* of this rank, of all */
-    int32_t heads;         /* of all: rows of [tokens][heads][width] */
-    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
-    dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts; private, as all that
-                                                       follows */
-    int64_t *cuts;
-    const void **piece; /* of each rank; then of those that hold a head */
-    struct dpari_peer *peer;
-    int32_t tag;
-    void *packed, *ordered;
-    void *device; /* where they lie, when not behind the plan */
-} dpar_ulysses_plan;
+/* For dpar_attention.way: name it there, never call it. */
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
 
-/* Bytes that a rank sends to others: forward (heads on all ranks, copies each, less its own) x its
- * tokens, backward its heads x the other ranks' tokens, times width and the type's bytes. 0 where
- * dpar_ulysses_bytes refuses. Local. O(ranks). */
-DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward);
-/* Bytes of memory for a plan on this rank: a copy of its tokens with all heads, copies too; of
- * tokens out of order another of all tokens with its heads. E_ARG, E_RANGE with a sentence. Local.
- * O(ranks). */
-DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
-                                        int64_t *bytes, dpar_why *why);
-/* As dpar_attention_init; cuts of RAGGED stay the caller's, as long. COLLECTIVE. */
-DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
-                                       dpar_why *why);
-/* Gives back what init took of a device's memory; without one there is nothing to do. Local. NULL
- * is fine. */
-DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan);
-/* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
- * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
- * different plans (but with MPI or DPAR_WITHOUT_DIRECT where as many elements travel). */
-DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out);
-/* The opposite, and the gradient of forward: out[tokens][heads][width] from in[whole][mine][width].
- * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */
-DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out);
+/* Arrays of a layer. */
+enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
+
+/* One exchange of a plan of this way alone, for attention of your own in between. back 0:
+ * out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1: the opposite,
+ * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
+ * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
+ * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. */
+DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
+                                             const void *in, void *out);
 
 /* ==== train/expert.h ==== */
 
-/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The gate
+/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
  * chooses k experts for each token; tokens travel to their experts' ranks and results back, forward
  * and backward; each gives what one rank with all tokens and all experts would give. The experts
  * themselves are yours:
@@ -1202,16 +1124,19 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
  *     dpar_experts_init(memory, bytes, c, &layer, &plan, &why);      one plan for all such layers
  *
- *     dpar_gate_forward(&gate, tokens, logits, chosen, weight, scratch, &why);
- *     dpar_experts_route(plan, mine, each, tokens, chosen, NULL, &route, &why);
- *     dpar_experts_dispatch(plan, route, x, rows);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of route->rows ...
- *     dpar_experts_combine(plan, route, results, weight, y, kept);
+ *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
+ *     dpar_router_forward(&router, &route, &why);                    choices and weights
+ *     choices.tokens = tokens; choices.chosen = chosen;
+ *     dpar_experts_route(plan, mine, each, &choices, &routing, &why);
+ *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
+ *     dpar_experts_dispatch(plan, routing, &a);
+ *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
+ *     dpar_experts_combine(plan, routing, &a);
  *
- *     dpar_experts_combine_backward(plan, route, dy, weight, kept, dresults, dweight);
+ *     dpar_experts_combine_backward(plan, routing, &a);
  *     ... the experts' gradients; drows ...
- *     dpar_experts_dispatch_backward(plan, route, drows, dx);
- *     dpar_gate_backward(&gate, tokens, logits, chosen, dweight, NULL, dlogits, scratch, &why);
+ *     dpar_experts_dispatch_backward(plan, routing, &a);
+ *     dpar_router_backward(&router, &route, NULL, &why);
  *
  *     dpar_experts_close(plan);             where it works in a device's memory
  *
@@ -1241,7 +1166,7 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
  * for each choice with the first operation of a routing after another's. route waits for the stream
  * before it writes: it needs counts in any case, and the device may be reading what this memory was
- * before. So these are no calls for a captured graph. The gate's functions are the host's: give
+ * before. So these are no calls for a captured graph. The router's functions are the host's: give
  * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
  * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
  * becomes 0, and sums of dweight, whose order is the device's.
@@ -1252,74 +1177,80 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- * while the gate and all that is no expert goes by `mesh` itself. An expert shared by all tokens is
- * an ordinary layer beside: its y is added to this one's. */
+ * while the router and all that is no expert goes by `mesh` itself. An expert shared by all tokens
+ * is an ordinary layer beside: its y is added to this one's. */
 
-/* ---- the gate -------------------------------------------------------------------------------- */
+/* ---- the router ------------------------------------------------------------------------------ */
 
 /* How scores come from logits. */
 enum {
-    DPAR_GATE_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
-    DPAR_GATE_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
-    DPAR_GATE_GIVEN    /* logits are the scores; at least 0 where they are normalised or balanced */
+    DPAR_ROUTER_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
+    DPAR_ROUTER_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
+    DPAR_ROUTER_GIVEN /* logits are the scores; at least 0 where they are normalised or balanced */
 };
 
 /* Zero it and fill it in. A token chooses the k experts of the highest score + bias, of equal ones
  * the lower index, NaN last; in that order they stand. The weight of a choice of score s is
  *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
  * Where capacity drops a choice, the others' weights stay. */
-typedef struct dpar_gate {
+typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
-    int32_t score;      /* DPAR_GATE_SOFTMAX, ... */
+    int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
     int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
     int32_t normalise;  /* 1: see above */
     int32_t room;       /* 0 */
     double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
     double balance;     /* the coefficient a of the balancing loss; 0: none */
     const double *bias; /* [experts]; NULL: none. For choosing only: it has no gradient */
-} dpar_gate;
+} dpar_router;
 
-/* chosen[tokens][k] and weight[tokens][k] from logits[tokens][experts]. scratch: 2 x experts
- * doubles. E_ARG with a sentence. Local. O(tokens x experts), k times that where scores ascend. */
-DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                       int32_t *chosen, void *weight, double *scratch,
-                                       dpar_why *why);
+/* The memory of one layer and micro-batch: what a function does not name may be NULL. */
+typedef struct dpar_router_arrays {
+    int64_t tokens;
+    const void *logits;  /* [tokens][experts] */
+    int32_t *chosen;     /* [tokens][k]. Forward writes, the others read */
+    void *weight;        /* [tokens][k]. Forward writes */
+    double *sums;        /* [2 experts + 1]. Balance writes */
+    const void *dweight; /* [tokens][k]. Backward reads; NULL: zeros */
+    void *dlogits;       /* [tokens][experts]. Backward writes */
+    double *scratch;     /* [2 experts], of all */
+} dpar_router_arrays;
+
+/* chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times that
+ * where scores ascend. */
+DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
+                                         dpar_why *why);
 
 /* How evenly experts are chosen, by all ranks, whatever capacity drops. */
-typedef struct dpar_gate_load {
+typedef struct dpar_router_load {
     int64_t tokens; /* of all ranks */
     int64_t idle;   /* experts that no token chose */
     double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
-    double loss;    /* see dpar_gate_balance */
-    double *chosen; /* [experts] how often each was chosen: whole numbers */
+    double loss;    /* see dpar_router_balance */
+    double *chosen; /* [experts] how often each was chosen: whole numbers; in a->sums, as */
     double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
-} dpar_gate_load;
+} dpar_router_load;
 /* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c (those that share the
- * gate; tokens that several ranks hold count once for each):
+ * router; tokens that several ranks hold count once for each):
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
- * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first choice is
- * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
- * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
+ * so that evenly spread tokens give a. chosen: of dpar_router_forward; a token whose first choice
+ * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
  * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator. */
-DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
-                                       const void *logits, const int32_t *chosen, double *sums,
-                                       dpar_gate_load *load, double *scratch);
-/* dlogits[tokens][experts] from dweight[tokens][k]. load: that of dpar_gate_balance, whose loss is
- * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. It is the loss
- * of all ranks' tokens, so that its gradients are to be added up over the ranks: where ddp averages
- * those of the gate, let `balance` be a times the ranks. dweight NULL: zeros. scratch as above.
- * Errors as forward; E_ARG: a choice that is no expert. Local. O(tokens x experts). */
-DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                        const int32_t *chosen, const void *dweight,
-                                        const dpar_gate_load *load, void *dlogits, double *scratch,
-                                        dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3): once a step the bias of each expert chosen less often
- * than the mean rises by rate, of one chosen more often falls. chosen: load->chosen, so that all
- * ranks' biases stay equal, or its sum over several micro-batches. rate: 0.001. Local. */
-DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias);
+ * communicator; the sentence is in c->why. */
+DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
+                                         const dpar_router_arrays *a, dpar_router_load *load);
+/* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f
+ * counts as a constant, as everywhere); NULL: it is not. It is the loss of all ranks' tokens, so
+ * that its gradients are to be added up over the ranks: where ddp averages those of the router, let
+ * `balance` be a times the ranks. Errors as forward; E_ARG: a choice that is no expert. Local.
+ * O(tokens x experts). */
+DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
+                                          const dpar_router_load *load, dpar_why *why);
+/* Balancing without a loss (DeepSeek-V3): once a step, with m the mean of load->chosen (or of its
+ * sum over several micro-batches, which all ranks have alike), bias[e] += rate where chosen[e] < m,
+ * -= rate where chosen[e] > m,    rate: 0.001 */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
@@ -1349,38 +1280,17 @@ typedef struct dpar_experts {
     int32_t room;       /* 0 */
 } dpar_experts;
 
-/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
- * where it passes that, 2^63 - 1. Exact: in integers. Local. */
-DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens);
-
-/* Read it, leave it as it is. */
+/* A plan, and what of it is to be read. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
     int64_t most;                 /* rows that they can be given: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
     int64_t kept, dropped, taken; /* choices kept, choices dropped, rows taken so far */
-    dpar_comm *comm;
-    int64_t each;  /* private, as all that follows */
-    int32_t slots; /* numbers that tell of one expert */
-    int32_t tag;   /* of the layer */
-    int32_t routes, there_tag;
-    int32_t *tell, *hear, *tally, *order;
-    int64_t *told, *heard, *send, *receive, *fill;
-    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
-    double *by;        /* [2][k]: the rows that are added up, and their weights */
-    struct dpari_peer *peer;
-    void *packed, *staged;
-    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
-    int64_t device_bytes;
-    int32_t *place, *token, *choice;
-    void *weight; /* of each kept row */
-    const struct dpar_experts_routing *there;
-    dpar_mem_span *span; /* [ranks][own] */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward. Read it.
- */
+/* Where the tokens of one layer and micro-batch go, from forward to the end of backward; to be
+ * read. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
     int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
@@ -1389,17 +1299,31 @@ typedef struct dpar_experts_routing {
     int64_t *count;  /* [own]: of each */
     int64_t *begin;  /* [own]: the first of each; in all: rows */
     int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: none */
-    int64_t *send;   /* [ranks] rows to each; private, as all that follows. Others read the first */
-    int64_t *take;   /* [ranks] rows from each                              four at the same      */
-    int32_t *choice; /* [tokens][k] the choice of each kept row             places                */
-    int64_t *row;    /* [ranks][own] the first row of a piece               of their routings     */
-    int64_t *piece;  /* [ranks][own] */
-    int64_t *start;  /* [experts] the first kept row of each */
-    int32_t *expert; /* [tokens][k] of each choice that has a row */
-    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
-    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
-    int32_t room;
 } dpar_experts_routing;
+
+/* What the tokens of a rank have chosen. */
+typedef struct dpar_experts_choices {
+    int64_t tokens; /* 0 .. layer.tokens, different from rank to rank and from call to call */
+    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, and -1 for no
+                              choice (padding); as dpar_router_forward gives them */
+    const void *weight;    /* [tokens][k]; read by DROP_LIGHT_OWN alone, else NULL is fine */
+} dpar_experts_choices;
+
+/* The memory of one layer; what a function does not name may be NULL. Arrays do not overlap. */
+typedef struct dpar_experts_arrays {
+    const void *x;       /* [tokens][width]. Dispatch reads, */
+    void *rows;          /* [routing->rows][width]: writes, grouped by expert */
+    const void *results; /* [routing->rows][width]. Combine reads, */
+    const void *weight;  /* [tokens][k]: reads, as combine_backward; */
+    void *y;             /* [tokens][width]: writes; */
+    void *kept;          /* [routing->kept][width]: writes the results as they came, which
+                            combine_backward reads; NULL where there is no backward */
+    const void *dy;      /* [tokens][width]. Combine_backward reads, */
+    void *dresults;      /* [routing->rows][width]: writes; */
+    void *dweight;       /* [tokens][k]: writes; NULL: not wanted, then kept is not read */
+    const void *drows;   /* [routing->rows][width]. Dispatch_backward reads, */
+    void *dx;            /* [tokens][width]: writes */
+} dpar_experts_arrays;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
  * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
@@ -1421,40 +1345,33 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
  * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
- * chosen[tokens][k]: experts, each at most once for a token, and -1 for no choice (padding); as
- * dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0
- * .. layer.tokens, different from rank to rank and from call to call. COLLECTIVE: all-to-alls of
- * the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are too few on one of them, with
- * the numbers: nothing has happened then, the plan is as good as before. What else is wrong on one
- * rank (E_ARG) breaks the communicator. O(tokens k + ranks own k + experts), LIGHT_OWN log more. */
+ * COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are
+ * too few on one of them, with the numbers: nothing has happened then, the plan is as good as
+ * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
+ * + experts), LIGHT_OWN log more. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
-                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
- * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
- * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with
- * MPI, a device's memory or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as
- * comm.h. */
+/* rows from x: bit by bit. COLLECTIVE, one all-to-all-v or one pass (see above), as the three
+ * below. E_ARG when an array is missing breaks the communicator, E_MISMATCH when ranks' routings
+ * are not of one dpar_experts_route (but with MPI, a device's memory or DPAR_WITHOUT_DIRECT where
+ * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
-                                           const dpar_experts_routing *route, const void *x,
-                                           void *rows);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. kept:
- * [route->kept][width], the results as they came, for combine_backward; NULL where there is none.
- * Arrays do not overlap. */
+                                           const dpar_experts_routing *routing,
+                                           const dpar_experts_arrays *a);
+/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
-                                          const dpar_experts_routing *route, const void *rows,
-                                          const void *weight, void *y, void *kept);
-/* drows = weight x dy, of the experts' results; dweight[tokens][k] = dy . result, 0 for choices
- * that were dropped (sums in f64); NULL: not wanted, then kept is not read. */
+                                          const dpar_experts_routing *routing,
+                                          const dpar_experts_arrays *a);
+/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64). */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
-                                                   const dpar_experts_routing *route,
-                                                   const void *dy, const void *weight,
-                                                   const void *kept, void *drows, void *dweight);
+                                                   const dpar_experts_routing *routing,
+                                                   const dpar_experts_arrays *a);
 /* dx[token] = the sum over its kept choices of drows. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
-                                                    const dpar_experts_routing *route,
-                                                    const void *drows, void *dx);
+                                                    const dpar_experts_routing *routing,
+                                                    const dpar_experts_arrays *a);
 
 /* ==== train/pipeline.h ==== */
 
@@ -1469,6 +1386,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  *     dpar_pipeline_bytes(c, &options, &bytes, &why);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
+ *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
  *     dpar_pipeline_close(p);
  *
  * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
@@ -1535,7 +1453,7 @@ typedef struct dpar_pipeline_options {
 
     dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
     dpar_stage_pair both;                             /* NULL: forward, then backward or input */
-    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_finish, or what begins it (ready,
+    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready,
                                             of ddp or fsdp), and WAIT_REDUCE_GRAD: what ends it */
     dpar_stage_work unshard, reshard, recompute, offload, reload;
     void *ctx; /* of all */
@@ -1603,8 +1521,26 @@ DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 /* ==== train/attention_way.h ==== */
 
-/* attention_way - private: what a way of attention that stands above training (windows by halos,
- * window_attention.h) does inside of a plan, and what it uses of sequence.c. */
+/* attention_way - private: a plan of attention; what a way of it beside the ring (ulysses.h;
+ * windows by halos, window_attention.h, which stands above training) does inside of one, and what
+ * it uses of sequence.c. */
+
+enum { DPARI_ATTENTION_MAIL = 8 };
+
+typedef struct dpari_attention {
+    dpar_attention_plan head;
+    dpar_comm *comm;
+    int32_t sums; /* DPAR_F64 or DPAR_F32 */
+    int32_t calls, posted;
+    dpar_call call[DPARI_ATTENTION_MAIL];
+    dpar_work work[DPARI_ATTENTION_MAIL];
+    void *keys[2]; /* keys, then values, of other ranks */
+    void *part, *part_lse, *out, *delta, *q_gradient;
+    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
+    void *of_way;       /* the state of layer.way */
+    void *device;       /* buffers that do not lie behind the plan, and how large they are */
+    int64_t device_bytes;
+} dpari_attention;
 
 /* Keys and values of a rank's tokens, or their gradients. */
 typedef struct dpari_seq_block {
@@ -1615,34 +1551,38 @@ typedef struct dpari_seq_block {
     void *to_k, *to_v; /* the same, where they are written */
 } dpari_seq_block;
 
-/* Such a way cuts the packed sequence into slices, one a rank. */
-typedef struct dpari_attention_way {
+/* What is NULL is not done, or the ring does it. */
+struct dpari_attention_way {
+    int32_t number; /* one for each way, from 1 on: ranks compare it */
+    int32_t whole;  /* 1: forward and backward fill the caller's arrays, sums rounded to the type */
+    /* Is it a layer of this way? Its defaults are filled in. And what ranks compare besides. */
+    dpar_status (*check)(const dpar_attention *a, dpar_why *why);
+    void (*state)(dpari_facts *f, const dpar_attention *a);
     /* Takes what the plan needs on this rank: its own state behind the plan (p->of_way), buffers
      * where the arrays are. The rooms give NULL while bytes are counted. */
-    dpar_status (*lay)(dpar_attention_plan *p, const dpar_comm *c, dpari_room *behind,
+    dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
-    dpar_status (*init)(dpar_attention_plan *p, dpar_why *why); /* COLLECTIVE, as what follows */
-    void (*push)(dpar_attention_plan *p); /* between two blocks: local */
-    dpar_status (*forward)(dpar_attention_plan *p, const dpar_attention_arrays *a);
+    dpar_status (*init)(dpari_attention *p, dpar_why *why); /* COLLECTIVE, as what follows */
+    void (*push)(dpari_attention *p);                       /* between two blocks: local */
+    dpar_status (*forward)(dpari_attention *p, const dpar_attention_arrays *a);
     /* *home: the gradients of this rank's keys and values, in the type of sums. */
-    dpar_status (*backward)(dpar_attention_plan *p, const dpar_attention_arrays *a, void *dq,
+    dpar_status (*backward)(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
                             dpari_seq_block *home);
-    dpar_status (*close)(dpar_attention_plan *p);
-} dpari_attention_way;
+    dpar_status (*close)(dpari_attention *p);
+};
+typedef struct dpari_attention_way dpari_attention_way;
 
 /* The slice of a rank; empty for one that does not exist. */
 DPARI_DOOR void dpari_seq_slice(const dpar_attention *a, int32_t rank, int64_t *lo, int64_t *hi);
-/* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
-DPARI_DOOR int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi);
 /* All queries of the rank with the keys of one block. Of the own block each query sees a key
  * (itself): what the first call of a run of queries gives is there before anything is added. */
-DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                       const dpari_seq_block *b);
+DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                        const dpari_seq_block *b);
 /* out . out_gradient of each row, which attend_back needs. */
-DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a);
+DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a);
 /* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
-DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
+DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
 #endif /* DPAR_TRAIN_H */
 
@@ -1670,9 +1610,31 @@ DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
 DPARI_API dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
 DPARI_API dpar_status dpari_do_attention_merge(dpar_comm *c, const dpar_mem_attention_merge *call);
 
+/* ==== train/attention_way.h ==== */
+
+/* Sums of a plan to the layer's type; the same memory: nothing happens. */
+DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+                                      int64_t n);
+/* F64 or F32. */
+DPARI_API int32_t dpari_seq_sums(int32_t type);
+/* `elements` after base; NULL after NULL. */
+DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type);
+DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type);
+
+/* ==== train/random_run.h ==== */
+
+/* random_run - private: the words behind the numbers of random.h, and rounding by them. */
+
+/* The four words 4 block .. 4 block + 3 of a stream. */
+DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words);
+/* F32 to BF16, element i up or down by word index + i, by its high half (shift 16) or its low one
+ * (0); NaN and infinities as they are, what BF16 holds exactly, too. O(count). */
+DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
+                                  uint64_t stream, uint64_t index, int32_t shift);
+
 /* ==== train/random.c ==== */
 
-DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
+DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
     uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
@@ -1693,11 +1655,33 @@ DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, 
     words[3] = d;
 }
 
-DPAR_API uint32_t dpar_random_word(uint64_t seed, uint64_t stream, uint64_t index)
+static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
-    dpar_random_block(seed, stream, index / 4, words);
+    dpari_random_block(seed, stream, index / 4, words);
     return words[index % 4];
+}
+
+DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
+                                  uint64_t stream, uint64_t index, int32_t shift)
+{
+    uint32_t words[4], x;
+    uint16_t h;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        const uint64_t at = index + (uint64_t)i;
+        if (i == 0 || at % 4 == 0) {
+            dpari_random_block(seed, stream, at / 4, words);
+        }
+        dpari_elements_bits(&x, (const unsigned char *)from + 4 * i, 4);
+        if ((x & 0x7f800000u) != 0x7f800000u) {
+            x += words[at % 4] >> shift & 0xffffu;
+        } else {
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+        }
+        h = (uint16_t)(x >> 16);
+        dpari_elements_bits((unsigned char *)to + 2 * i, &h, 2);
+    }
 }
 
 static double dpari_random_between(uint32_t word)
@@ -1707,7 +1691,7 @@ static double dpari_random_between(uint32_t word)
 
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
 {
-    return dpari_random_between(dpar_random_word(seed, stream, index));
+    return dpari_random_between(dpari_random_word(seed, stream, index));
 }
 
 static double dpari_random_ratio(const double *over, const double *under, double r)
@@ -1756,44 +1740,16 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 /* ==== train/optimizer.c ==== */
 
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
+DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_ADAMW;
-    o.beta1 = 0.9;
-    o.beta2 = 0.999;
-    o.epsilon = 1e-8;
-    o.decay = 0.01;
-    return o;
-}
-
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
-{
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_SGD;
-    o.momentum = momentum;
-    return o;
-}
-
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
-{
-    if (o == NULL) {
-        return 0;
+    dpari_zero(o, sizeof *o);
+    o->kind = kind;
+    if (kind == DPAR_ADAMW) {
+        o->beta1 = 0.9;
+        o->beta2 = 0.999;
+        o->epsilon = 1e-8;
+        o->decay = 0.01;
     }
-    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
-}
-
-DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
-{
-    if (o == NULL || !dpari_is_float(weight_type)) {
-        return DPAR_NO_TYPE;
-    }
-    if (o->moment_type == DPAR_NO_TYPE) {
-        return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-    }
-    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : DPAR_NO_TYPE;
 }
 
 /* Within 0 and below 1. */
@@ -1802,7 +1758,8 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -1830,6 +1787,24 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why
         return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
                          0, 0);
     }
+    if (!dpari_is_float(weight_type)) {
+        return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
+                              weight_type, 0, 0, 0, 0);
+    }
+    if (o->moment_type != DPAR_NO_TYPE && weight_type == DPAR_F64) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
+            0);
+    }
+    if (moments != NULL) {
+        *moments = o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    }
+    if (moment_type != NULL) {
+        *moment_type = o->moment_type != DPAR_NO_TYPE ? o->moment_type
+                       : weight_type == DPAR_F64      ? DPAR_F64
+                                                      : DPAR_F32;
+    }
     return DPAR_OK;
 }
 
@@ -1847,54 +1822,7 @@ static double dpari_optim_power(double b, int64_t t)
     return power;
 }
 
-/* dpar_round_bf16 by the high halves of the numbers (shift 16) or the low ones (0). */
-static void dpari_optim_round(unsigned char *to, const unsigned char *from, int64_t count,
-                              uint64_t seed, uint64_t stream, uint64_t index, int32_t shift)
-{
-    uint32_t words[4], x;
-    uint16_t h;
-    int64_t i;
-    for (i = 0; i < count; i++) {
-        const uint64_t at = index + (uint64_t)i;
-        if (i == 0 || at % 4 == 0) {
-            dpar_random_block(seed, stream, at / 4, words);
-        }
-        dpari_elements_bits(&x, from + 4 * i, 4);
-        if ((x & 0x7f800000u) != 0x7f800000u) {
-            x += words[at % 4] >> shift & 0xffffu;
-        } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
-        }
-        h = (uint16_t)(x >> 16);
-        dpari_elements_bits(to + 2 * i, &h, 2);
-    }
-}
-
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index)
-{
-    dpari_optim_round((unsigned char *)to, (const unsigned char *)from, count, seed, stream, index,
-                      16);
-}
-
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
-{
-    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
-    int64_t i, k;
-    if (!dpari_is_float(type)) {
-        return -1.0;
-    }
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(x, in, i, n, type);
-        for (k = 0; k < n; k++) {
-            sum += x[k] * x[k];
-        }
-    }
-    return sum;
-}
-
-DPAR_API double dpar_clip_factor(double norm, double limit)
+DPAR_API double dpar_optimizer_clip(double norm, double limit)
 {
     if (!(limit > 0.0)) {
         return 1.0;
@@ -1955,8 +1883,8 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
         return;
     }
     dpari_elements_store(f, from, 0, n, DPAR_F32);
-    dpari_optim_round((unsigned char *)to + 2 * i, (const unsigned char *)f, n, o->seed, stream,
-                      now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
+    dpari_random_round((unsigned char *)to + 2 * i, f, n, o->seed, stream, now->index + (uint64_t)i,
+                       what == DPARI_OPTIM_V ? 0 : 16);
 }
 
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
@@ -1964,12 +1892,11 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 {
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
-    const int32_t moments = dpar_optimizer_moments(o);
-    const int32_t type = p == NULL ? DPAR_NO_TYPE : dpar_optimizer_moment_type(o, p->weight_type);
+    int32_t moments = 0, type = 0;
     dpari_optim_now now;
     int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type == DPAR_NO_TYPE || t < 1 || p->count < 0 ||
-        !dpari_is_float(p->gradient_type) ||
+    if (p == NULL || dpar_optimizer_check(o, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
+        t < 1 || p->count < 0 || !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
         return DPAR_E_ARG;
@@ -2010,6 +1937,21 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
+/* In order. */
+static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
+{
+    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
+    int64_t i, k;
+    for (i = 0; i < count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
+        dpari_elements_load(x, in, i, n, type);
+        for (k = 0; k < n; k++) {
+            sum += x[k] * x[k];
+        }
+    }
+    return sum;
+}
+
 static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
 {
     double sum;
@@ -2018,7 +1960,7 @@ static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
         (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
         return DPAR_E_ARG;
     }
-    sum = dpar_sum_squares(s->in, s->count, s->type);
+    sum = dpari_mem_sum_squares(s->in, s->count, s->type);
     *s->sum = s->add ? *s->sum + sum : sum;
     return DPAR_OK;
 }
@@ -2029,7 +1971,7 @@ static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
     if (c->squares == NULL || c->factor == NULL) {
         return DPAR_E_ARG;
     }
-    *c->factor = c->scale * dpar_clip_factor(dpari_elements_sqrt(*c->squares), c->limit);
+    *c->factor = c->scale * dpar_optimizer_clip(dpari_elements_sqrt(*c->squares), c->limit);
     return DPAR_OK;
 }
 
@@ -2046,15 +1988,15 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         return DPAR_E_ARG;
     }
     if (r->from_type == DPAR_F32) { /* as they are, NaN too */
-        dpar_round_bf16(r->to, r->from, r->count, r->seed, r->stream, r->index);
+        dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
     for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
         dpari_elements_load(x, r->from, i, n, r->from_type);
         dpari_elements_store(f, x, 0, n, DPAR_F32);
-        dpar_round_bf16((unsigned char *)r->to + 2 * i, f, n, r->seed, r->stream,
-                        r->index + (uint64_t)i);
+        dpari_random_round((unsigned char *)r->to + 2 * i, f, n, r->seed, r->stream,
+                           r->index + (uint64_t)i, 16);
     }
     return DPAR_OK;
 }
@@ -2085,10 +2027,11 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
-    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
     uint16_t *high = (uint16_t *)all->weight;
     float w[DPARI_ELEMENTS];
-    dpar_status st = DPAR_OK;
+    int32_t type = 0;
+    dpar_status st = dpar_optimizer_check(o->optimizer, DPAR_F32, NULL, &type, NULL);
+    const int64_t moment = dpar_type_bytes(type);
     int64_t i;
     for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
         dpar_optimizer_piece p = *all;
@@ -2867,7 +2810,8 @@ static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t 
     }
 }
 
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b)
+/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 {
     const double n = a->count + b->count, delta = b->mean - a->mean;
     if (b->count <= 0.0) {
@@ -2899,7 +2843,7 @@ static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t ste
             part[i] = (part[i] - one.mean) * (part[i] - one.mean);
         }
         one.m2 = dpari_moments_total(part, some);
-        dpar_moments_merge(to, &one);
+        dpari_moments_merge(to, &one);
     }
 }
 
@@ -3078,7 +3022,7 @@ static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
             part.count = one[0];
             part.mean = one[1];
             part.m2 = one[2];
-            dpar_moments_merge(&all, &part);
+            dpari_moments_merge(&all, &part);
         }
         m->saved[2 * i] = all.mean;
         m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);
@@ -3253,7 +3197,7 @@ struct dpar_ddp {
     dpar_comm *c;
     dpar_ddp_options options;
     int64_t *numel, *start; /* of each; start in elements of the buffer */
-    uint8_t *used;          /* options.unused: on any rank, after finish */
+    uint8_t *used;          /* options.unused: on any rank, after the end */
     dpar_bucket *bucket;
     dpar_work *work;              /* of each bucket */
     unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
@@ -3286,13 +3230,14 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, dpar_why *why)
+static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o, dpar_why *why)
 {
-    if (c == NULL || o == NULL || params < 0 || (params > 0 && numel == NULL)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
-                         0);
+    if (c == NULL || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or options are NULL", 0, 0, 0, 0);
+    }
+    if (o->params < 0 || (o->params > 0 && o->numel == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: # parameters; options.numel is NULL: #", o->params,
+                         o->numel == NULL, 0, 0);
     }
     if (!dpari_is_float(o->type)) {
         return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
@@ -3317,13 +3262,12 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
     return DPAR_OK;
 }
 
-static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o,
-                                          int32_t params, const int64_t *numel)
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
 {
     dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
-    how.params = params;
-    how.numel = numel;
+    how.params = o->params;
+    how.numel = o->numel;
     how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
     how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
     how.align = o->align > 0 ? o->align : 64;
@@ -3361,27 +3305,26 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     return d;
 }
 
-static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
-                                   dpar_why *why)
+static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o, int32_t *buckets,
+                                   int64_t *bytes, dpar_why *why)
 {
-    dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
+    dpar_status st = dpari_ddp_judge(c, o, why);
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, o, params, numel);
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
         st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+        (void)dpari_ddp_place(NULL, o->params, *buckets, bytes);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+                                    int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
     int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    dpar_status st = dpari_ddp_count(c, options, &buckets, &needed, why);
     if (bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
     }
@@ -3392,9 +3335,7 @@ DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const in
 /* What all ranks must give alike. */
 typedef struct dpari_ddp_given {
     const dpar_ddp_options *options;
-    const int64_t *numel;
     dpar_bucketing how;
-    int32_t params;
 } dpari_ddp_given;
 
 static void dpari_ddp_state(dpari_facts *f, const void *given)
@@ -3402,7 +3343,7 @@ static void dpari_ddp_state(dpari_facts *f, const void *given)
     const dpari_ddp_given *g = (const dpari_ddp_given *)given;
     const dpar_ddp_options *o = g->options;
     int32_t i;
-    dpari_fact(f, "the number of parameters", 0, g->params);
+    dpari_fact(f, "the number of parameters", 0, o->params);
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
     dpari_fact(f, "sum", 0, o->sum != 0);
@@ -3414,15 +3355,16 @@ static void dpari_ddp_state(dpari_facts *f, const void *given)
     dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
     dpari_fact(f, "align", 0, g->how.align);
     dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
-    for (i = 0; i < g->params; i++) {
-        dpari_fact(f, "numel[#]", i, g->numel[i]);
+    for (i = 0; i < o->params; i++) {
+        dpari_fact(f, "numel[#]", i, o->numel[i]);
     }
 }
 
 /* Buckets, and memory for the gradients. */
-static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
+static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
-    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options, d->params, numel);
+    const int64_t *numel = d->options.numel;
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
@@ -3470,9 +3412,8 @@ static void dpari_ddp_free(dpar_ddp *d)
     d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
 }
 
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
-                                   const int64_t *numel, const dpar_ddp_options *options,
-                                   dpar_ddp **ddp, dpar_why *why)
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
     dpari_ddp_given given;
@@ -3483,24 +3424,22 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
     dpari_zero(&given, sizeof given);
-    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    st = dpari_ddp_count(c, options, &buckets, &needed, why);
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
     if (st == DPAR_OK) {
         given.options = options;
-        given.numel = numel;
-        given.how = dpari_ddp_bucketing(c, options, params, numel);
-        given.params = params;
+        given.how = dpari_ddp_bucketing(c, options);
     }
     st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    (void)dpari_ddp_place(memory, options->params, buckets, &needed);
     *d->seen++ = 0;
     d->c = c;
     d->options = *options;
     dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
-    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), why);
+    st = dpari_agree(c, dpari_ddp_lay(d, why), why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
         return st;
@@ -3513,27 +3452,30 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
+/* Of any rank, or of this one. */
+static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
-    return d == NULL || i < 0 || i >= d->params
-               ? NULL
-               : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
-DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used)
 {
-    return d == NULL ? NULL : d->buffer;
+    const int there = d != NULL && i >= 0 && i < d->params;
+    if (used != NULL) {
+        *used = there && dpari_ddp_used(d, i);
+    }
+    return there ? d->buffer + d->start[i] * dpar_type_bytes(d->options.type) : NULL;
 }
 
-DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
 {
     if (d == NULL || k < 0 || k >= d->buckets) {
-        return 0;
+        return NULL;
     }
     if (bucket != NULL) {
         *bucket = d->bucket[k];
     }
-    return 1;
+    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->options.type);
 }
 
 DPAR_API void dpar_ddp_zero(dpar_ddp *d)
@@ -3557,8 +3499,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
-                         0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has ended", 0,
+                         0, 0, 0);
     }
     d->under_way = 1;
     d->open = d->params;
@@ -3621,7 +3563,7 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
     if (d->c->mem == NULL) {
-        return dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        return dpari_kern_finite(dpar_ddp_gradient(d, i, NULL), d->numel[i], d->options.type);
     }
     return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
 }
@@ -3783,7 +3725,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     return dpari_ddp_stop(d, why.text);
 }
 
-DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
+DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
 {
     int32_t i;
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
@@ -3806,14 +3748,6 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
     }
     d->under_way = d->open = 0;
     return d->status;
-}
-
-DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
-{
-    if (d == NULL || i < 0 || i >= d->params) {
-        return 0;
-    }
-    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
@@ -3840,7 +3774,7 @@ typedef struct dpari_fsdp_unit {
     int32_t first, last; /* parameters first <= i < last */
     int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
     int32_t bucket;      /* where its gradients are computed; -1: nowhere */
-    int32_t used;        /* between before and after */
+    int32_t used;        /* between unshard and reshard */
     int32_t state;       /* of its gradients in this pass */
     int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
     int32_t adds;        /* 1: this pass adds to what lies there */
@@ -3907,9 +3841,19 @@ static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
+/* Arrays of the optimizer, and their type: 0 and DPAR_NO_TYPE where there are none. */
+static int32_t dpari_fsdp_moments(const dpar_fsdp_options *o)
+{
+    int32_t moments = 0;
+    (void)dpar_optimizer_check(&o->optimizer, o->type, &moments, NULL, NULL);
+    return moments;
+}
+
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 {
-    return dpar_optimizer_moment_type(&o->optimizer, o->type);
+    int32_t type = DPAR_NO_TYPE;
+    (void)dpar_optimizer_check(&o->optimizer, o->type, NULL, &type, NULL);
+    return type;
 }
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
@@ -3934,13 +3878,16 @@ static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *
     return DPAR_OK;
 }
 
-static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t *params_of,
-                                    const int64_t *numel, const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_options *o, dpar_why *why)
 {
     dpar_status st;
-    if (shards < 1 || units < 0 || o == NULL || (units > 0 && params_of == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: # units on # ranks; options or sizes are NULL",
-                         units, shards, 0, 0);
+    if (shards < 1 || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: # ranks, or options are NULL", shards, 0, 0, 0);
+    }
+    if (o->units < 0 || (o->units > 0 && (o->params_of == NULL || o->numel == NULL))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: # units; options.params_of is NULL: #, options.numel: #", o->units,
+                         o->params_of == NULL, o->numel == NULL, 0);
     }
     if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
         (o->sum != 0 && o->sum != 1) || (o->assigned != 0 && o->assigned != 1)) {
@@ -3954,15 +3901,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
                          o->buffers, o->align, 0);
     }
     st = dpari_fsdp_judge_types(o, why);
-    st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
-    if (st == DPAR_OK && dpari_fsdp_moment_type(o) == DPAR_NO_TYPE) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16", 0, 0,
-                       0, 0);
-    }
-    return st == DPAR_OK && numel == NULL && units > 0
-               ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
-               : st;
+    return st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why) : st;
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------
@@ -4005,10 +3944,10 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *nu
 }
 
 /* Counts units into d: params, sums, slots. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
-                                    const int32_t *params_of, const int64_t *numel,
-                                    const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_options *o,
+                                    dpar_why *why)
 {
+    const int32_t units = o->units, *params_of = o->params_of;
     const int64_t align = o->align > 0 ? o->align : 1;
     int64_t params = 0, total;
     int32_t u;
@@ -4021,7 +3960,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
             return dpari_say(DPAR_E_ARG, why, "fsdp: unit # has # parameters, at multiples of #", u,
                              params_of[u], align, 0);
         }
-        st = dpari_fsdp_total(u, params_of[u], numel + params, align, &total, why);
+        st = dpari_fsdp_total(u, params_of[u], o->numel + params, align, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -4062,24 +4001,22 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
     s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
-    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
-                 dpar_optimizer_moments(&o->optimizer);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) * dpari_fsdp_moments(o);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
-                                     const int64_t *numel, const dpar_fsdp_options *options,
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
-    dpar_status st = dpari_fsdp_judge(shards, units, params_of, numel, options, why);
+    dpar_status st = dpari_fsdp_judge(shards, options, why);
     if (st == DPAR_OK && sizes == NULL) {
         st = dpari_say(DPAR_E_ARG, why, "fsdp: sizes is NULL", 0, 0, 0, 0);
     }
     if (st == DPAR_OK) {
-        st = dpari_fsdp_count(&d, shards, units, params_of, numel, options, why);
+        st = dpari_fsdp_count(&d, shards, options, why);
     }
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&d, sizes);
@@ -4094,8 +4031,6 @@ DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
-    const int32_t *params_of;
-    const int64_t *numel;
     int32_t replicas; /* 1: there are any */
     int32_t ranks;
     int64_t steps;
@@ -4142,10 +4077,10 @@ static void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->d->units; i++) {
-        dpari_fact(f, "params_of[#]", i, g->params_of[i]);
+        dpari_fact(f, "params_of[#]", i, o->params_of[i]);
     }
     for (i = 0; i < g->d->params; i++) {
-        dpari_fact(f, "numel[#]", i, g->numel[i]);
+        dpari_fact(f, "numel[#]", i, o->numel[i]);
     }
 }
 
@@ -4158,9 +4093,10 @@ static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 }
 
 /* Where each unit and parameter lies. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const int64_t *numel,
-                                  dpar_why *why)
+static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
 {
+    const int32_t *params_of = d->options.params_of;
+    const int64_t *numel = d->options.numel;
     int64_t shard_at = 0, whole_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
@@ -4256,22 +4192,22 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
-                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
-                                    const int64_t *numel, const dpar_fsdp_options *options,
-                                    dpar_fsdp **fsdp, dpar_why *why)
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                    dpar_why *why)
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
+    dpar_comm *replicas = options != NULL ? options->replicas : NULL;
     dpar_fsdp_sizes sizes;
     dpari_fsdp_given given;
     int64_t needed;
     dpar_status st;
-    if (shard == NULL || fsdp == NULL) {
+    if (c == NULL || fsdp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: communicator or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_fsdp_judge(shard->size, units, params_of, numel, options, why);
+    st = dpari_fsdp_judge(c->size, options, why);
     if (st == DPAR_OK) {
-        st = dpari_fsdp_count(&counted, shard->size, units, params_of, numel, options, why);
+        st = dpari_fsdp_count(&counted, c->size, options, why);
     }
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&counted, &sizes);
@@ -4279,19 +4215,17 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     }
     dpari_zero(&given, sizeof given);
     given.d = &counted;
-    given.params_of = params_of;
-    given.numel = numel;
-    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
     *d = counted;
     dpari_fsdp_place(d, memory, &needed);
-    d->shard = shard;
+    d->shard = c;
     d->replicas = replicas;
-    st = dpari_fsdp_lay(d, params_of, numel, why);
+    st = dpari_fsdp_lay(d, why);
     st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
-    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", NULL, &given, why);
+    st = dpari_fsdp_agree(c, replicas, st, "fsdp", NULL, &given, why);
     if (st != DPAR_OK) {
         dpari_fsdp_give_back(d);
         return st;
@@ -4452,24 +4386,19 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
                : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
 }
 
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i)
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
 {
-    const dpari_fsdp_unit *n;
-    if (d == NULL || i < 0 || i >= d->params) {
-        return NULL;
+    const int there = d != NULL && i >= 0 && i < d->params;
+    const dpari_fsdp_unit *n = there ? &d->unit[d->home[i]] : NULL;
+    if (adds != NULL) {
+        *adds = n == NULL || n->adds;
     }
-    n = &d->unit[d->home[i]];
-    if (n->state != DPARI_FSDP_OPEN) {
+    if (n == NULL || n->state != DPARI_FSDP_OPEN) {
         return NULL;
     }
     return n->bucket < 0 ? d->grads
                          : dpari_fsdp_bucket_at(d, n->bucket) +
                                d->start[i] * dpar_type_bytes(d->options.gradient);
-}
-
-DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
-{
-    return d == NULL || i < 0 || i >= d->params || d->unit[d->home[i]].adds;
 }
 
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
@@ -4802,7 +4731,7 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     }
     if (d->under_way) {
         return dpari_say(DPAR_E_ARG, &d->shard->why,
-                         "fsdp: a pass begins before the last has finished", 0, 0, 0, 0);
+                         "fsdp: a pass begins before the last has ended", 0, 0, 0, 0);
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -4813,7 +4742,7 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_BACKWARD;
     dpar_status st;
@@ -4845,7 +4774,7 @@ DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
@@ -4891,7 +4820,7 @@ static void dpari_fsdp_look(dpar_fsdp *d)
     }
 }
 
-DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *d)
+DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
@@ -4957,15 +4886,6 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
     return st;
 }
 
-DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *elements, int32_t *type)
-{
-    const int there = dpari_fsdp_is_unit(d, u) && !d->under_way && elements != NULL && type != NULL;
-    if (elements != NULL) {
-        *elements = there ? d->unit[u].flat.shard : 0;
-    }
-    return there ? dpari_fsdp_settled(d, u, type) : NULL;
-}
-
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 {
     int32_t u, k;
@@ -4973,7 +4893,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
     if (d == NULL || d->under_way) {
         return d == NULL ? DPAR_E_ARG
                          : dpari_say(DPAR_E_ARG, &d->shard->why,
-                                     "fsdp: a step before the pass has finished", 0, 0, 0, 0);
+                                     "fsdp: a step before the pass has ended", 0, 0, 0, 0);
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -4984,7 +4904,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpar_optimizer_moments(&d->options.optimizer); k++) {
+        for (k = 0; k < dpari_fsdp_moments(&d->options); k++) {
             moment[k] = dpari_fsdp_moment_at(d, k, u);
         }
         dpari_zero(&p, sizeof p);
@@ -5009,42 +4929,32 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 /* ---- state ------------------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements)
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements,
+                               int32_t *type)
 {
+    const int gradient = array == DPAR_FSDP_GRADIENT;
     const int there =
-        dpari_fsdp_is_unit(d, u) && array >= 0 && array < DPAR_FSDP_ARRAYS &&
-        array <= dpar_optimizer_moments(&d->options.optimizer); /* the masters are array 0 */
+        dpari_fsdp_is_unit(d, u) && array >= 0 &&
+        (gradient ? !d->under_way
+                  : array <= dpari_fsdp_moments(&d->options)); /* the masters are array 0 */
+    int32_t is = DPAR_NO_TYPE;
+    void *at = NULL;
+    if (there && gradient) {
+        at = dpari_fsdp_settled(d, u, &is);
+    } else if (there && array == DPAR_FSDP_MASTER) {
+        is = d->options.type;
+        at = dpari_fsdp_master_at(d, u);
+    } else if (there) {
+        is = dpari_fsdp_moment_type(&d->options);
+        at = dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+    }
     if (elements != NULL) {
         *elements = there ? d->unit[u].flat.shard : 0;
     }
-    if (!there) {
-        return NULL;
+    if (type != NULL) {
+        *type = is;
     }
-    return array == DPAR_FSDP_MASTER ? dpari_fsdp_master_at(d, u)
-                                     : dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
-}
-
-DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
-{
-    if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
-        return -1;
-    }
-    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_moment_type(&d->options);
-}
-
-DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)
-{
-    return d == NULL ? 0 : d->steps;
-}
-
-DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *d, int32_t u)
-{
-    return dpari_fsdp_is_unit(d, u) ? d->unit[u].flat.total : 0;
-}
-
-DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
-{
-    return dpari_fsdp_is_unit(d, u) && ranks > 0 ? dpari_ceil_div(d->unit[u].flat.total, ranks) : 0;
+    return at;
 }
 
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
@@ -5065,16 +4975,6 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
-DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
-{
-    int64_t count;
-    const void *mine = dpar_fsdp_state(d, array, u, &count);
-    if (mine == NULL) {
-        return DPAR_E_ARG;
-    }
-    return dpar_gather(d->shard, mine, room, count, dpar_fsdp_state_type(d, array), 0, NULL);
-}
-
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
 static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
                                        dpar_fsdp_read read, void *ctx, dpar_why *why)
@@ -5083,8 +4983,9 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     dpar_transfers walk;
     dpar_transfer t;
     int64_t count;
-    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count);
-    const int64_t each = dpar_type_bytes(dpar_fsdp_state_type(d, array));
+    int32_t type;
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count, &type);
+    const int64_t each = dpar_type_bytes(type);
     dpar_status st;
     if (at == NULL || count == 0) {
         return DPAR_OK;
@@ -5268,11 +5169,9 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
     return st;
 }
 
-DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank)
+/* Tokens that a rank has outside of a pair: of all of them, or its share. */
+static int64_t dpari_tensor_tokens(const dpar_tensor *t, int32_t rank)
 {
-    if (t == NULL) {
-        return 0;
-    }
     return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
 }
 
@@ -5502,7 +5401,7 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
                                       const dpar_linear_arrays *a, int forward)
 {
     const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
-    const int64_t n = t->tokens.count, own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
     const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
     const int reads_dy = !forward && !(!column && sequence && a->kept);
@@ -5542,7 +5441,7 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
                                         const dpar_linear_arrays *a)
 {
     const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
-    const int64_t own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
     const void *x = column && sequence ? a->whole : a->x;
     void *y = !column && sequence ? a->whole : a->y;
     dpar_status st = dpari_linear_check(t, layer, a, 1);
@@ -5633,101 +5532,6 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
     return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
 }
 
-/* ---- features -------------------------------------------------------------------------------- */
-
-/* One run of a piece, rows x bytes, from rows that lie one width apart to such of another. */
-static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t to_width,
-                                      const unsigned char *from, int64_t from_width, int64_t rows,
-                                      int64_t bytes)
-{
-    int64_t row;
-    if (c->mem == NULL || rows * bytes == 0) {
-        for (row = 0; row < rows; row++) {
-            dpari_kern_copy(to + row * to_width, from + row * from_width, bytes, 0);
-        }
-        return DPAR_OK;
-    }
-    return dpari_do_rows(c, to, to_width / 4, from, from_width / 4, bytes / 4, rows, DPAR_F32,
-                         DPAR_COPY);
-}
-
-/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
-static dpar_status dpari_features_copy(const dpar_tensor *t, const dpar_split *features,
-                                       int32_t rank, int64_t rows, const unsigned char *from,
-                                       unsigned char *to, int into)
-{
-    const int64_t bytes = dpar_type_bytes(t->type);
-    const int64_t own = dpar_split_size(features, rank) * bytes, all = features->count * bytes;
-    dpar_status st = DPAR_OK;
-    int64_t local, global, run;
-    for (local = 0; st == DPAR_OK && (global = dpar_split_global(features, rank, local, &run)) >= 0;
-         local += run) {
-        st = into ? dpari_features_run(t->comm, to + global * bytes, all, from + local * bytes, own,
-                                       rows, run * bytes)
-                  : dpari_features_run(t->comm, to + local * bytes, own, from + global * bytes, all,
-                                       rows, run * bytes);
-    }
-    return st;
-}
-
-static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
-                                        int64_t rows)
-{
-    dpar_status st = dpari_tensor_there(t, features != NULL);
-    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
-    if (st == DPAR_OK && (features->parts != t->comm->size || rows < 0)) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "# rows of features in # parts on # ranks", rows,
-                                 features->parts, t->comm->size, 0);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
-                                          int64_t rows, const void *in, void *out, void *scratch,
-                                          int64_t *counts)
-{
-    const unsigned char *piece = (const unsigned char *)scratch;
-    dpar_status st = dpari_features_check(t, features, rows);
-    int32_t r;
-    if (st == DPAR_OK) {
-        const int64_t own = dpar_split_size(features, t->comm->rank);
-        st = dpari_tensor_given(t,
-                                (counts == NULL) + dpari_tensor_missing(in, rows, own) +
-                                    dpari_tensor_missing(out, rows, features->count) +
-                                    dpari_tensor_missing(scratch, rows, features->count),
-                                "rank #: # arrays of gathered features are NULL");
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (r = 0; r < t->comm->size; r++) {
-        counts[r] = rows * dpar_split_size(features, r);
-    }
-    st = dpar_all_gather_v(t->comm, in, scratch, counts, NULL, t->type, NULL);
-    for (r = 0; r < t->comm->size && st == DPAR_OK; r++) {
-        st = dpari_features_copy(t, features, r, rows, piece, (unsigned char *)out, 1);
-        piece += counts[r] * dpar_type_bytes(t->type);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
-                                         int64_t rows, const void *in, void *out)
-{
-    dpar_status st = dpari_features_check(t, features, rows);
-    if (st == DPAR_OK) {
-        const int64_t own = dpar_split_size(features, t->comm->rank);
-        st = dpari_tensor_given(
-            t, dpari_tensor_missing(in, rows, own) + dpari_tensor_missing(out, rows, own),
-            "rank #: # arrays of sliced features are NULL");
-    }
-    if (st == DPAR_OK) {
-        st = dpari_features_copy(t, features, t->comm->rank, rows, (const unsigned char *)in,
-                                 (unsigned char *)out, 0);
-    }
-    return st;
-}
-
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
 /* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
@@ -5780,10 +5584,14 @@ static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, 
 }
 
 /* For embeddings an id below 0 does not exist either. y, or its gradient. */
-static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab *v, int64_t width,
-                                         const int32_t *ids, const void *table, const void *y,
-                                         const void *whole)
+static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_embedding *layer,
+                                         const dpar_embedding_arrays *a, const void *table,
+                                         const void *y)
 {
+    const int there = layer != NULL && a != NULL;
+    const dpar_vocab *v = there ? &layer->vocab : NULL;
+    const int32_t *ids = there ? a->ids : NULL;
+    const int64_t width = there ? layer->width : 0;
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
     if (st == DPAR_OK && width < 0) {
@@ -5799,70 +5607,65 @@ static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab 
                : dpari_tensor_given(
                      t,
                      dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
-                         dpari_tensor_missing(y, dpar_tensor_tokens(t, t->comm->rank), width) +
-                         (t->counts != NULL && dpari_tensor_missing(whole, t->tokens.count, width)),
+                         dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
+                         (t->counts != NULL &&
+                          dpari_tensor_missing(a->whole, t->tokens.count, width)),
                      "rank #: # arrays of an embedding are NULL");
 }
 
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
-                                            int64_t width, const int32_t *ids, const void *table,
-                                            void *y, void *whole)
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+                                            const dpar_embedding_arrays *a)
 {
-    dpar_status st = dpari_embedding_check(t, v, width, ids, table, y, whole);
+    dpar_status st =
+        dpari_embedding_check(t, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = t->counts != NULL ? whole : y;
-        g.from = table;
+        g.to = t->counts != NULL ? a->whole : a->y;
+        g.from = a->table;
         g.rows = t->tokens.count;
-        g.bytes = g.to_step = g.from_step = width * dpar_type_bytes(t->type);
-        dpari_vocab_index(v, t->comm->rank, ids, &g.index);
+        g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(t->type);
+        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &g.index);
         st = dpari_do_gather(t->comm, &g);
     }
     if (st == DPAR_OK) {
-        dpari_tensor_count(t, width);
-        st = dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL);
+        dpari_tensor_count(t, layer->width);
+        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, NULL);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
-                                             int64_t width, const int32_t *ids, const void *dy,
-                                             void *dtable, int add, void *whole)
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+                                             const dpar_embedding_arrays *a)
 {
-    dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
+    dpar_status st =
+        dpari_embedding_check(t, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
+    const void *dy = a != NULL ? a->dy : NULL;
     dpar_mem_scatter s;
     if (st == DPAR_OK && t->counts != NULL) {
-        dpari_tensor_count(t, width);
-        st = dpari_tensor_collect(t, dy, whole, NULL);
-        dy = whole;
+        dpari_tensor_count(t, layer->width);
+        st = dpari_tensor_collect(t, dy, a->whole, NULL);
+        dy = a->whole;
     }
-    if (st == DPAR_OK && !add) {
-        st = dpari_do_copy(t->comm, dtable, NULL,
-                           dpar_vocab_rows(v) * width * dpar_type_bytes(t->type));
+    if (st == DPAR_OK && !a->add) {
+        st =
+            dpari_do_copy(t->comm, a->dtable, NULL,
+                          dpar_vocab_rows(&layer->vocab) * layer->width * dpar_type_bytes(t->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
-        s.to = dtable;
+        s.to = a->dtable;
         s.from = dy;
         s.rows = t->tokens.count;
-        s.width = width;
+        s.width = layer->width;
         s.type = t->type;
-        dpari_vocab_index(v, t->comm->rank, ids, &s.index);
+        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &s.index);
         st = dpari_do_scatter(t->comm, &s);
     }
     return st;
 }
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
-
-DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
-{
-    if (t == NULL || t->comm == NULL) {
-        return 0;
-    }
-    return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
-}
 
 static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
@@ -5898,154 +5701,54 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
 }
 
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const void *logits, const int32_t *targets,
-                                                double *lse, double *loss,
-                                                dpar_cross_entropy_sum *sum, void *scratch)
+                                                const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_entropy_check(t, e, targets);
-    unsigned char *all = (unsigned char *)scratch;
+    dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
+    unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = t->tokens.count;
         st = dpari_tensor_given(t,
-                                dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
-                                    dpari_tensor_missing(lse, n, 1) +
-                                    dpari_tensor_missing(scratch, n, 1),
+                                dpari_tensor_missing(a->logits, n, dpar_vocab_rows(&e->vocab)) +
+                                    dpari_tensor_missing(a->lse, n, 1) +
+                                    dpari_tensor_missing(a->scratch, n, 1),
                                 "rank #: # arrays of a cross-entropy are NULL");
     }
     if (st != DPAR_OK) {
         return st;
     }
-    all += 3 * n * dpar_type_bytes(t->type);
-    dpari_entropy_of(t, e, targets, &x);
+    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
+    dpari_entropy_of(t, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
-    x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
-    x.own = scratch;
+    x.logits = a->logits; /* read only, in this phase */
+    x.own = a->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
+        st = dpar_all_gather(t->comm, a->scratch, all, 3 * n, t->type, NULL);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
-    x.lse = lse;
-    x.loss = loss;
-    x.sum = sum;
+    x.lse = a->lse;
+    x.loss = a->loss;
+    x.sum = a->sum;
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                          void *logits, const int32_t *targets, const double *lse,
-                                          double scale)
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                 const dpar_cross_entropy_arrays *a, double scale)
 {
+    const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
-    if (dpari_tensor_there(t, e != NULL) != DPAR_OK) {
-        return;
-    }
-    dpari_entropy_of(t, e, targets, &x);
-    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
-    x.logits = logits;
-    x.lse = (double *)(uintptr_t)lse; /* read only */
-    x.scale = scale;
-    (void)dpari_do_cross_entropy(t->comm, &x);
-}
-
-/* ---- attention heads ------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
-{
-    if (c == NULL || h == NULL || same == NULL) {
-        return DPAR_E_ARG;
-    }
-    if (h->ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
-    }
-    if (h->groups >= h->ranks) {
-        *same = NULL;
-        return DPAR_OK;
-    }
-    return dpar_comm_split(c, dpar_heads_local(h, c->rank).group, c->rank, same);
-}
-
-DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
-                                    int64_t width, int64_t in, void *dw, void *dbias)
-{
-    unsigned char *rows = (unsigned char *)dw, *bias = (unsigned char *)dbias;
-    dpar_status st = dpari_tensor_there(t, h != NULL);
-    dpar_heads_share share;
-    int64_t first;
-    if (st != DPAR_OK || same == NULL) {
+    if (st != DPAR_OK) {
         return st;
     }
-    share = dpar_heads_local(h, t->comm->rank);
-    if (share.copies < 2) {
-        return DPAR_OK;
-    }
-    first = share.queries * width * dpar_type_bytes(t->type);
-    rows += first * in;
-    st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
-    if (st == DPAR_OK && dbias != NULL) {
-        bias += first;
-        st = dpar_all_reduce(same, bias, bias, 2 * width, t->type, DPAR_SUM, NULL);
-    }
-    return st;
-}
-
-/* ---- random numbers -------------------------------------------------------------------------- */
-
-static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_t j)
-{
-    return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
-}
-
-DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
-                                         const void *x, void *y)
-{
-    const double factor = 1.0 / (1.0 - p);
-    int64_t i, j;
-    if (!dpari_is_wide(type)) {
-        return DPAR_E_ARG;
-    }
-    for (i = 0; i < r->rows; i++) {
-        for (j = 0; j < r->columns; j++) {
-            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
-            const int64_t at = i * r->columns + j;
-            dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
-                                      double hi, void *y)
-{
-    int64_t i, j;
-    if (!dpari_is_wide(type)) {
-        return DPAR_E_ARG;
-    }
-    for (i = 0; i < r->rows; i++) {
-        for (j = 0; j < r->columns; j++) {
-            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                             double deviation, void *y)
-{
-    int64_t i, j;
-    if (!dpari_is_wide(type)) {
-        return DPAR_E_ARG;
-    }
-    for (i = 0; i < r->rows; i++) {
-        for (j = 0; j < r->columns; j++) {
-            const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
-        }
-    }
-    return DPAR_OK;
+    dpari_entropy_of(t, e, a->targets, &x);
+    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
+    x.logits = a->logits;
+    x.lse = a->lse; /* read only */
+    x.scale = scale;
+    return dpari_do_cross_entropy(t->comm, &x);
 }
 
 /* ==== train/sequence.c ==== */
@@ -6055,7 +5758,7 @@ DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t
 /* At most this is the lse of a query that sees no key. */
 static const double dpari_seq_nothing = -1e30;
 
-static int32_t dpari_seq_sums(int32_t type)
+DPARI_API int32_t dpari_seq_sums(int32_t type)
 {
     return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -6069,9 +5772,20 @@ static dpar_attention dpari_seq_filled(const dpar_attention *layer)
     if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
         a.scale = 1.0 / dpari_sqrt((double)a.width);
     }
-    a.forward = a.forward != NULL ? a.forward : dpar_attention_block;
-    a.backward = a.backward != NULL ? a.backward : dpar_attention_block_gradient;
+    a.forward = a.forward != NULL ? a.forward : dpar_attention_host;
+    a.backward = a.backward != NULL ? a.backward : dpar_attention_host;
     return a;
+}
+
+/* What its way does; all NULL: the ring. */
+static dpari_attention_way dpari_seq_way(const dpar_attention *layer)
+{
+    dpari_attention_way way;
+    dpari_zero(&way, sizeof way);
+    if (layer->way != NULL) {
+        layer->way(&way);
+    }
+    return way;
 }
 
 /* Elements of keys and values a token. */
@@ -6083,6 +5797,7 @@ static int64_t dpari_seq_each(const dpar_attention *a)
 static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
 {
     const dpar_attention a = dpari_seq_filled(layer);
+    dpari_attention_way way;
     dpar_packed p;
     int64_t room;
     dpar_status st;
@@ -6108,15 +5823,7 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
                          0, 0, 0);
     }
-    if (a.way != NULL &&
-        (a.window < 1 || (a.tokens.rule != DPAR_CHUNK && a.tokens.rule != DPAR_EVEN) ||
-         dpari_seq_each(&a) > 1 << 24)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
-                         "EVEN), of # elements a token (at most 2^24)",
-                         a.window, a.tokens.rule, dpari_seq_each(&a), 0);
-    }
-    if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPAR_ATTENTION_MAIL) {
+    if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
         return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
@@ -6124,7 +5831,8 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
                          a.tokens.ends[a.tokens.docs], a.heads, a.width, a.values);
     }
-    return DPAR_OK;
+    way = dpari_seq_way(&a);
+    return way.check != NULL ? way.check(&a, why) : DPAR_OK;
 }
 
 /* ---- which keys queries see ------------------------------------------------------------------ */
@@ -6261,82 +5969,14 @@ static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
     return all == INT64_MAX ? all : all - dpari_seq_ramp(w->queries, w->low, w->keys);
 }
 
-DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from)
-{
-    int64_t pairs = 0;
-    dpari_seq_walk w;
-    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK) {
-        return 0;
-    }
-    dpari_seq_begin(&w, layer, rank, from);
-    while (dpari_seq_next(&w)) {
-        const int64_t more = dpari_seq_pairs(&w);
-        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
-    }
-    return pairs;
-}
-
-DPARI_DOOR int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
-{
-    int64_t begin, end, before, behind = 0;
-    dpari_seq_slice(a, rank, &begin, &end);
-    if (begin == end) {
-        return 0;
-    }
-    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
-    if (!a->causal) {
-        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
-        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
-    }
-    return dpari_most(0, before) + dpari_most(0, behind);
-}
-
-/* How many tokens of a rank lie beside the slices of others, each as often as it does. */
-static int64_t dpari_seq_lent(const dpar_attention *a, int32_t rank)
-{
-    int64_t lo, hi, lent = 0;
-    int32_t i;
-    dpari_seq_slice(a, rank, &lo, &hi);
-    for (i = 0; i < a->tokens.ranks; i++) {
-        lent += i != rank ? dpari_seq_beside(a, i, lo, hi) : 0;
-    }
-    return lent;
-}
-
-DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward)
-{
-    dpar_attention a;
-    int64_t all, bytes;
-    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK || rank < 0 ||
-        rank >= layer->tokens.ranks || layer->tokens.ranks == 1) {
-        return 0;
-    }
-    a = dpari_seq_filled(layer);
-    all = a.tokens.ends[a.tokens.docs];
-    if (a.way != NULL) {
-        bytes = dpari_seq_lent(&a, rank) * dpar_type_bytes(a.type);
-        bytes += backward
-                     ? dpari_seq_beside(&a, rank, 0, all) * dpar_type_bytes(dpari_seq_sums(a.type))
-                     : 0;
-        return bytes * dpari_seq_each(&a);
-    }
-    bytes = all - dpar_packed_size(&a.tokens, (rank + 1) % a.tokens.ranks, NULL);
-    bytes *= dpar_type_bytes(a.type);
-    if (backward) {
-        all -= dpar_packed_size(&a.tokens, rank, NULL);
-        bytes += all * dpar_type_bytes(dpari_seq_sums(a.type));
-    }
-    return bytes * dpari_seq_each(&a);
-}
-
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-static void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -6396,23 +6036,24 @@ static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to
 }
 
 /* Sums to the layer's type. */
-static dpar_status dpari_seq_round(const dpar_attention_plan *p, void *to, const void *from,
-                                   int64_t n)
+DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+                                      int64_t n)
 {
-    return n == 0 || to == from ? DPAR_OK
-                                : dpari_do_convert(p->comm, to, p->layer.type, from, p->sums, n, 0);
+    return n == 0 || to == from
+               ? DPAR_OK
+               : dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
 }
 
 /* Zeros. */
-static dpar_status dpari_seq_clear(const dpar_attention_plan *p, void *to, int64_t bytes)
+static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t bytes)
 {
     return dpari_do_copy(p->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
-                                 int64_t *hi)
+/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. */
+static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *lo, int64_t *hi)
 {
     const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
     *lo = begin;
@@ -6442,7 +6083,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
     double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
     int64_t lo, hi, j, n;
-    dpar_attention_row(call, i, &lo, &hi);
+    dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
         dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
@@ -6468,17 +6109,6 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
-DPAR_API void dpar_attention_block(const dpar_attention_call *call)
-{
-    const dpar_attention a = dpari_seq_filled(call->layer);
-    int64_t i, h;
-    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
-        for (h = 0; h < a.heads; h++) {
-            dpari_seq_query(call, &a, i, h);
-        }
-    }
-}
-
 static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar_attention *a,
                                      int64_t i, int64_t h)
 {
@@ -6490,7 +6120,7 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
                  delta = dpari_element_get(call->delta, t, row);
     double score[DPARI_SEQ_PART];
     int64_t lo, hi, j, n;
-    dpar_attention_row(call, i, &lo, &hi);
+    dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
         n = dpari_least(DPARI_SEQ_PART, hi - lo);
         (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
@@ -6508,47 +6138,36 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
     }
 }
 
-DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
+DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
     for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
-            dpari_seq_query_gradient(call, &a, i, h);
+            if (call->out_gradient == NULL) {
+                dpari_seq_query(call, &a, i, h);
+            } else {
+                dpari_seq_query_gradient(call, &a, i, h);
+            }
         }
     }
-}
-
-DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
-                                          void *lse, const void *more, const void *more_lse)
-{
-    dpar_mem_attention_merge m;
-    dpari_zero(&m, sizeof m);
-    m.type = type;
-    m.rows = rows;
-    m.values = values;
-    m.out = out;
-    m.lse = lse;
-    m.more = more;
-    m.more_lse = more_lse;
-    return dpari_mem_attention_merge(NULL, &m);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
 /* The ring's buffers. */
-static void dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, dpari_room *buffers)
+static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
+    p->head.tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
     for (i = 0; i < c->size; i++) {
         most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
     }
-    heads = p->tokens * a->heads;
+    heads = p->head.tokens * a->heads;
     for (i = 0; i < 2 && c->size > 1; i++) {
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
@@ -6568,23 +6187,12 @@ static void dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, dpari
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* What the plan's way does; all NULL: the ring. */
-static dpari_attention_way dpari_seq_way(const dpar_attention_plan *p)
-{
-    dpari_attention_way way;
-    dpari_zero(&way, sizeof way);
-    if (p->layer.way != NULL) {
-        p->layer.way(&way);
-    }
-    return way;
-}
-
 /* Where the parts of a plan in memory (NULL: counted alone) lie, and its bytes. Where arrays are on
  * a device buffers are too, device_bytes of them from p->device on. */
-static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, void *memory,
+static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
-    const dpari_attention_way way = dpari_seq_way(p);
+    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
     dpari_room behind, there;
     dpar_status st = DPAR_OK;
     behind.at = (unsigned char *)memory;
@@ -6605,7 +6213,7 @@ static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, voi
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why)
 {
-    dpar_attention_plan p;
+    dpari_attention p;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL) {
@@ -6618,7 +6226,7 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
     }
     if (st == DPAR_OK) {
         dpari_zero(&p, sizeof p);
-        p.layer = dpari_seq_filled(layer);
+        p.head.layer = dpari_seq_filled(layer);
         p.sums = dpari_seq_sums(layer->type);
         st = dpari_seq_lay(&p, c, NULL, &need, why);
     }
@@ -6632,8 +6240,9 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
     const dpar_attention *a = (const dpar_attention *)given;
+    const dpari_attention_way way = dpari_seq_way(a);
     int32_t i;
-    dpari_fact(f, "way", 0, a->way != NULL);
+    dpari_fact(f, "way", 0, way.number);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
         dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
@@ -6648,15 +6257,18 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     dpari_fact(f, "window", 0, a->window);
     dpari_fact_real(f, "scale", 0, (double)a->scale);
     dpari_fact(f, "tag", 0, a->tag);
+    if (way.state != NULL) {
+        way.state(f, a);
+    }
 }
 
 /* Buffers in the memory of the communicator's device; kernels that are written for it. */
-static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, dpar_why *why)
+static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
-    if (p->layer.forward == dpar_attention_block ||
-        p->layer.backward == dpar_attention_block_gradient) {
+    if (p->head.layer.forward == dpar_attention_host ||
+        p->head.layer.backward == dpar_attention_host) {
         return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
                          0, 0, 0);
     }
@@ -6666,7 +6278,7 @@ static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, dpar_why *why)
                                      p->comm->rank, p->device_bytes, 0, 0);
 }
 
-static void dpari_seq_give_back(dpar_attention_plan *p)
+static void dpari_seq_give_back(dpari_attention *p)
 {
     if (p->device != NULL) {
         dpar_comm_release(p->comm, p->device);
@@ -6678,7 +6290,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why)
 {
-    dpar_attention_plan *p = (dpar_attention_plan *)memory;
+    dpari_attention *p = (dpari_attention *)memory;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -6688,7 +6300,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
-        p->layer = dpari_seq_filled(layer);
+        p->head.layer = dpari_seq_filled(layer);
         p->sums = dpari_seq_sums(layer->type);
         p->comm = c;
         st = dpari_seq_lay(p, c, p, &need, why);
@@ -6696,12 +6308,14 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_seq_elsewhere(p, why);
     }
-    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
-    if (st == DPAR_OK && layer->way != NULL) {
-        st = dpari_seq_way(p).init(p, why);
+    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
+                        why);
+    if (st == DPAR_OK) {
+        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        st = way.init != NULL ? way.init(p, why) : DPAR_OK;
     }
     if (st == DPAR_OK) {
-        *plan = p;
+        *plan = &p->head;
     } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
         dpari_seq_give_back(p);
     }
@@ -6710,34 +6324,39 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
 
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
 {
+    dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = DPAR_OK;
-    if (plan != NULL) {
-        st = plan->layer.way != NULL ? dpari_seq_way(plan).close(plan) : DPAR_OK;
-        dpari_seq_give_back(plan);
+    if (p != NULL) {
+        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        st = way.close != NULL ? way.close(p) : DPAR_OK;
+        dpari_seq_give_back(p);
     }
     return st;
 }
 
 /* Is all memory there that a step reads and writes? */
-static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
-    int missing;
+    dpari_attention_way way;
+    int missing, kept;
     dpar_why why;
     if (p == NULL || a == NULL) {
         return DPAR_E_ARG;
     }
-    missing =
-        (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) + (a->lse == NULL);
+    way = dpari_seq_way(&p->head.layer);
+    kept = p->head.kept > 0 && a->kept == NULL;
+    missing = (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) +
+              (!way.whole && a->lse == NULL) + kept;
     if (backward) {
         missing += (a->out_gradient == NULL) + (a->q_gradient == NULL) + (a->k_gradient == NULL) +
                    (a->v_gradient == NULL);
     }
-    if (p->tokens == 0 || missing == 0) {
+    if (missing == 0 || (p->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
-                    p->comm->rank, missing, p->tokens, 0);
+                    p->comm->rank, missing, p->head.tokens, 0);
     dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
     p->comm->why = why;
     return DPAR_E_ARG;
@@ -6746,10 +6365,10 @@ static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_atte
 /* ---- the ring -------------------------------------------------------------------------------- */
 
 /* Those of the rank `steps` before this one, laid end to end in memory. */
-static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t steps, void *memory,
+static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     dpari_seq_block b;
     b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
     b.tokens = dpar_packed_size(&a->tokens, b.rank, NULL);
@@ -6762,7 +6381,7 @@ static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t 
     return b;
 }
 
-static void dpari_seq_mail(dpar_attention_plan *p, const void *in, void *out, int64_t count,
+static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
     const int32_t size = p->comm->size, step = in != NULL ? 1 : size - 1;
@@ -6775,25 +6394,25 @@ static void dpari_seq_mail(dpar_attention_plan *p, const void *in, void *out, in
         call->count = count;
         call->type = type;
         call->root = (p->comm->rank + step) % size;
-        call->tag = p->layer.tag + tag;
+        call->tag = p->head.layer.tag + tag;
         p->calls++;
-        p->sent += in != NULL ? count * dpar_type_bytes(type) : 0;
+        p->head.sent += in != NULL ? count * dpar_type_bytes(type) : 0;
     }
 }
 
 /* Asks for block `from` to go to the next rank and for `to` to come from the one before. */
-static void dpari_seq_pass(dpar_attention_plan *p, const dpari_seq_block *from,
+static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
-    const int64_t k = (int64_t)p->layer.groups * p->layer.width;
-    const int64_t v = (int64_t)p->layer.groups * p->layer.values;
+    const int64_t k = (int64_t)p->head.layer.groups * p->head.layer.width;
+    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.values;
     dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
     dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
     dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
     dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
 }
 
-static dpar_status dpari_seq_post(dpar_attention_plan *p)
+static dpar_status dpari_seq_post(dpari_attention *p)
 {
     const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
     p->posted = p->calls;
@@ -6801,7 +6420,7 @@ static dpar_status dpari_seq_post(dpar_attention_plan *p)
     return st;
 }
 
-static dpar_status dpari_seq_wait(dpar_attention_plan *p)
+static dpar_status dpari_seq_wait(dpari_attention *p)
 {
     const dpar_status st = dpar_wait_all(p->work, p->posted);
     p->posted = 0;
@@ -6809,22 +6428,23 @@ static dpar_status dpari_seq_wait(dpar_attention_plan *p)
 }
 
 /* Messages move inside of calls: one between blocks. How they end is told by wait. */
-static void dpari_seq_push(dpar_attention_plan *p)
+static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
-    if (p->layer.way != NULL) {
-        dpari_seq_way(p).push(p);
+    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+    if (way.push != NULL) {
+        way.push(p);
     }
     for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
     }
 }
 
 /* The kernel's arguments that both directions have. */
-static void dpari_seq_call_of(const dpar_attention_plan *p, const dpar_attention_arrays *x,
+static void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
                               const dpari_seq_block *b, const dpari_seq_walk *w,
                               dpar_attention_call *call)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     dpari_zero(call, sizeof *call);
     call->layer = a;
     call->user = a->user;
@@ -6840,23 +6460,22 @@ static void dpari_seq_call_of(const dpar_attention_plan *p, const dpar_attention
     call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
 }
 
-/* The queries of the rank and the keys of a block. */
-static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_block *b,
-                              dpari_seq_walk *w)
+/* The queries of the rank (of all, when one has them) and the keys of a block. */
+static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b, dpari_seq_walk *w)
 {
-    dpari_seq_begin(w, &p->layer, p->comm->rank, b->rank);
+    dpari_seq_begin(w, &p->head.layer, p->head.layer.tokens.ranks > 1 ? p->comm->rank : 0, b->rank);
     w->k.lo = b->lo;
     w->k.hi = b->hi;
 }
 
 /* What the last call gave, into what was there. */
-static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
+static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
     m.type = p->sums;
     m.rows = rows;
-    m.values = p->layer.values;
+    m.values = p->head.layer.values;
     m.out = out;
     m.lse = lse;
     m.more = p->part;
@@ -6864,10 +6483,10 @@ static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, v
     return dpari_do_attention_merge(p->comm, &m);
 }
 
-DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                       const dpari_seq_block *b)
+DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                        const dpari_seq_block *b)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
@@ -6881,7 +6500,7 @@ DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_atten
         lse = call.lse;
         call.out = first ? out : p->part;
         call.lse = first ? lse : p->part_lse;
-        p->pairs += dpari_seq_pairs(&w);
+        p->head.pairs += dpari_seq_pairs(&w);
         a->forward(&call);
         if (!first) {
             st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
@@ -6891,24 +6510,24 @@ DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_atten
     return st;
 }
 
-static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attention_arrays *a)
+static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_status st = DPAR_OK, ended;
     dpari_seq_block here, next;
     int32_t t;
-    here = dpari_seq_block_in(plan, 0, NULL, plan->layer.type);
+    here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
     here.k = a->k;
     here.v = a->v;
-    for (t = 0; t < plan->comm->size && st == DPAR_OK; t++) {
-        next = dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->layer.type);
-        if (t + 1 < plan->comm->size) {
-            dpari_seq_pass(plan, &here, &next, plan->layer.type, 0);
+    for (t = 0; t < p->comm->size && st == DPAR_OK; t++) {
+        next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
+        if (t + 1 < p->comm->size) {
+            dpari_seq_pass(p, &here, &next, p->head.layer.type, 0);
         }
-        st = dpari_seq_post(plan);
+        st = dpari_seq_post(p);
         if (st == DPAR_OK) {
-            st = dpari_seq_attend(plan, a, &here);
+            st = dpari_seq_attend(p, a, &here);
         }
-        ended = dpari_seq_wait(plan);
+        ended = dpari_seq_wait(p);
         st = st == DPAR_OK ? ended : st;
         here = next;
     }
@@ -6918,23 +6537,26 @@ static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attentio
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a)
 {
-    dpar_status st = dpari_seq_given(plan, a, 0);
-    if (st == DPAR_OK) {
-        st = plan->layer.way != NULL ? dpari_seq_way(plan).forward(plan, a)
-                                     : dpari_seq_ring(plan, a);
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    dpar_status st = dpari_seq_given(p, a, 0);
+    dpari_attention_way way;
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK && plan->layer.type != plan->sums) {
-        st = dpari_seq_round(plan, a->out, plan->out,
-                             plan->tokens * plan->layer.heads * plan->layer.values);
+    way = dpari_seq_way(&p->head.layer);
+    st = way.forward != NULL ? way.forward(p, a) : dpari_seq_ring(p, a);
+    if (st == DPAR_OK && p->head.layer.type != p->sums && !way.whole) {
+        st = dpari_seq_round(p, a->out, p->out,
+                             p->head.tokens * p->head.layer.heads * p->head.layer.values);
     }
     return st;
 }
 
 /* ---- and back -------------------------------------------------------------------------------- */
 
-static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
-    const int64_t rows = p->tokens * p->layer.heads, values = p->layer.values;
+    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
     double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
@@ -6942,15 +6564,16 @@ static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_ar
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
             n = dpari_least(DPARI_SEQ_PART, values - j);
-            dpari_seq_read(p->layer.type, dpari_seq_in(a->out, at, p->layer.type), n, x);
-            dpari_seq_read(p->layer.type, dpari_seq_in(a->out_gradient, at, p->layer.type), n, y);
+            dpari_seq_read(p->head.layer.type, dpari_seq_in(a->out, at, p->head.layer.type), n, x);
+            dpari_seq_read(p->head.layer.type,
+                           dpari_seq_in(a->out_gradient, at, p->head.layer.type), n, y);
             sum += dpari_seq_dot(DPAR_F64, x, y, n);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
     }
 }
 
-DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -6961,18 +6584,18 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attent
     d.to = p->delta;
     d.a = a->out;
     d.b = a->out_gradient;
-    d.rows = p->tokens * p->layer.heads;
+    d.rows = p->head.tokens * p->head.layer.heads;
     d.k = 1;
-    d.width = p->layer.values;
+    d.width = p->head.layer.values;
     d.to_type = p->sums;
-    d.type = p->layer.type;
+    d.type = p->head.layer.type;
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
     dpari_seq_walk_of(p, b, &w);
@@ -6991,10 +6614,10 @@ DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attenti
 }
 
 /* sum += more, all of a block's gradients. */
-static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block *sum,
+static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&p->layer);
+    const int64_t count = sum->tokens * dpari_seq_each(&p->head.layer);
     void *out[1];
     const void *in[2];
     if (p->comm->mem != NULL) {
@@ -7008,7 +6631,7 @@ static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_se
 }
 
 /* What this rank's queries give to its own keys and values: it stays here. */
-static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
+static dpari_seq_block dpari_seq_home(const dpari_attention *p)
 {
     return dpari_seq_block_in(p, 0,
                               p->gradients[p->comm->size > 2    ? 3
@@ -7019,10 +6642,10 @@ static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
 
 /* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
  * go on too, and those of this step's come, to which this rank's are added. */
-static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_arrays *a,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
-    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->layer.type);
+    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
     const dpari_seq_block gone =
         dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
     const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
@@ -7031,15 +6654,15 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
                                           : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
     dpar_status st, ended;
     if (t + 1 < p->comm->size) {
-        dpari_seq_pass(p, here, &next, p->layer.type, 0);
+        dpari_seq_pass(p, here, &next, p->head.layer.type, 0);
     }
     if (t > 1) {
         dpari_seq_pass(p, &gone, &sum, p->sums, 2);
     }
     st = dpari_seq_post(p);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(p, mine.to_k,
-                             mine.tokens * dpari_seq_each(&p->layer) * dpar_type_bytes(p->sums));
+        st = dpari_seq_clear(
+            p, mine.to_k, mine.tokens * dpari_seq_each(&p->head.layer) * dpar_type_bytes(p->sums));
         dpari_seq_attend_back(p, a, here, &mine, dq);
     }
     ended = dpari_seq_wait(p);
@@ -7052,11 +6675,11 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
 }
 
 /* The ring's way back. *home: the gradients of this rank's keys and values. */
-static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
-                                       void *dq, dpari_seq_block *home)
+static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
+                                       dpari_seq_block *home)
 {
     const int32_t size = p->comm->size;
-    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->layer.type);
+    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
     dpar_status st = dpari_seq_delta(p, a), ended;
     int32_t t;
     here.k = a->k;
@@ -7083,36 +6706,69 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a)
 {
-    dpar_status st = dpari_seq_given(plan, a, 1);
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    dpar_status st = dpari_seq_given(p, a, 1);
     const dpar_attention *layer;
+    dpari_attention_way way;
     dpari_seq_block home;
     int64_t queries, keys;
     void *dq;
     if (st != DPAR_OK) {
         return st;
     }
-    layer = &plan->layer;
-    queries = plan->tokens * layer->heads * layer->width;
-    dq = layer->type == plan->sums ? a->q_gradient : plan->q_gradient;
-    st = dpari_seq_clear(plan, dq, queries * dpar_type_bytes(plan->sums));
-    if (st == DPAR_OK) {
-        st = layer->way != NULL ? dpari_seq_way(plan).backward(plan, a, dq, &home)
-                                : dpari_seq_ring_back(plan, a, dq, &home);
+    layer = &p->head.layer;
+    way = dpari_seq_way(layer);
+    if (way.whole) {
+        return way.backward(p, a, NULL, NULL);
     }
-    keys = plan->tokens * layer->groups;
+    queries = p->head.tokens * layer->heads * layer->width;
+    dq = layer->type == p->sums ? a->q_gradient : p->q_gradient;
+    st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
-        st = dpari_seq_round(plan, a->q_gradient, dq, queries);
+        st = way.backward != NULL ? way.backward(p, a, dq, &home)
+                                  : dpari_seq_ring_back(p, a, dq, &home);
+    }
+    keys = p->head.tokens * layer->groups;
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(p, a->q_gradient, dq, queries);
     }
     if (st == DPAR_OK) {
-        st = dpari_seq_round(plan, a->k_gradient, home.k, keys * layer->width);
+        st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
     }
-    return st == DPAR_OK ? dpari_seq_round(plan, a->v_gradient, home.v, keys * layer->values) : st;
+    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->values) : st;
 }
 
-/* ---- Ulysses --------------------------------------------------------------------------------- */
+/* ==== train/ulysses.c ==== */
+
+/* ---- one array ------------------------------------------------------------------------------- */
+
+enum { DPARI_ULYSSES_ARRAYS = 4 };
+
+typedef struct dpari_ulysses_layer {
+    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, STRIPE,
+                          BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
+    dpar_heads heads;
+    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
+    int32_t type;
+    int64_t width; /* elements of a token and head */
+} dpari_ulysses_layer;
+
+typedef struct dpari_ulysses {
+    dpari_ulysses_layer layer;
+    int64_t tokens, whole; /* of this rank, of all */
+    int32_t heads;         /* of all: rows of [tokens][heads][width] */
+    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
+    dpar_comm *comm;
+    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts */
+    int64_t *cuts;
+    const void **piece; /* of each rank; then of those that hold a head */
+    dpari_peer *peer;
+    int32_t tag;
+    void *packed, *ordered;
+} dpari_ulysses;
 
 /* Heads of a rank; *first may be NULL. */
-static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
+static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
@@ -7121,7 +6777,7 @@ static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t 
     return u->of_groups ? share.groups : share.queries;
 }
 
-static int32_t dpari_ulysses_all(const dpar_ulysses *u)
+static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
 {
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
@@ -7134,7 +6790,7 @@ static int dpari_ulysses_in_order(const dpar_split *s)
 }
 
 /* Heads that ranks hold, copies each. */
-static int64_t dpari_ulysses_held(const dpar_ulysses *u)
+static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
     int64_t held = 0;
     int32_t i;
@@ -7144,23 +6800,9 @@ static int64_t dpari_ulysses_held(const dpar_ulysses *u)
     return held;
 }
 
-static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
+static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *why)
 {
-    const dpar_heads *h = &u->heads;
-    dpar_heads heads;
     int64_t room;
-    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (u->tokens.parts < 1 || u->tokens.count < 0 || u->tokens.parts != h->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
-                         u->tokens.count, u->tokens.parts, h->ranks, 0);
-    }
-    if (u->width < 1 || !dpari_is_float(u->type)) {
-        return dpari_say_type(why, "width # of type @: at least 1; f64, f32, bf16 or f16", u->type,
-                              u->width, 0, 0, 0);
-    }
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
         return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
@@ -7169,92 +6811,78 @@ static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward)
+/* How an array of a layer (its defaults filled in) is exchanged. */
+static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpari_ulysses_layer *u,
+                                    dpar_why *why)
 {
-    int64_t tokens, mine, each;
-    if (layer == NULL || dpari_ulysses_check(layer, NULL) != DPAR_OK || rank < 0 ||
-        rank >= layer->tokens.parts) {
-        return 0;
-    }
-    tokens = dpar_split_size(&layer->tokens, rank);
-    mine = dpari_ulysses_heads(layer, rank, NULL);
-    each = layer->width * dpar_type_bytes(layer->type);
-    return each * (backward ? mine * (layer->tokens.count - tokens)
-                            : tokens * (dpari_ulysses_held(layer) - mine));
-}
-
-/* What holds elements, from `used` on. */
-static void dpari_ulysses_buffers(dpar_ulysses_plan *p, unsigned char *memory, int64_t *used)
-{
-    const dpar_ulysses *u = &p->layer;
-    const int64_t each = u->width * dpar_type_bytes(u->type);
-    dpari_room room;
-    room.at = memory;
-    room.used = *used;
-    p->packed = dpari_room_take(&room, p->tokens * dpari_ulysses_held(u) * each, 1);
-    if (!dpari_ulysses_in_order(&u->tokens)) {
-        p->ordered = dpari_room_take(&room, p->whole * p->mine * each, 1);
-    }
-    *used = room.used;
-}
-
-/* As dpari_seq_lay. buffers: bytes of them where a device has them. */
-static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsigned char *memory,
-                                 int64_t *buffers)
-{
-    const dpar_ulysses *u = &p->layer;
-    const int64_t counts = 8 * (int64_t)c->size;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *p);
-    p->tokens = dpar_split_size(&u->tokens, c->rank);
-    p->whole = u->tokens.count;
-    p->heads = dpari_ulysses_all(u);
-    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
-    p->send = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->send_at = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->receive = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->receive_at = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->cuts = (int64_t *)dpari_room_take(&used, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(&used, 2 * c->size, sizeof *p->piece);
-    p->peer = (dpari_peer *)dpari_room_take(&used, c->size, sizeof *p->peer);
-    if (c->mem != NULL) { /* what follows lies there */
-        *buffers = 0;
-        dpari_ulysses_buffers(p, (unsigned char *)p->device, buffers);
-        return used.used;
-    }
-    *buffers = used.used;
-    dpari_ulysses_buffers(p, memory, buffers);
-    return *buffers;
-}
-
-DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
-                                        int64_t *bytes, dpar_why *why)
-{
-    dpar_ulysses_plan p;
-    int64_t buffers;
+    const int64_t all = a->tokens.ends[a->tokens.docs];
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
-    }
-    st = dpari_ulysses_check(layer, why);
-    if (st == DPAR_OK && layer->tokens.parts != c->size) {
-        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
-                       layer->tokens.parts, c->size, 0, 0);
-    }
-    if (st == DPAR_OK) {
-        dpari_zero(&p, sizeof p);
-        p.layer = *layer;
-        *bytes = dpari_ulysses_lay(&p, c, NULL, &buffers);
+    dpari_zero(u, sizeof *u);
+    u->of_groups = array == DPAR_ATTENTION_K || array == DPAR_ATTENTION_V;
+    u->type = a->type;
+    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
+    st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
+                         a->heads_chunked ? DPAR_CHUNK : DPAR_EVEN, why);
+    if (st == DPAR_OK && a->cut == NULL) {
+        st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
+    } else if (st == DPAR_OK) {
+        u->tokens = *a->cut;
+        if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
+            st = dpari_say(DPAR_E_ARG, why, "# tokens in # parts are cut, of # on # ranks",
+                           u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
+        }
     }
     return st;
 }
 
-/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
-static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
+static dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
 {
-    const dpar_ulysses *u = &p->layer;
+    dpari_ulysses_layer u;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
+        st = dpari_ulysses_of(a, i, &u, why);
+        st = st == DPAR_OK ? dpari_ulysses_fits(&u, why) : st;
+    }
+    return st;
+}
+
+/* Bytes that this rank sends. */
+static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    const int64_t each = u->width * dpar_type_bytes(u->type);
+    return each * (back ? p->mine * (p->whole - p->tokens)
+                        : p->tokens * (dpari_ulysses_held(u) - p->mine));
+}
+
+/* Where the parts of an exchange lie; what holds elements among the buffers. */
+static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_room *behind,
+                                  dpari_room *buffers)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    const int64_t counts = 8 * (int64_t)c->size, each = u->width * dpar_type_bytes(u->type);
+    p->tokens = dpar_split_size(&u->tokens, c->rank);
+    p->whole = u->tokens.count;
+    p->heads = dpari_ulysses_all(u);
+    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
+    p->send = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->receive = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
+    p->piece = (const void **)dpari_room_take(behind, 2 * c->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(behind, c->size, sizeof *p->peer);
+    p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
+    if (!dpari_ulysses_in_order(&u->tokens)) {
+        p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
+    }
+}
+
+/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
+static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
+{
+    const dpari_ulysses_layer *u = &p->layer;
     dpar_split held;
     int32_t i;
     dpar_status st;
@@ -7271,17 +6899,23 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
     return st;
 }
 
-static void dpari_ulysses_state(dpari_facts *f, const void *given)
+static void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
 {
-    const dpar_ulysses *u = (const dpar_ulysses *)given;
     int32_t i;
-    dpari_fact(f, "tokens.count", 0, u->tokens.count);
-    dpari_fact(f, "tokens.rule", 0, u->tokens.rule);
-    dpari_fact(f, "tokens.block", 0, u->tokens.block);
+    dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
+    dpari_fact(f, "the block of the cut", 0, u->tokens.block);
     for (i = 0; i < u->tokens.parts; i++) {
         dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
         dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
     }
+}
+
+/* Tells one exchange from another. */
+static void dpari_ulysses_state_one(dpari_facts *f, const void *given)
+{
+    const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
+    dpari_ulysses_state_tokens(f, u);
+    dpari_fact(f, "tokens.count", 0, u->tokens.count);
     dpari_fact(f, "heads.queries", 0, u->heads.queries);
     dpari_fact(f, "heads.groups", 0, u->heads.groups);
     dpari_fact(f, "heads.rule", 0, u->heads.rule);
@@ -7290,55 +6924,9 @@ static void dpari_ulysses_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "type", 0, u->type);
 }
 
-DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
-                                       dpar_why *why)
-{
-    dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
-    int64_t need = 0, buffers = 0;
-    dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
-    }
-    st = dpar_ulysses_bytes(c, layer, &need, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "ulysses", why) : st;
-    if (st == DPAR_OK) {
-        dpari_zero(p, sizeof *p);
-        p->layer = *layer;
-        p->comm = c;
-        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
-        st = dpari_ulysses_count(p, why);
-    }
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpar_comm_alloc(c, buffers, &p->device);
-        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
-    }
-    if (st == DPAR_OK) {
-        p->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state, &p->layer) >> 40);
-    }
-    st = dpari_agree_on(c, st, "ulysses", dpari_ulysses_state, layer, why);
-    if (st == DPAR_OK) {
-        *plan = p;
-    } else if (buffers > 0) {
-        dpar_ulysses_close(p);
-    }
-    return st;
-}
-
-DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan)
-{
-    if (plan != NULL && plan->device != NULL) {
-        dpar_comm_release(plan->comm, plan->device);
-        plan->device = NULL;
-    }
-}
-
-static dpar_status dpari_ulysses_given(const dpar_ulysses_plan *p, int in, int out)
+static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
 {
     dpar_why why;
-    if (p == NULL) {
-        return DPAR_E_ARG;
-    }
     if (in && out) {
         return DPAR_OK;
     }
@@ -7368,7 +6956,7 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
 
 /* The tokens of a rank from its number `local` on that follow one another: where the first lies in
  * the order of all (whole), or among those of the rank; -1: no more. */
-static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64_t local, int whole,
+static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t local, int whole,
                                  int64_t *run)
 {
     if (whole) {
@@ -7379,8 +6967,7 @@ static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64
 }
 
 /* All tokens between their own order and that of the ranks. */
-static dpar_status dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void *from,
-                                       int back)
+static dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to, const void *from, int back)
 {
     const int64_t row = p->mine * p->layer.width;
     int64_t at = 0, local, i, run;
@@ -7399,7 +6986,7 @@ static dpar_status dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, con
 }
 
 /* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
-static dpar_status dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
+static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, void *to)
 {
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
     dpar_status st = DPAR_OK;
@@ -7422,7 +7009,7 @@ static dpar_status dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in,
 }
 
 /* Own heads of all tokens where the ranks have them. */
-static void dpari_ulysses_take(const dpar_ulysses_plan *p, const dpari_peers *peers, void *out)
+static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers, void *out)
 {
     const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
     const int64_t row = p->mine * width, wide = p->heads * width;
@@ -7442,7 +7029,7 @@ static void dpari_ulysses_take(const dpar_ulysses_plan *p, const dpari_peers *pe
 }
 
 /* The arrays of all ranks that are read; direct: they can be. */
-static dpar_status dpari_ulysses_open(dpar_ulysses_plan *p, const void *in, int64_t elements,
+static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
     dpari_peers_array a;
@@ -7452,8 +7039,8 @@ static dpar_status dpari_ulysses_open(dpar_ulysses_plan *p, const void *in, int6
 }
 
 /* They have been. counts: elements of this rank for each. */
-static dpar_status dpari_ulysses_close(const dpar_ulysses_plan *p, const dpari_peers *peers,
-                                       const int64_t *counts)
+static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
+                                     const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
@@ -7463,10 +7050,11 @@ static dpar_status dpari_ulysses_close(const dpar_ulysses_plan *p, const dpari_p
     return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
 }
 
-DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out)
+/* out[whole][mine][width] from in[tokens][heads][width]. */
+static dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
 {
-    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->tokens == 0 || in != NULL,
-                                         plan == NULL || plan->mine == 0 || out != NULL);
+    dpar_status st =
+        dpari_ulysses_given(plan, plan->tokens == 0 || in != NULL, plan->mine == 0 || out != NULL);
     dpari_peers peers;
     void *to;
     if (st == DPAR_OK) {
@@ -7478,7 +7066,7 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     }
     if (peers.direct) {
         dpari_ulysses_take(plan, &peers, out);
-        return dpari_ulysses_close(plan, &peers, plan->send);
+        return dpari_ulysses_end(plan, &peers, plan->send);
     }
     to = plan->ordered != NULL ? plan->ordered : out;
     st = dpari_ulysses_cut(plan, in, to);
@@ -7492,10 +7080,10 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
 /* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
  * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
  * rows lie there one after the other. */
-static void dpari_ulysses_unite(const dpar_ulysses_plan *p, int32_t h, int64_t local, int64_t at,
+static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
-    const dpar_ulysses *u = &p->layer;
+    const dpari_ulysses_layer *u = &p->layer;
     const int64_t step = u->width * dpar_type_bytes(u->type);
     const void **row = p->piece + p->comm->size;
     int32_t rank, first, n = 0;
@@ -7517,7 +7105,7 @@ static void dpari_ulysses_unite(const dpar_ulysses_plan *p, int32_t h, int64_t l
 
 /* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
  * of all tokens (whole), or of this rank's. */
-static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out, int32_t stream)
+static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int32_t stream)
 {
     const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
@@ -7544,9 +7132,9 @@ static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out,
 
 /* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
  * the first one's, among what came. */
-static dpar_status dpari_ulysses_add_there(const dpar_ulysses_plan *p, int32_t rank, int32_t n)
+static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank, int32_t n)
 {
-    const dpar_ulysses *u = &p->layer;
+    const dpari_ulysses_layer *u = &p->layer;
     const int64_t count = p->tokens * u->width;
     const int32_t me = p->comm->rank;
     dpar_status st = DPAR_OK;
@@ -7568,9 +7156,9 @@ static dpar_status dpari_ulysses_add_there(const dpar_ulysses_plan *p, int32_t r
 }
 
 /* As dpari_ulysses_join, of this rank's order, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpar_ulysses_plan *p, void *out)
+static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
 {
-    const dpar_ulysses *u = &p->layer;
+    const dpari_ulysses_layer *u = &p->layer;
     dpar_status st = DPAR_OK;
     int32_t rank, first, next, n;
     for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
@@ -7594,10 +7182,11 @@ static dpar_status dpari_ulysses_join_there(const dpar_ulysses_plan *p, void *ou
     return st;
 }
 
-DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
+/* The opposite; copies are added. */
+static dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
 {
-    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
-                                         plan == NULL || plan->tokens == 0 || out != NULL);
+    dpar_status st =
+        dpari_ulysses_given(plan, plan->mine == 0 || in != NULL, plan->tokens == 0 || out != NULL);
     dpari_peers peers;
     int32_t i, stream;
     if (st == DPAR_OK) {
@@ -7613,7 +7202,7 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
         stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
                                                 dpar_type_bytes(plan->layer.type));
         dpari_ulysses_join(plan, 1, out, stream);
-        return dpari_ulysses_close(plan, &peers, plan->receive);
+        return dpari_ulysses_end(plan, &peers, plan->receive);
     }
     if (plan->ordered != NULL) {
         st = dpari_ulysses_order(plan, plan->ordered, in, 1);
@@ -7639,36 +7228,288 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
     return st;
 }
 
+/* ---- a layer --------------------------------------------------------------------------------- */
+
+typedef struct dpari_ulysses_state {
+    dpari_attention one;                     /* attention on this rank: all tokens, its heads */
+    dpari_ulysses *of[DPARI_ULYSSES_ARRAYS]; /* where values are as wide V is K's, OUT is Q's */
+    void *dout;
+    void *sums[3], *gradient[3]; /* of q, k, v, in the type of sums, in the layer's: the same memory
+                                    where types are */
+} dpari_ulysses_state;
+
+static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
+{
+    return (dpari_ulysses_state *)p->of_way;
+}
+
+/* Elements of q, k, v as this rank's heads have them, and of out. */
+static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
+{
+    const dpar_attention *a = &one->head.layer;
+    const int64_t rows = one->head.tokens;
+    return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
+           : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
+           : array == DPAR_ATTENTION_V ? rows * a->groups * a->values
+                                       : rows * a->heads * a->values;
+}
+
+/* What forward leaves for backward, in `memory`, or NULL and only its bytes. */
+static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
+                                  dpar_attention_arrays *x)
+{
+    const dpar_attention *a = &one->head.layer;
+    const size_t each = (size_t)dpar_type_bytes(a->type);
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    dpari_zero(x, sizeof *x);
+    x->q = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_Q), each);
+    x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
+    x->v = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_V), each);
+    x->out = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), each);
+    x->lse = dpari_room_take(&r, one->head.tokens * a->heads, (size_t)dpar_type_bytes(one->sums));
+    return r.used;
+}
+
+/* Attention on this rank, and its buffers. */
+static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
+                                          const dpar_comm *c, dpari_ulysses_state *s,
+                                          dpari_room *buffers, dpar_why *why)
+{
+    const dpar_heads_share share = dpar_heads_local(&q->heads, c->rank);
+    const dpar_packed *t = &p->head.layer.tokens;
+    const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
+    const size_t sum = (size_t)dpar_type_bytes(p->sums);
+    dpari_attention *one = &s->one;
+    dpar_attention *a = &one->head.layer;
+    int32_t i;
+    *a = p->head.layer;
+    a->way = NULL;
+    a->heads = share.queries;
+    a->groups = share.groups;
+    one->comm = p->comm;
+    one->sums = p->sums;
+    one->head.tokens = q->tokens.count;
+    one->delta = dpari_room_take(buffers, one->head.tokens * a->heads, sum);
+    s->dout = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
+    for (i = 0; i < 3; i++) {
+        const int64_t n = dpari_ulysses_elements(one, i);
+        s->sums[i] = dpari_room_take(buffers, n, sum);
+        s->gradient[i] = type == sum ? s->sums[i] : dpari_room_take(buffers, n, type);
+    }
+    if (type != sum) {
+        one->out = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), sum);
+    }
+    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_CHUNK, why);
+}
+
+static dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
+                                     dpari_room *buffers, dpar_why *why)
+{
+    const int narrow = p->head.layer.values == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
+    dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
+    dpar_attention_arrays x;
+    dpari_ulysses_layer q;
+    int32_t i;
+    dpar_status st = dpari_ulysses_of(&p->head.layer, DPAR_ATTENTION_Q, &q, why);
+    p->of_way = s;
+    s = s != NULL ? s : &counted;
+    dpari_zero(s, sizeof *s);
+    for (i = 0; i < narrow && st == DPAR_OK; i++) {
+        dpari_ulysses none, *e = (dpari_ulysses *)dpari_room_take(behind, 1, sizeof *e);
+        s->of[i] = e;
+        e = e != NULL ? e : &none;
+        dpari_zero(e, sizeof *e);
+        e->comm = p->comm;
+        st = dpari_ulysses_of(&p->head.layer, i, &e->layer, why);
+        if (st == DPAR_OK) {
+            dpari_ulysses_lay_one(e, c, behind, buffers);
+        }
+    }
+    if (narrow == 2) {
+        s->of[DPAR_ATTENTION_V] = s->of[DPAR_ATTENTION_K];
+        s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
+    }
+    st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
+    if (st == DPAR_OK) {
+        p->head.tokens = dpar_split_size(&q.tokens, c->rank);
+        p->head.kept = dpari_ulysses_kept(&s->one, NULL, &x);
+    }
+    return st;
+}
+
+/* What ranks compare besides the layer. */
+static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
+{
+    dpari_ulysses_layer u;
+    if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
+        dpari_ulysses_state_tokens(f, &u);
+        dpari_fact(f, "heads_chunked", 0, a->heads_chunked != 0);
+    }
+}
+
+static dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+{
+    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
+        dpari_ulysses *e = s->of[i];
+        e->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state_one, &e->layer) >> 40);
+        st = dpari_ulysses_count(e, why);
+    }
+    return st;
+}
+
+static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int back,
+                                          const void *in, void *out)
+{
+    dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
+    const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
+    p->head.sent += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
+                                             const void *in, void *out)
+{
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    if (p == NULL || p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
+        array > DPAR_ATTENTION_OUT) {
+        return DPAR_E_ARG;
+    }
+    return dpari_ulysses_exchange(p, array, back, in, out);
+}
+
+/* All tokens, as keys and values, or where their gradients are written. */
+static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const void *k, const void *v,
+                                           void *to_k, void *to_v)
+{
+    dpari_seq_block b;
+    dpari_zero(&b, sizeof b);
+    b.own = 1;
+    b.hi = b.tokens = one->head.tokens;
+    b.k = k;
+    b.v = v;
+    b.to_k = to_k;
+    b.to_v = to_v;
+    return b;
+}
+
+static dpar_status dpari_ulysses_forward(dpari_attention *p, const dpar_attention_arrays *a)
+{
+    dpari_attention *one = &dpari_ulysses_state_of(p)->one;
+    dpar_attention_arrays x;
+    dpar_status st;
+    (void)dpari_ulysses_kept(one, a->kept, &x);
+    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
+    st = st == DPAR_OK
+             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k)
+             : st;
+    st = st == DPAR_OK
+             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v)
+             : st;
+    if (st == DPAR_OK && one->head.layer.heads > 0) {
+        const dpari_seq_block all = dpari_ulysses_block(one, x.k, x.v, NULL, NULL);
+        st = dpari_seq_attend(one, &x, &all);
+        p->head.pairs += one->head.pairs;
+        one->head.pairs = 0;
+        if (st == DPAR_OK && one->out != NULL) {
+            st = dpari_seq_round(one, x.out, one->out,
+                                 dpari_ulysses_elements(one, DPAR_ATTENTION_OUT));
+        }
+    }
+    return st == DPAR_OK ? dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out) : st;
+}
+
+/* Gradients of this rank's heads. */
+static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attention_arrays *x)
+{
+    dpari_attention *one = &s->one;
+    const dpari_seq_block all = dpari_ulysses_block(one, x->k, x->v, NULL, NULL);
+    const dpari_seq_block to = dpari_ulysses_block(one, NULL, NULL, s->sums[1], s->sums[2]);
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    x->out_gradient = s->dout;
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpari_do_copy(one->comm, s->sums[i], NULL,
+                           dpari_ulysses_elements(one, i) * dpar_type_bytes(one->sums));
+    }
+    if (st == DPAR_OK && one->head.layer.heads > 0) { /* else a copy of a group without queries */
+        st = dpari_seq_delta(one, x);
+        dpari_seq_attend_back(one, x, &all, &to, s->sums[0]);
+    }
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpari_seq_round(one, s->gradient[i], s->sums[i], dpari_ulysses_elements(one, i));
+    }
+    return st;
+}
+
+static dpar_status dpari_ulysses_backward(dpari_attention *p, const dpar_attention_arrays *a,
+                                          void *dq, dpari_seq_block *home)
+{
+    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
+    void *const to[3] = {a->q_gradient, a->k_gradient, a->v_gradient};
+    dpar_attention_arrays x;
+    int32_t i;
+    dpar_status st;
+    (void)dq;
+    (void)home;
+    (void)dpari_ulysses_kept(&s->one, a->kept, &x);
+    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->dout);
+    st = st == DPAR_OK ? dpari_ulysses_attend_back(s, &x) : st;
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpari_ulysses_exchange(p, i, 1, s->gradient[i], to[i]);
+    }
+    return st;
+}
+
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way)
+{
+    way->number = 2;
+    way->whole = 1;
+    way->check = dpari_ulysses_check;
+    way->state = dpari_ulysses_facts;
+    way->lay = dpari_ulysses_lay;
+    way->init = dpari_ulysses_init;
+    way->forward = dpari_ulysses_forward;
+    way->backward = dpari_ulysses_backward;
+}
+
 /* ==== train/expert.c ==== */
 
-/* ---- the gate -------------------------------------------------------------------------------- */
+/* ---- the router ------------------------------------------------------------------------------ */
 
-static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
+static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
+                                      dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "a gate that chooses # of # experts",
+        return dpari_say(DPAR_E_ARG, why, "a router that chooses # of # experts",
                          g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
     }
-    if (g->score < DPAR_GATE_SOFTMAX || g->score > DPAR_GATE_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
-                         g->score, 0, 0, 0);
-    }
-    if (!dpari_is_wide(g->type)) {
-        return dpari_say_type(why, "a gate of type @: f64 or f32", g->type, 0, 0, 0, 0);
-    }
-    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens for a gate of # experts", tokens, g->experts, 0,
+    if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "score # of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN", g->score, 0, 0,
                          0);
     }
+    if (!dpari_is_wide(g->type)) {
+        return dpari_say_type(why, "a router of type @: f64 or f32", g->type, 0, 0, 0, 0);
+    }
+    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for a router of # experts", tokens, g->experts,
+                         0, 0);
+    }
     if (!given) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a gate is NULL", tokens, 0, 0,
+        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a router is NULL", tokens, 0, 0,
                          0);
     }
     return DPAR_OK;
 }
 
 /* Scores of one token; their sum. */
-static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t token, double *s)
+static double dpari_router_scores(const dpar_router *g, const void *logits, int64_t token,
+                                  double *s)
 {
     const int64_t at = token * g->experts;
     double most, sum = 0.0;
@@ -7681,14 +7522,14 @@ static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t 
         most = s[e] > most ? s[e] : most;
     }
     for (e = 0; e < g->experts; e++) {
-        if (g->score == DPAR_GATE_SOFTMAX) {
+        if (g->score == DPAR_ROUTER_SOFTMAX) {
             s[e] = dpari_exp(s[e] - most);
-        } else if (g->score == DPAR_GATE_SIGMOID) {
+        } else if (g->score == DPAR_ROUTER_SIGMOID) {
             s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
         }
         sum += s[e];
     }
-    if (g->score != DPAR_GATE_SOFTMAX) {
+    if (g->score != DPAR_ROUTER_SOFTMAX) {
         return sum;
     }
     for (e = 0; e < g->experts; e++) {
@@ -7698,34 +7539,34 @@ static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t 
 }
 
 /* Does score a go before an earlier b? NaN goes last. */
-static int dpari_gate_higher(double a, double b)
+static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
 }
 
 /* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
-static void dpari_gate_choose(const dpar_gate *g, const double *by, int32_t *chosen)
+static void dpari_router_choose(const dpar_router *g, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
     for (e = 0; e < g->experts; e++) {
-        if (n == g->choices && !dpari_gate_higher(by[e], by[chosen[n - 1]])) {
+        if (n == g->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
             continue;
         }
         at = n < g->choices ? n++ : n - 1;
-        for (; at > 0 && dpari_gate_higher(by[e], by[chosen[at - 1]]); at--) {
+        for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
             chosen[at] = chosen[at - 1];
         }
         chosen[at] = e;
     }
 }
 
-static double dpari_gate_scale(const dpar_gate *g)
+static double dpari_router_scale(const dpar_router *g)
 {
     return g->scale != 0.0 ? g->scale : 1.0;
 }
 
 /* What the scores of a token's choices are divided by. */
-static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t *chosen)
+static double dpari_router_norm(const dpar_router *g, const double *s, const int32_t *chosen)
 {
     double sum = 1e-20;
     int32_t j;
@@ -7738,34 +7579,36 @@ static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t
     return sum;
 }
 
-DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                       int32_t *chosen, void *weight, double *scratch,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_router_forward(const dpar_router *g, const dpar_router_arrays *a,
+                                         dpar_why *why)
 {
-    const int given = tokens == 0 || (logits != NULL && chosen != NULL && weight != NULL);
-    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    const int64_t tokens = a != NULL ? a->tokens : 0;
+    const int given =
+        a != NULL && a->scratch != NULL &&
+        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->weight != NULL));
+    const dpar_status st = dpari_router_check(g, tokens, given, why);
     int64_t t;
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = chosen + t * g->choices;
-        double norm, *biased = scratch + g->experts;
-        (void)dpari_gate_scores(g, logits, t, scratch);
+        int32_t *mine = a->chosen + t * g->choices;
+        double norm, *scores = a->scratch, *biased = scores + g->experts;
+        (void)dpari_router_scores(g, a->logits, t, scores);
         for (e = 0; e < g->experts; e++) {
-            biased[e] = scratch[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+            biased[e] = scores[e] + (g->bias != NULL ? g->bias[e] : 0.0);
         }
-        dpari_gate_choose(g, biased, mine);
-        norm = dpari_gate_norm(g, scratch, mine);
+        dpari_router_choose(g, biased, mine);
+        norm = dpari_router_norm(g, scores, mine);
         for (j = 0; j < g->choices; j++) {
-            dpari_element_put(weight, g->type, t * g->choices + j,
-                              dpari_gate_scale(g) * scratch[mine[j]] / norm);
+            dpari_element_put(a->weight, g->type, t * g->choices + j,
+                              dpari_router_scale(g) * scores[mine[j]] / norm);
         }
     }
     return st;
 }
 
 /* An expert that does not exist: E_ARG. */
-static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const int32_t *chosen,
-                                     dpar_why *why)
+static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, const int32_t *chosen,
+                                       dpar_why *why)
 {
     int64_t i;
     for (i = 0; i < tokens * g->choices; i++) {
@@ -7778,8 +7621,8 @@ static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const i
 }
 
 /* Adds up how often experts are chosen, their shares of scores, tokens. */
-static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
-                           const int32_t *chosen, double *sums, double *scratch)
+static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *logits,
+                             const int32_t *chosen, double *sums, double *scratch)
 {
     int64_t t;
     int32_t e, j;
@@ -7794,7 +7637,7 @@ static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logit
         if (mine[0] < 0) {
             continue;
         }
-        sum = dpari_gate_scores(g, logits, t, scratch);
+        sum = dpari_router_scores(g, logits, t, scratch);
         for (e = 0; e < g->experts; e++) {
             sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
         }
@@ -7803,7 +7646,7 @@ static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logit
 }
 
 /* What follows from the sums of all ranks. */
-static void dpari_gate_loads(const dpar_gate *g, double *sums, dpar_gate_load *load)
+static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_load *load)
 {
     const double tokens = sums[2 * (int64_t)g->experts];
     double all = 0.0, most = 0.0, dot = 0.0;
@@ -7837,41 +7680,40 @@ static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_w
     return DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
-                                       const void *logits, const int32_t *chosen, double *sums,
-                                       dpar_gate_load *load, double *scratch)
+DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
+                                         const dpar_router_arrays *a, dpar_router_load *load)
 {
-    const int given = tokens == 0 || (logits != NULL && chosen != NULL);
+    const int64_t tokens = a != NULL ? a->tokens : 0;
+    const int given = a != NULL && a->sums != NULL && load != NULL && a->scratch != NULL &&
+                      (tokens == 0 || (a->logits != NULL && a->chosen != NULL));
     int64_t n = 0;
     dpar_why said;
-    dpar_status st = dpari_gate_check(
-        g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
+    dpar_status st = dpari_router_check(g, tokens, given, &said);
     if (st == DPAR_OK) {
-        st = dpari_gate_chosen(g, tokens, chosen, &said);
+        st = dpari_router_chosen(g, tokens, a->chosen, &said);
     }
-    if (st == DPAR_OK) {
-        n = 2 * (int64_t)g->experts + 1;
-        dpari_zero(sums, (size_t)n * sizeof *sums);
-        dpari_gate_add(g, tokens, logits, chosen, sums, scratch);
-    } else {
+    if (st != DPAR_OK) {
         return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
     }
+    n = 2 * (int64_t)g->experts + 1;
+    dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
+    dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (c != NULL) {
-        st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(c, a->sums, a->sums, n, DPAR_F64, DPAR_SUM, NULL);
         st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
     }
     if (st == DPAR_OK) {
-        dpari_gate_loads(g, sums, load);
+        dpari_router_loads(g, a->sums, load);
     }
     return st;
 }
 
 /* Gradients of one token's scores, into d. */
-static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *chosen,
-                            const void *dweight, const dpar_gate_load *load, double sum,
-                            const double *s, double *d)
+static void dpari_router_back(const dpar_router *g, int64_t token, const int32_t *chosen,
+                              const void *dweight, const dpar_router_load *load, double sum,
+                              const double *s, double *d)
 {
-    const double norm = dpari_gate_norm(g, s, chosen), by = dpari_gate_scale(g) / norm;
+    const double norm = dpari_router_norm(g, s, chosen), by = dpari_router_scale(g) / norm;
     double mean = 0.0;
     int32_t e, j;
     for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
@@ -7899,49 +7741,73 @@ static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *ch
     }
 }
 
-DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                        const int32_t *chosen, const void *dweight,
-                                        const dpar_gate_load *load, void *dlogits, double *scratch,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_router_arrays *a,
+                                          const dpar_router_load *load, dpar_why *why)
 {
-    const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
-    dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    const int64_t tokens = a != NULL ? a->tokens : 0;
+    const int given =
+        a != NULL && a->scratch != NULL &&
+        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->dlogits != NULL));
+    dpar_status st = dpari_router_check(g, tokens, given, why);
     int64_t t;
     int32_t e;
-    st = st == DPAR_OK ? dpari_gate_chosen(g, tokens, chosen, why) : st;
+    st = st == DPAR_OK ? dpari_router_chosen(g, tokens, a->chosen, why) : st;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *d = scratch + g->experts, mean = 0.0;
-        const double sum = dpari_gate_scores(g, logits, t, scratch);
+        double *scores = a->scratch, *d = scores + g->experts, mean = 0.0;
+        const double sum = dpari_router_scores(g, a->logits, t, scores);
         dpari_zero(d, (size_t)g->experts * sizeof *d);
-        dpari_gate_back(g, t, chosen + t * g->choices, dweight, load, sum, scratch, d);
-        for (e = 0; g->score == DPAR_GATE_SOFTMAX && e < g->experts; e++) {
-            mean += d[e] * scratch[e];
+        dpari_router_back(g, t, a->chosen + t * g->choices, a->dweight, load, sum, scores, d);
+        for (e = 0; g->score == DPAR_ROUTER_SOFTMAX && e < g->experts; e++) {
+            mean += d[e] * scores[e];
         }
         for (e = 0; e < g->experts; e++) {
-            const double s = scratch[e];
-            const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
-                                 : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
-                                                                 : 1.0;
-            dpari_element_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+            const double s = scores[e];
+            const double slope = g->score == DPAR_ROUTER_SOFTMAX   ? s
+                                 : g->score == DPAR_ROUTER_SIGMOID ? s * (1.0 - s)
+                                                                   : 1.0;
+            dpari_element_put(a->dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
         }
     }
     return st;
 }
 
-DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias)
-{
-    double all = 0.0;
-    int32_t e;
-    for (e = 0; e < experts; e++) {
-        all += chosen[e];
-    }
-    for (e = 0; e < experts; e++) { /* whole numbers: exact up to 2^53 */
-        const double load = chosen[e] * experts;
-        bias[e] += load < all ? rate : load > all ? -rate : 0.0;
-    }
-}
-
 /* ---- layers and their memory ----------------------------------------------------------------- */
+
+/* A plan, and what is behind its head. */
+typedef struct dpari_experts {
+    dpar_experts_plan head;
+    dpar_comm *comm;
+    int64_t each;
+    int32_t slots; /* numbers that tell of one expert */
+    int32_t tag;   /* of the layer */
+    int32_t routes, there_tag;
+    int32_t *tell, *hear, *tally, *order;
+    int64_t *told, *heard, *send, *receive, *fill;
+    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
+    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    dpari_peer *peer;
+    void *packed, *staged;
+    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    int64_t device_bytes;
+    int32_t *place, *token, *choice;
+    void *weight; /* of each kept row */
+    const struct dpari_routing *there;
+    dpar_mem_span *span; /* [ranks][own] */
+} dpari_experts;
+
+/* So of a routing. Others read the first four arrays at the same places of theirs. */
+typedef struct dpari_routing {
+    dpar_experts_routing head;
+    int64_t *send;   /* [ranks] rows to each */
+    int64_t *take;   /* [ranks] rows from each */
+    int32_t *choice; /* [tokens][k] the choice of each kept row */
+    int64_t *row;    /* [ranks][own] the first row of a piece */
+    int64_t *piece;  /* [ranks][own] */
+    int64_t *start;  /* [experts] the first kept row of each */
+    int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
+    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+} dpari_routing;
 
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
@@ -7951,10 +7817,12 @@ static int64_t dpari_expert_factor(const dpar_experts *l)
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
-DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens)
+/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
+ * where it passes that, 2^63 - 1. Exact: in integers. */
+static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
 {
     int64_t n;
-    if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+    if (layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
         layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
         !dpari_mul(n, dpari_expert_factor(layer), &n)) {
         return INT64_MAX;
@@ -8010,7 +7878,7 @@ static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
     if (l->drop == DPAR_DROP_NONE) {
         return l->rows > 0 ? dpari_least(l->rows, come) : come;
     }
-    c = dpar_experts_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
+    c = dpari_expert_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
     ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
@@ -8021,17 +7889,17 @@ static int32_t dpari_expert_weights(const dpar_experts *l)
 }
 
 /* What holds rows, from `used` on; with them what a device reads of a routing. */
-static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory,
+static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
                                  int64_t *used)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     const int64_t most = l->tokens * l->choices;
     const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room room;
     room.at = memory;
     room.used = *used;
     p->packed = dpari_room_take(&room, most, row);
-    p->staged = p->own > 1 && c->size > 1 ? dpari_room_take(&room, p->most, row) : NULL;
+    p->staged = p->head.own > 1 && c->size > 1 ? dpari_room_take(&room, p->head.most, row) : NULL;
     if (c->mem != NULL) {
         p->place = (int32_t *)dpari_room_take(&room, most, 4);
         p->token = (int32_t *)dpari_room_take(&room, most, 4);
@@ -8042,20 +7910,20 @@ static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsig
 }
 
 /* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
-static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
+static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     const int64_t ranks = c->size, experts = l->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->own = (int32_t)dpar_split_size(&l->experts, c->rank);
-    p->first = (int32_t)dpar_split_offset(&l->experts, c->rank);
-    p->most = dpari_expert_most(l, p->own);
+    p->head.own = (int32_t)dpar_split_size(&l->experts, c->rank);
+    p->head.first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->head.most = dpari_expert_most(l, p->head.own);
     p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
     p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->own), 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.own), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
         &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
@@ -8069,7 +7937,7 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
     if (c->mem != NULL) { /* rows lie there */
         p->span = (dpar_mem_span *)dpari_room_take(
-            &used, dpari_most(ranks * p->own, DPARI_EXPERT_INDICES), sizeof *p->span);
+            &used, dpari_most(ranks * p->head.own, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
         dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
     } else {
@@ -8079,10 +7947,10 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
 }
 
 /* The same of a routing. Others read the first four arrays at the same places of theirs. */
-static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
-                                        dpar_experts_routing *r, unsigned char *memory)
+static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
+                                        dpari_routing *r, unsigned char *memory)
 {
-    const int64_t most = p->layer.tokens * p->layer.choices;
+    const int64_t most = p->head.layer.tokens * p->head.layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -8090,12 +7958,12 @@ static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_c
     r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
-    r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
-    r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
-    r->place = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
-    r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
+    r->head.count = (int64_t *)dpari_room_take(&used, p->head.own, 8);
+    r->head.begin = (int64_t *)dpari_room_take(&used, p->head.own, 8);
+    r->head.place = (int32_t *)dpari_room_take(&used, most, 4);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
+    r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
     r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
@@ -8104,8 +7972,8 @@ static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_c
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why)
 {
-    dpar_experts_plan p;
-    dpar_experts_routing r;
+    dpari_experts p;
+    dpari_routing r;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
@@ -8118,7 +7986,7 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
     }
     if (st == DPAR_OK) {
         dpari_zero(&p, sizeof p);
-        p.layer = *layer;
+        p.head.layer = *layer;
         *bytes = dpari_expert_lay(&p, c, NULL);
         *each = dpari_expert_lay_routing(&p, c, &r, NULL);
     }
@@ -8143,7 +8011,7 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
 }
 
 /* Memory of the communicator's device, whose table has what is needed. */
-static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
+static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
 {
     dpar_comm *c = p->comm;
     const dpar_mem *m = c->mem;
@@ -8167,11 +8035,12 @@ static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
 
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
 {
+    dpari_experts *p = (dpari_experts *)(void *)plan;
     dpar_status st = DPAR_OK;
-    if (plan != NULL && plan->device != NULL) {
-        st = dpari_do_wait(plan->comm); /* as in move.c: orders nothing over NCCL */
-        dpar_comm_release(plan->comm, plan->device);
-        plan->device = NULL;
+    if (p != NULL && p->device != NULL) {
+        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
+        dpar_comm_release(p->comm, p->device);
+        p->device = NULL;
     }
     return st;
 }
@@ -8180,7 +8049,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why)
 {
-    dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    dpari_experts *p = (dpari_experts *)memory;
     int64_t need = 0, each = 0;
     int32_t i, taken = 0;
     dpar_status st;
@@ -8191,32 +8060,32 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
-        p->layer = *layer;
+        p->head.layer = *layer;
         p->comm = c;
         p->each = each;
-        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->layer) >> 40);
+        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
-            p->heard[i] = 1 + (int64_t)p->slots * p->own;
+            p->heard[i] = 1 + (int64_t)p->slots * p->head.own;
         }
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
         taken = p->device != NULL;
     }
     st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
     if (st == DPAR_OK) {
-        *plan = p;
+        *plan = &p->head;
     } else if (taken) {
-        (void)dpar_experts_close(p);
+        (void)dpar_experts_close(&p->head);
     }
     return st;
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
-static int64_t dpari_expert_choices(const dpar_experts_plan *p, const dpar_experts_routing *r)
+static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing *r)
 {
-    return r->tokens * p->layer.choices;
+    return r->head.tokens * p->head.layer.choices;
 }
 
 /* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
@@ -8241,11 +8110,11 @@ static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int
     return -1;
 }
 
-static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *memory, int64_t bytes,
-                                      int64_t tokens, const int32_t *chosen, const void *weight,
-                                      dpar_why *why)
+static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
+                                      const dpar_experts_choices *choices, dpar_why *why)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
+    const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
         return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
@@ -8255,11 +8124,13 @@ static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *me
         return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
                          l->tokens, 0, 0);
     }
-    if (tokens > 0 && (chosen == NULL || (l->drop == DPAR_DROP_LIGHT_OWN && weight == NULL))) {
+    if (choices == NULL ||
+        (tokens > 0 && (choices->chosen == NULL ||
+                        (l->drop == DPAR_DROP_LIGHT_OWN && choices->weight == NULL)))) {
         return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
                          0);
     }
-    odd = dpari_expert_odd(l, tokens, chosen);
+    odd = dpari_expert_odd(l, tokens, choices->chosen);
     return odd < 0 ? DPAR_OK
                    : dpari_say(DPAR_E_ARG, why,
                                "token # chose an expert twice, or one that is not 0 .. #", odd,
@@ -8267,15 +8138,14 @@ static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *me
 }
 
 /* Counts kept choices in tally[slot][expert]. */
-static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing *r,
-                               const int32_t *chosen)
+static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const int32_t *chosen)
 {
-    const int64_t experts = p->layer.experts.count, n = dpari_expert_choices(p, r);
+    const int64_t experts = p->head.layer.experts.count, n = dpari_expert_choices(p, r);
     int64_t i;
     dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
     for (i = 0; i < n; i++) {
-        if (r->place[i] >= 0) {
-            p->tally[i % p->layer.choices % p->slots * experts + chosen[i]]++;
+        if (r->head.place[i] >= 0) {
+            p->tally[i % p->head.layer.choices % p->slots * experts + chosen[i]]++;
         }
     }
 }
@@ -8284,7 +8154,7 @@ static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing 
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
-    return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
+    return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
 }
 
 /* Lets a[at] sink to its place in a heap whose first stays last of all. */
@@ -8306,18 +8176,18 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
-static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing *r,
-                               const int32_t *chosen, const void *weight, int64_t capacity)
+static void dpari_expert_light(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
+                               const void *weight, int64_t capacity)
 {
-    const int64_t n = dpari_expert_choices(p, r), experts = p->layer.experts.count;
-    const int32_t type = dpari_expert_weights(&p->layer);
+    const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
+    const int32_t type = dpari_expert_weights(&p->head.layer);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
         p->fill[e] = at;
         at += p->tally[e];
     }
     for (i = 0; i < n; i++) {
-        if (r->place[i] >= 0) {
+        if (r->head.place[i] >= 0) {
             p->order[p->fill[chosen[i]]++] = (int32_t)i;
         }
     }
@@ -8328,7 +8198,7 @@ static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing 
             dpari_expert_sink(a, i - 1, left, weight, type);
         }
         for (; left > capacity; left--) {
-            r->place[a[0]] = -1;
+            r->head.place[a[0]] = -1;
             a[0] = a[left - 1];
             dpari_expert_sink(a, 0, left - 1, weight, type);
         }
@@ -8336,37 +8206,37 @@ static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing 
 }
 
 /* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
-static void dpari_expert_late(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              const int32_t *chosen, int32_t *room)
+static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
+                              int32_t *room)
 {
-    const int64_t experts = p->layer.experts.count;
-    const int32_t k = p->layer.choices;
+    const int64_t experts = p->head.layer.experts.count;
+    const int32_t k = p->head.layer.choices;
     int64_t t;
     int32_t j;
     for (j = 0; j < k; j++) {
-        for (t = 0; t < r->tokens; t++) {
-            if (r->place[t * k + j] >= 0) {
+        for (t = 0; t < r->head.tokens; t++) {
+            if (r->head.place[t * k + j] >= 0) {
                 int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
                 if (*left > 0) {
                     --*left;
                 } else {
-                    r->place[t * k + j] = -1;
+                    r->head.place[t * k + j] = -1;
                 }
             }
         }
     }
 }
 
-static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                  const int32_t *chosen, const void *weight)
+static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
+                                  const void *weight)
 {
-    const int64_t capacity = dpar_experts_capacity(&p->layer, r->tokens);
+    const int64_t capacity = dpari_expert_capacity(&p->head.layer, r->head.tokens);
     int64_t e;
-    if (p->layer.drop == DPAR_DROP_LIGHT_OWN) {
+    if (p->head.layer.drop == DPAR_DROP_LIGHT_OWN) {
         dpari_expert_count(p, r, chosen);
         dpari_expert_light(p, r, chosen, weight, capacity);
-    } else if (p->layer.drop == DPAR_DROP_LATE_OWN) {
-        for (e = 0; e < p->layer.experts.count; e++) {
+    } else if (p->head.layer.drop == DPAR_DROP_LATE_OWN) {
+        for (e = 0; e < p->head.layer.experts.count; e++) {
             p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
         dpari_expert_late(p, r, chosen, p->tally);
@@ -8376,13 +8246,13 @@ static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routi
 /* ---- what ranks tell each other -------------------------------------------------------------- */
 
 /* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
-static void dpari_expert_sort(dpar_experts_plan *p, int64_t tokens, int back)
+static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
 {
-    const int64_t experts = p->layer.experts.count;
+    const int64_t experts = p->head.layer.experts.count;
     int32_t *at = p->tell, rank, j;
     int64_t first = 0, e;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t own = dpar_split_size(&p->layer.experts, rank);
+        const int64_t own = dpar_split_size(&p->head.layer.experts, rank);
         *at++ = (int32_t)tokens;
         for (j = 0; j < p->slots; j++) {
             int32_t *mine = p->tally + j * experts + first;
@@ -8410,32 +8280,32 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
 }
 
 /* Everything that this module sends to ranks goes through here. */
-static dpar_status dpari_expert_send(dpar_experts_plan *p, const void *in, const int64_t *in_count,
+static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
     const dpar_status st =
         dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
     if (st == DPAR_OK) {
-        p->sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+        p->head.sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
     }
     return st;
 }
 
 /* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
-static void dpari_expert_grant(dpar_experts_plan *p)
+static void dpari_expert_grant(dpari_experts *p)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
     for (rank = 0; rank < p->comm->size; rank++) {
         tokens += p->hear[rank * step];
     }
-    capacity = dpar_experts_capacity(&p->layer, tokens);
-    for (e = 0; e < p->own; e++) {
+    capacity = dpari_expert_capacity(&p->head.layer, tokens);
+    for (e = 0; e < p->head.own; e++) {
         left = capacity;
         for (j = 0; j < p->slots; j++) {
             for (rank = 0; rank < p->comm->size; rank++) {
-                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -8444,28 +8314,28 @@ static void dpari_expert_grant(dpar_experts_plan *p)
 }
 
 /* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
-static dpar_status dpari_expert_say(dpar_experts_plan *p, const int32_t *in,
-                                    const int64_t *in_count, int32_t *out, const int64_t *out_count)
+static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const int64_t *in_count,
+                                    int32_t *out, const int64_t *out_count)
 {
     const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
 /* The exchange; with DROP_LATE there and back. */
-static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
+static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
                                      const int32_t *chosen)
 {
     dpar_status st;
     dpari_expert_count(p, r, chosen);
-    dpari_expert_sort(p, r->tokens, 0);
+    dpari_expert_sort(p, r->head.tokens, 0);
     st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
-    if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
+    if (st != DPAR_OK || p->head.layer.drop != DPAR_DROP_LATE) {
         return st;
     }
     dpari_expert_grant(p);
     st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
     if (st == DPAR_OK) {
-        dpari_expert_sort(p, r->tokens, 1);
+        dpari_expert_sort(p, r->head.tokens, 1);
         dpari_expert_late(p, r, chosen, p->tally);
     }
     return st;
@@ -8474,58 +8344,58 @@ static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_ro
 enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
 
 /* Rows that come, from what was heard. */
-static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
+static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
     int32_t rank, e, j;
-    r->rows = 0;
+    r->head.rows = 0;
     dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
-    for (e = 0; e < p->own; e++) {
-        r->begin[e] = r->rows;
+    for (e = 0; e < p->head.own; e++) {
+        r->head.begin[e] = r->head.rows;
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t at = rank * (int64_t)p->own + e;
+            const int64_t at = rank * (int64_t)p->head.own + e;
             int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                rows += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
             }
             r->piece[at] = rows;
-            r->row[at] = r->rows;
+            r->row[at] = r->head.rows;
             r->take[rank] += rows;
-            r->rows += rows;
+            r->head.rows += rows;
         }
-        r->count[e] = r->rows - r->begin[e];
+        r->head.count[e] = r->head.rows - r->head.begin[e];
     }
 }
 
 /* Rows that go, by expert and token. */
-static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, const int32_t *chosen)
+static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t *chosen)
 {
     const int64_t n = dpari_expert_choices(p, r);
     int64_t i, e = 0, at = 0;
     int32_t rank, j;
     dpari_expert_count(p, r, chosen);
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
+        const int64_t end = e + dpar_split_size(&p->head.layer.experts, rank), before = at;
         for (; e < end; e++) {
             p->fill[e] = r->start[e] = at;
             for (j = 0; j < p->slots; j++) {
-                at += p->tally[j * p->layer.experts.count + e];
+                at += p->tally[j * p->head.layer.experts.count + e];
             }
         }
         r->send[rank] = at - before;
     }
-    r->kept = at;
-    r->dropped = -at;
+    r->head.kept = at;
+    r->head.dropped = -at;
     for (i = 0; i < n; i++) {
-        r->dropped += chosen[i] >= 0;
-        if (r->place[i] >= 0) {
+        r->head.dropped += chosen[i] >= 0;
+        if (r->head.place[i] >= 0) {
             r->expert[i] = chosen[i];
-            r->place[i] = (int32_t)p->fill[chosen[i]]++;
-            r->choice[r->place[i]] = (int32_t)i;
+            r->head.place[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->head.place[i]] = (int32_t)i;
         }
     }
-    for (i = 0; r->token != NULL && i < r->kept; i++) {
-        r->token[i] = r->choice[i] / p->layer.choices;
+    for (i = 0; r->token != NULL && i < r->head.kept; i++) {
+        r->token[i] = r->choice[i] / p->head.layer.choices;
     }
 }
 
@@ -8535,51 +8405,55 @@ static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_w
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
-                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why)
 {
-    dpar_experts_routing *r = (dpar_experts_routing *)memory;
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    dpari_routing *r = (dpari_routing *)memory;
+    const int32_t *chosen;
     dpar_why said;
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
         return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
     }
-    if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
-        return dpari_expert_wrong(plan->comm, &said, why);
+    if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
+        return dpari_expert_wrong(p->comm, &said, why);
     }
-    st = dpari_do_wait(plan->comm); /* the device may still read what these were before */
+    st = dpari_do_wait(p->comm); /* the device may still read what these were before */
     if (st != DPAR_OK) {
-        return dpari_expert_ended(plan->comm, st, why);
+        return dpari_expert_ended(p->comm, st, why);
     }
+    chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
-    r->tokens = tokens;
-    (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
-    for (i = 0; i < dpari_expert_choices(plan, r); i++) {
-        r->place[i] = chosen[i] >= 0 ? 0 : -1;
+    r->head.tokens = choices->tokens;
+    (void)dpari_expert_lay_routing(p, p->comm, r, (unsigned char *)memory);
+    for (i = 0; i < dpari_expert_choices(p, r); i++) {
+        r->head.place[i] = chosen[i] >= 0 ? 0 : -1;
     }
-    dpari_expert_drop_own(plan, r, chosen, weight);
-    st = dpari_expert_tell(plan, r, chosen);
+    dpari_expert_drop_own(p, r, chosen, choices->weight);
+    st = dpari_expert_tell(p, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_expert_ended(plan->comm, st, why);
+        return dpari_expert_ended(p->comm, st, why);
     }
-    plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
-    r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
-    dpari_expert_expect(plan, r);
-    if (plan->layer.drop == DPAR_DROP_NONE) {
-        st = r->rows > plan->most
+    p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
+    r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
+    dpari_expert_expect(p, r);
+    if (p->head.layer.drop == DPAR_DROP_NONE) {
+        st = r->head.rows > p->head.most
                  ? dpari_say(DPAR_E_ROOM, why,
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
-                             plan->first, plan->first + plan->own - 1, r->rows, plan->most)
+                             p->head.first, p->head.first + p->head.own - 1, r->head.rows,
+                             p->head.most)
                  : DPAR_OK;
-        st = dpari_agree(plan->comm, st, why);
+        st = dpari_agree(p->comm, st, why);
     }
     if (st == DPAR_OK) {
-        dpari_expert_place(plan, r, chosen);
-        plan->kept += r->kept;
-        plan->dropped += r->dropped;
-        plan->taken += r->rows;
-        *routing = r;
+        dpari_expert_place(p, r, chosen);
+        p->head.kept += r->head.kept;
+        p->head.dropped += r->head.dropped;
+        p->head.taken += r->head.rows;
+        *routing = &r->head;
     }
     return st;
 }
@@ -8672,55 +8546,57 @@ static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
 
 /* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
  * 1). */
-static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              int64_t token, const void *weight, dpari_expert_terms *z)
+static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, int64_t token,
+                              const void *weight, dpari_expert_terms *z)
 {
-    const int32_t k = p->layer.choices;
+    const int32_t k = p->head.layer.choices;
     int64_t i;
-    z->row = p->from + p->layer.experts.count + token % 2 * k;
+    z->row = p->from + p->head.layer.experts.count + token % 2 * k;
     z->by = p->by + token % 2 * k;
     z->n = 0;
-    for (i = token * k; i < (token + 1) * k && token < r->tokens; i++) {
-        if (r->place[i] >= 0) {
+    for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
+        if (r->head.place[i] >= 0) {
             const int32_t e = r->expert[i];
-            z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
+            z->row[z->n] =
+                dpari_expert_in(p->from[e], &p->head.layer, r->head.place[i] + p->fill[e]);
             z->by[z->n++] = weight != NULL
-                                ? dpari_element_get(weight, dpari_expert_weights(&p->layer), i)
+                                ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
                                 : 1.0;
         }
     }
 }
 
 /* Copies those rows to where they stay. */
-static void dpari_expert_keep(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              int64_t token, void *kept, dpari_expert_terms *z)
+static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, int64_t token,
+                              void *kept, dpari_expert_terms *z)
 {
-    const int32_t k = p->layer.choices;
+    const int32_t k = p->head.layer.choices;
     int32_t j, n = 0;
     for (j = 0; j < k; j++) {
-        const int64_t place = r->place[token * k + j];
+        const int64_t place = r->head.place[token * k + j];
         if (place >= 0) {
-            void *to = dpari_expert_at(kept, &p->layer, place);
-            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->layer), 0);
+            void *to = dpari_expert_at(kept, &p->head.layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->head.layer), 0);
             z->row[n++] = to;
         }
     }
 }
 
 /* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
-static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              const void *weight, void *kept, void *out, int32_t stream)
+static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, const void *weight,
+                              void *kept, void *out, int32_t stream)
 {
     dpari_expert_terms z, next;
     int64_t t;
     dpari_expert_find(p, r, 0, weight, &next);
-    for (t = 0; t < r->tokens; t++) {
+    for (t = 0; t < r->head.tokens; t++) {
         z = next;
         dpari_expert_find(p, r, t + 1, weight, &next);
         if (kept != NULL) {
             dpari_expert_keep(p, r, t, kept, &z);
         }
-        dpari_expert_add(&p->layer, &z, &next, dpari_expert_at(out, &p->layer, t), stream);
+        dpari_expert_add(&p->head.layer, &z, &next, dpari_expert_at(out, &p->head.layer, t),
+                         stream);
     }
     dpari_kern_rows_end(stream);
 }
@@ -8738,15 +8614,15 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
 }
 
 /* Between the order of ranks, each with its rows by expert, and that of experts. */
-static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                                      void *to, const void *from, int back)
+static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
+                                      const void *from, int back)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     int64_t at = 0;
     int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
-        for (e = 0; e < p->own; e++) {
-            const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
+        for (e = 0; e < p->head.own; e++) {
+            const int64_t piece = rank * (int64_t)p->head.own + e, row = r->row[piece];
             void *t = dpari_expert_at(to, l, back ? at : row);
             const void *f = dpari_expert_in(from, l, back ? row : at);
             const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
@@ -8762,12 +8638,12 @@ static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_exp
 }
 
 /* Elements to and from each rank. */
-static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
+static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
 {
     int32_t rank;
     for (rank = 0; rank < p->comm->size; rank++) {
-        p->send[rank] = r->send[rank] * p->layer.width;
-        p->receive[rank] = r->take[rank] * p->layer.width;
+        p->send[rank] = r->send[rank] * p->head.layer.width;
+        p->receive[rank] = r->take[rank] * p->head.layer.width;
     }
 }
 
@@ -8782,19 +8658,19 @@ enum {
 };
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
-static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     int32_t what, const void *rows, int64_t count,
-                                     const void *weight, dpari_peers *peers)
+static dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r, int32_t what,
+                                     const void *rows, int64_t count, const void *weight,
+                                     dpari_peers *peers)
 {
     const int64_t weights = dpari_expert_choices(p, r);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = r;
     a[DPARI_EXPERT_ROUTING].bytes = p->each;
     a[DPARI_EXPERT_ROWS].at = rows;
-    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->layer);
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
     a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (p->layer.type != DPAR_F64) {
+    if (p->head.layer.type != DPAR_F64) {
         a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
     }
     return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
@@ -8802,7 +8678,7 @@ static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_ro
 
 /* An array of another rank's routing, from this rank's: of those at the same places in all. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
-                                       const dpar_experts_routing *r, const void *mine)
+                                       const dpari_routing *r, const void *mine)
 {
     return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
            ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
@@ -8810,7 +8686,7 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
 
 /* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
  * this rank, they count. */
-static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_experts_routing *r,
+static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
                                      const dpari_peers *peers, int back)
 {
     dpar_comm *c = p->comm;
@@ -8831,12 +8707,12 @@ static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_expe
     return DPAR_OK;
 }
 
-static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *peers,
+static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers,
                                       const int64_t *rows)
 {
-    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->layer);
+    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->head.layer);
     const dpar_status st = dpari_peers_close(peers, sent);
-    p->sent += st == DPAR_OK ? sent : 0;
+    p->head.sent += st == DPAR_OK ? sent : 0;
     return st;
 }
 
@@ -8869,11 +8745,12 @@ static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
 }
 
 /* Rows for this rank's experts, from those who have the tokens. */
-static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *r,
-                              const dpari_peers *peers, void *rows)
+static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers,
+                              void *rows)
 {
-    const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
-    const int64_t most = p->layer.tokens * p->layer.choices + 1;
+    const int32_t stream =
+        dpari_peers_stream(peers, r->head.rows * dpari_expert_row(&p->head.layer));
+    const int64_t most = p->head.layer.tokens * p->head.layer.choices + 1;
     int64_t *at = p->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
     for (rank = 0; rank < p->comm->size; rank++) {
@@ -8883,11 +8760,11 @@ static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *
             at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
         }
     }
-    for (e = 0; e < p->own; e++) {
+    for (e = 0; e < p->head.own; e++) {
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)p->own + e;
+            const int64_t piece = rank * (int64_t)p->head.own + e;
             dpari_expert_copy(
-                &p->layer, dpari_expert_at(rows, &p->layer, r->row[piece]),
+                &p->head.layer, dpari_expert_at(rows, &p->head.layer, r->row[piece]),
                 dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
                 (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
                 r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
@@ -8899,13 +8776,12 @@ static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *
 
 /* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
  * with the number 0 among this rank's kept ones. */
-static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                const dpari_peers *peers)
+static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
 {
-    const int64_t most = p->comm->size * p->layer.tokens * p->layer.choices + 1;
+    const int64_t most = p->comm->size * p->head.layer.tokens * p->head.layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
+        const int32_t own = (int32_t)dpar_split_size(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
         for (i = 0; i < own; i++, e++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
@@ -8918,16 +8794,16 @@ static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing
 /* ---- in a device's memory -------------------------------------------------------------------- */
 
 /* The routing's numbers, where the last operation was of another one. */
-static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_routing *r)
+static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
 {
     int32_t n = 0;
     dpar_status st = DPAR_OK;
     if (p->there == r && p->there_tag == r->tag) {
         return DPAR_OK;
     }
-    n += dpari_expert_span(&p->span[n], p->place, r->place, 4 * dpari_expert_choices(p, r));
-    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->kept);
-    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->kept);
+    n += dpari_expert_span(&p->span[n], p->place, r->head.place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
+    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
     st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
     p->there = r;
     p->there_tag = r->tag;
@@ -8935,7 +8811,7 @@ static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_r
 }
 
 /* to[i] = from[index[i]] of `bytes` each. */
-static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const void *from,
+static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
     dpar_mem_gather g;
@@ -8950,7 +8826,7 @@ static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const voi
 }
 
 /* to[i] = the sum of k rows, each times its weight. */
-static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const void *from,
+static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
 {
@@ -8961,36 +8837,37 @@ static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const vo
     m.weight = weight;
     m.rows = rows;
     m.k = k;
-    m.width = p->layer.width;
-    m.to_type = m.from_type = p->layer.type;
-    m.weight_type = dpari_expert_weights(&p->layer);
+    m.width = p->head.layer.width;
+    m.to_type = m.from_type = p->head.layer.type;
+    m.weight_type = dpari_expert_weights(&p->head.layer);
     m.index.at = index;
     m.index.type = DPAR_I32;
     return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
 }
 
-static dpar_status dpari_expert_pack_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing *r,
                                            const void *from, const void *weight)
 {
     dpar_status st = dpari_expert_index(p, r);
     if (st == DPAR_OK && weight == NULL) {
-        return dpari_expert_gather(p, p->packed, from, p->token, r->kept,
-                                   dpari_expert_row(&p->layer));
+        return dpari_expert_gather(p, p->packed, from, p->token, r->head.kept,
+                                   dpari_expert_row(&p->head.layer));
     }
-    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->kept,
-                                             dpar_type_bytes(dpari_expert_weights(&p->layer)))
+    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
+                                             dpar_type_bytes(dpari_expert_weights(&p->head.layer)))
                        : st;
-    return st == DPAR_OK ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->kept, 1)
-                         : st;
+    return st == DPAR_OK
+               ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1)
+               : st;
 }
 
-static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                           const void *dy, const void *kept, void *dweight)
+static dpar_status dpari_expert_dots_there(dpari_experts *p, const dpari_routing *r, const void *dy,
+                                           const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&p->layer);
+    const int32_t type = dpari_expert_weights(&p->head.layer);
     const dpar_status st = dpari_expert_index(p, r);
     dpar_mem_dot d;
-    if (st != DPAR_OK || r->kept == 0) {
+    if (st != DPAR_OK || r->head.kept == 0) {
         return st != DPAR_OK ? st
                              : dpari_do_copy(p->comm, dweight, NULL,
                                              dpari_expert_choices(p, r) * dpar_type_bytes(type));
@@ -9000,10 +8877,10 @@ static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_expe
     d.a = dy;
     d.b = kept;
     d.rows = dpari_expert_choices(p, r);
-    d.k = p->layer.choices;
-    d.width = p->layer.width;
+    d.k = p->head.layer.choices;
+    d.width = p->head.layer.width;
     d.to_type = type;
-    d.type = p->layer.type;
+    d.type = p->head.layer.type;
     d.index.at = p->place;
     d.index.type = DPAR_I32;
     return dpari_do_dot(p->comm, &d);
@@ -9012,32 +8889,32 @@ static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_expe
 /* ---- there and back -------------------------------------------------------------------------- */
 
 /* Rows of kept choices, as they are sent. */
-static dpar_status dpari_expert_pack(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     const void *from, const void *weight)
+static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, const void *from,
+                                     const void *weight)
 {
     int64_t i;
     if (p->comm->mem != NULL) {
         return dpari_expert_pack_there(p, r, from, weight);
     }
-    for (i = 0; i < r->kept; i++) {
-        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
-                          1, weight, 0);
+    for (i = 0; i < r->head.kept; i++) {
+        dpari_expert_copy(&p->head.layer, dpari_expert_at(p->packed, &p->head.layer, i), from,
+                          r->choice + i, 1, weight, 0);
     }
     return DPAR_OK;
 }
 
 /* Each token's sum of what came. */
-static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                      const void *came, const void *weight, void *out)
+static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, const void *came,
+                                      const void *weight, void *out)
 {
     int64_t e;
     if (p->comm->mem != NULL) {
         const dpar_status st = dpari_expert_index(p, r);
-        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->tokens,
-                                                    p->layer.choices)
+        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
+                                                    p->head.layer.choices)
                              : st;
     }
-    for (e = 0; e < p->layer.experts.count; e++) {
+    for (e = 0; e < p->head.layer.experts.count; e++) {
         p->from[e] = came;
         p->fill[e] = 0;
     }
@@ -9046,12 +8923,12 @@ static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_r
 }
 
 /* Rows of tokens, times weights (NULL: as they are), to their experts. */
-static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                    int32_t what, const void *from, const void *weight, void *rows)
+static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, int32_t what,
+                                    const void *from, const void *weight, void *rows)
 {
     void *to = p->staged != NULL ? p->staged : rows;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
+    dpar_status st = dpari_expert_open(p, r, what, from, r->head.tokens, weight, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 0);
         if (st == DPAR_OK) {
@@ -9062,25 +8939,26 @@ static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_rou
     }
     st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
-                       : st;
+    st = st == DPAR_OK
+             ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type)
+             : st;
     return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
 }
 
 /* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
-static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     int32_t what, const void *rows, const void *weight, void *kept,
-                                     void *out)
+static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, int32_t what,
+                                     const void *rows, const void *weight, void *kept, void *out)
 {
     void *came = kept != NULL ? kept : p->packed;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
+    dpar_status st = dpari_expert_open(p, r, what, rows, r->head.rows, NULL, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 1);
         if (st == DPAR_OK) {
             dpari_expert_locate(p, r, &peers);
-            dpari_expert_sums(p, r, weight, kept, out,
-                              dpari_peers_stream(&peers, r->tokens * dpari_expert_row(&p->layer)));
+            dpari_expert_sums(
+                p, r, weight, kept, out,
+                dpari_peers_stream(&peers, r->head.tokens * dpari_expert_row(&p->head.layer)));
             st = dpari_expert_close(p, &peers, r->take);
         }
         return st;
@@ -9090,24 +8968,25 @@ static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_ro
         rows = p->staged;
     }
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
+    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type)
+                       : st;
     return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
 }
 
 /* dweight[tokens][k] = dy . result. */
-static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     const void *dy, const void *kept, void *dweight)
+static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
+                                     const void *kept, void *dweight)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     int64_t i;
     if (p->comm->mem != NULL) {
         return dpari_expert_dots_there(p, r, dy, kept, dweight);
     }
     for (i = 0; i < dpari_expert_choices(p, r); i++) {
         double sum = 0.0;
-        if (r->place[i] >= 0) {
+        if (r->head.place[i] >= 0) {
             sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
-                                   dpari_expert_in(kept, l, r->place[i]), l);
+                                   dpari_expert_in(kept, l, r->head.place[i]), l);
         }
         dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
     }
@@ -9115,64 +8994,76 @@ static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_ro
 }
 
 /* Are the arrays there that have elements? */
-static dpar_status dpari_expert_arrays(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                                       int tokens, int rows)
+static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
+                                       const dpar_experts_arrays *a, int tokens, int rows)
 {
     dpar_why said;
     if (p == NULL) {
         return DPAR_E_ARG;
     }
-    if (r != NULL && (tokens || r->tokens == 0) && (rows || r->rows == 0)) {
+    if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
         return DPAR_OK;
     }
     (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
-                    r != NULL ? r->tokens : 0, r != NULL ? r->rows : 0, 0, 0);
+                    r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0, 0, 0);
     return dpari_expert_wrong(p->comm, &said, NULL);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
-                                           const dpar_experts_routing *route, const void *x,
-                                           void *rows)
+                                           const dpar_experts_routing *routing,
+                                           const dpar_experts_arrays *a)
 {
-    const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_out(plan, route, DPARI_EXPERT_DISPATCH, x, NULL, rows);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    dpar_status st;
+    st = dpari_expert_arrays(p, r, a, a != NULL && a->x != NULL, a != NULL && a->rows != NULL);
+    return st != DPAR_OK ? st : dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
-                                          const dpar_experts_routing *route, const void *rows,
-                                          const void *weight, void *y, void *kept)
+                                          const dpar_experts_routing *routing,
+                                          const dpar_experts_arrays *a)
 {
-    const dpar_status st =
-        dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
-    return st != DPAR_OK
-               ? st
-               : dpari_expert_back(plan, route, DPARI_EXPERT_COMBINE, rows, weight, kept, y);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    dpar_status st;
+    st = dpari_expert_arrays(p, r, a, a != NULL && a->weight != NULL && a->y != NULL,
+                             a != NULL && a->results != NULL);
+    return st != DPAR_OK ? st
+                         : dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight,
+                                             a->kept, a->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
-                                                   const dpar_experts_routing *route,
-                                                   const void *dy, const void *weight,
-                                                   const void *kept, void *drows, void *dweight)
+                                                   const dpar_experts_routing *routing,
+                                                   const dpar_experts_arrays *a)
 {
-    const int there = dy != NULL && weight != NULL &&
-                      (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
-    dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
-    if (st == DPAR_OK && dweight != NULL) {
-        st = dpari_expert_dots(plan, route, dy, kept, dweight);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    int there;
+    dpar_status st;
+    there = a != NULL && a->dy != NULL && a->weight != NULL &&
+            (a->dweight == NULL || a->kept != NULL || (r != NULL && r->head.kept == 0));
+    st = dpari_expert_arrays(p, r, a, there, a != NULL && a->dresults != NULL);
+    if (st == DPAR_OK && a->dweight != NULL) {
+        st = dpari_expert_dots(p, r, a->dy, a->kept, a->dweight);
     }
     return st == DPAR_OK
-               ? dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows)
+               ? dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults)
                : st;
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
-                                                    const dpar_experts_routing *route,
-                                                    const void *drows, void *dx)
+                                                    const dpar_experts_routing *routing,
+                                                    const dpar_experts_arrays *a)
 {
-    const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    dpar_status st;
+    st = dpari_expert_arrays(p, r, a, a != NULL && a->dx != NULL, a != NULL && a->drows != NULL);
     return st != DPAR_OK
                ? st
-               : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
+               : dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
 }
 
 /* ==== train/pipeline.c ==== */

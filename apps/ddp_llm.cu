@@ -108,10 +108,12 @@ static void open_ddp(model *n)
     dpar_why why;
     int64_t bytes = 0;
     memset(&o, 0, sizeof o);
+    o.params = n->params;
+    o.numel = n->numel;
     o.type = DPAR_F32;
     o.first_bytes = o.bucket_bytes = 32768; /* so small a model would be one bucket */
-    right(dpar_ddp_bytes(n->c, n->params, n->numel, &o, &bytes, &why), why.text);
-    right(dpar_ddp_init(keep_plan(n, bytes), bytes, n->c, n->params, n->numel, &o, &n->ddp, &why),
+    right(dpar_ddp_bytes(n->c, &o, &bytes, &why), why.text);
+    right(dpar_ddp_init(keep_plan(n, bytes), bytes, n->c, &o, &n->ddp, &why),
           why.text);
     for (int i = 0; i < n->params; i++) {
         n->weight[i] = keep<float>(n, n->numel[i]);
@@ -132,10 +134,12 @@ static void open_fsdp(model *n)
     o.compute = n->s->bf16 ? DPAR_BF16 : DPAR_F32;
     o.prefetch = 1;
     o.optimizer = n->optimizer;
-    right(dpar_fsdp_bytes(n->c->size, n->units, n->params_of, n->numel, &o, &sizes, &why),
+    o.units = n->units;
+    o.params_of = n->params_of;
+    o.numel = n->numel;
+    right(dpar_fsdp_bytes(n->c->size, &o, &sizes, &why),
           why.text);
-    right(dpar_fsdp_init(keep_plan(n, sizes.plan), sizes.plan, n->c, NULL, n->units, n->params_of,
-                         n->numel, &o, &n->fsdp, &why),
+    right(dpar_fsdp_init(keep_plan(n, sizes.plan), sizes.plan, n->c, &o, &n->fsdp, &why),
           why.text);
 }
 
@@ -165,7 +169,7 @@ static void open_model(model *n)
 {
     n->units = (int32_t)n->s->blocks + 2;
     n->rows = (int64_t)(n->s->batch / n->s->micros) / n->c->size;
-    n->optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&n->optimizer, DPAR_ADAMW);
     for (int u = 0; u < n->units; u++) {
         n->params_of[u] = u == 0 ? 1 : 2;
         n->numel[first_of(u)] = u == 0 ? VOCABULARY * EMBED : outs_of(n, u) * WIDTH;
@@ -210,18 +214,18 @@ template <class W> static const W *weight_of(const model *n, int i)
 
 static float *gradient_of(const model *n, int i)
 {
-    return (float *)(n->fsdp != NULL ? dpar_fsdp_gradient(n->fsdp, i)
-                                     : dpar_ddp_gradient(n->ddp, i));
+    return (float *)(n->fsdp != NULL ? dpar_fsdp_gradient(n->fsdp, i, NULL)
+                                     : dpar_ddp_gradient(n->ddp, i, NULL));
 }
 
 static void before(model *n, int u, int direction)
 {
-    right(n->fsdp != NULL ? dpar_fsdp_before(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
+    right(n->fsdp != NULL ? dpar_fsdp_unshard(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
 }
 
 static void after(model *n, int u, int direction)
 {
-    right(n->fsdp != NULL ? dpar_fsdp_after(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
+    right(n->fsdp != NULL ? dpar_fsdp_reshard(n->fsdp, u, direction) : DPAR_OK, n->c->why.text);
 }
 
 /* The kernels that compute the gradients of unit u have been launched. */
@@ -324,14 +328,14 @@ template <class W> static void train_step(model *n, int64_t step)
         right(n->fsdp != NULL ? dpar_fsdp_begin(n->fsdp, last) : dpar_ddp_begin(n->ddp, last),
               n->c->why.text);
         forward_backward<W>(n, step, part);
-        right(n->fsdp != NULL ? dpar_fsdp_finish(n->fsdp) : dpar_ddp_finish(n->ddp),
+        right(n->fsdp != NULL ? dpar_fsdp_end(n->fsdp) : dpar_ddp_end(n->ddp),
               n->c->why.text);
     }
     if (n->fsdp == NULL) {
         update_all(n, step);
     } else {
         right(dpar_fsdp_norm(n->fsdp, &norm), n->c->why.text);
-        right(dpar_fsdp_step(n->fsdp, n->s->rate, dpar_clip_factor(norm, n->s->clip)),
+        right(dpar_fsdp_step(n->fsdp, n->s->rate, dpar_optimizer_clip(norm, n->s->clip)),
               n->c->why.text);
     }
 }

@@ -105,22 +105,19 @@ typedef struct gpt {
     dpar_vocab vocab;
     dpar_split hidden, shared, expert_hidden; /* features over tp */
     int64_t ends[GPT_SAMPLES + 1];
-    dpar_attention attention; /* as each rank computes it: ring, or whole samples */
-    dpar_attention_plan *ring;
-    dpar_split cut; /* Ulysses: tokens, */
-    dpar_ulysses to_heads[2];
-    dpar_ulysses_plan *ulysses[2]; /* of queries; of keys and values */
-    int64_t seen, seen_q, seen_k;  /* rows and features that attention sees */
+    dpar_attention attention; /* ring or Ulysses */
+    dpar_attention_plan *attend;
+    dpar_split cut; /* Ulysses: tokens */
     dpar_experts layer;
     dpar_experts_plan *experts;
     int64_t first_expert, my_experts, rows, routing;
-    int64_t plan_bytes[3];
-    void *plan_memory[3];      /* ring or queries; keys; experts */
+    int64_t plan_bytes[2];
+    void *plan_memory[2];      /* attention; experts */
     int64_t *counts, *rows_of; /* of tensor; elements of each rank's rows */
     int32_t *position;         /* of each token in its sample; where arrays are */
     double *bias, *load;       /* [blocks][experts] */
-    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *delta, *scores, *seen_a,
-        *seen_b, *seen_c, *expert_rows, *dweight, *dlogits;
+    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *scores, *expert_rows,
+        *dweight, *dlogits;
     double *few;
     void *entropy, *pending;
 #ifdef GPT_CUDA
@@ -429,16 +426,16 @@ static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *sc
 typedef struct gpt_kept {
     gpt_real *x, *h; /* input, normed */
     double *norm, *norm_2;
-    gpt_real *q, *k, *v, *seen, *sums; /* as attention sees them; its result and lse */
-    gpt_real *mixed;                   /* the result, of this rank's tokens */
-    gpt_real *x_2, *h_2;               /* after attention */
+    gpt_real *q, *k, *v, *mixed, *sums; /* of attention, its result and lse */
+    void *heads;         /* Ulysses: what it keeps for backward, in place of q, k, v */
+    gpt_real *x_2, *h_2; /* after attention */
     gpt_real *gate, *up, *act;
     gpt_real *logits, *weight; /* of the router; of the head */
     double *lse, *loads;
     int32_t *chosen;
     void *routing;
     dpar_experts_routing **route;
-    dpar_gate_load *load;
+    dpar_router_load *load;
     gpt_real *rows, *rows_gate, *rows_up, *rows_act, *results;
 } gpt_kept;
 
@@ -460,12 +457,18 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
         k->lse = (double *)gpt_take(r, n, sizeof(double));
         return;
     }
-    k->q = gpt_take_real(r, g->seen * g->seen_q);
-    k->k = gpt_take_real(r, g->seen * g->seen_k);
-    k->v = gpt_take_real(r, g->seen * g->seen_k);
-    k->seen = gpt_take_real(r, g->seen * g->seen_q);
-    k->sums = gpt_take_real(r, g->seen * g->seen_q / g->head);
-    k->mixed = g->config.ulysses ? gpt_take_real(r, n * g->heads_width) : k->seen;
+    k->q = g->q;
+    k->k = g->k;
+    k->v = g->v;
+    if (g->config.ulysses) {
+        k->heads = gpt_take(r, g->attend->kept, 1);
+    } else {
+        k->q = gpt_take_real(r, n * g->heads_width);
+        k->k = gpt_take_real(r, n * g->groups_width);
+        k->v = gpt_take_real(r, n * g->groups_width);
+        k->sums = gpt_take_real(r, n * g->heads_width / g->head);
+    }
+    k->mixed = gpt_take_real(r, n * g->heads_width);
     k->x_2 = gpt_take_real(r, own);
     k->norm_2 = (double *)gpt_take(r, 2 * g->own, sizeof(double));
     k->h_2 = gpt_take_real(r, n * w);
@@ -477,7 +480,7 @@ static inline void gpt_lay_kept(const gpt *g, int32_t layer, gpt_room *r, gpt_ro
         k->weight = gpt_take_real(s, n * g->config.choices);
         k->chosen = (int32_t *)gpt_take(s, n * g->config.choices, sizeof(int32_t));
         k->loads = (double *)gpt_take(s, 2 * e + 1, sizeof(double));
-        k->load = (dpar_gate_load *)gpt_take(s, 1, sizeof *k->load);
+        k->load = (dpar_router_load *)gpt_take(s, 1, sizeof *k->load);
         k->route = (dpar_experts_routing **)gpt_take(s, 1, sizeof *k->route);
         k->routing = gpt_take(s, g->routing, 1);
         k->rows = gpt_take_real(r, g->rows * w);
@@ -567,11 +570,27 @@ static inline int64_t gpt_pending_bytes(const gpt *g, int32_t layer)
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
+static inline dpar_embedding gpt_embedding(const gpt *g)
+{
+    dpar_embedding e;
+    memset(&e, 0, sizeof e);
+    e.vocab = g->vocab;
+    e.width = g->config.width;
+    return e;
+}
+
 static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_batch *b,
                                     gpt_real *out)
 {
     const int64_t n = g->config.width;
-    GPT_TRY(dpar_embedding_forward(&g->tensor, &g->vocab, n, b->ids, w[GPT_TABLE], out, g->all));
+    const dpar_embedding e = gpt_embedding(g);
+    dpar_embedding_arrays a;
+    memset(&a, 0, sizeof a);
+    a.ids = b->ids;
+    a.table = w[GPT_TABLE];
+    a.y = out;
+    a.whole = g->all;
+    GPT_TRY(dpar_embedding_forward(&g->tensor, &e, &a));
     gpt_add_rows(g, out, w[GPT_POSITION], g->position + g->first, g->own, n);
     return DPAR_OK;
 }
@@ -581,94 +600,50 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
                                            const gpt_real *dy)
 {
     const int64_t width = g->config.width;
+    const dpar_embedding e = gpt_embedding(g);
+    dpar_embedding_arrays a;
     dpar_tensor all = g->tensor;
     all.counts = NULL; /* nothing to gather any more */
+    memset(&a, 0, sizeof a);
+    a.ids = b->ids;
+    a.dy = dy;
+    a.dtable = dw[GPT_TABLE];
+    a.add = 1;
     gpt_sum_rows(g, dw[GPT_POSITION], dy, g->position, g->tokens, width);
-    return dpar_embedding_backward(&all, &g->vocab, width, b->ids, dy, dw[GPT_TABLE], 1, NULL);
+    return dpar_embedding_backward(&all, &e, &a);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Whole samples one by one, as one rank would: Ulysses. dout NULL: forward. */
-static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real *dout, gpt_real *dq,
-                                      gpt_real *dk, gpt_real *dv)
-{
-    const int64_t length = g->config.length, heads = g->seen_q / g->head;
-    int64_t s;
-    dpar_attention_call c;
-    memset(&c, 0, sizeof c);
-    c.layer = &g->attention;
-    c.user = g;
-    c.queries = c.keys = length;
-    c.low = -length; /* causal: all before */
-    for (s = 0; s < g->config.samples && heads > 0; s++) {
-        const int64_t q = s * length * g->seen_q, kv = s * length * g->seen_k;
-        c.q = k->q + q;
-        c.k = k->k + kv;
-        c.v = k->v + kv;
-        c.out = k->seen + q;
-        c.lse = k->sums + s * length * heads;
-        c.query = c.key = s * length;
-        if (dout == NULL) {
-            gpt_attend_block(&c);
-            continue;
-        }
-        gpt_delta(g, length * heads, k->seen + q, dout + q, g->delta);
-        c.out_gradient = dout + q;
-        c.delta = g->delta;
-        c.q_gradient = dq + q;
-        c.k_gradient = dk + kv;
-        c.v_gradient = dv + kv;
-        gpt_zero(g, dq + q, length * g->seen_q);
-        gpt_zero(g, dk + kv, length * g->seen_k);
-        gpt_zero(g, dv + kv, length * g->seen_k);
-        gpt_attend_block_back(&c);
-    }
-}
-
-static inline dpar_attention_arrays gpt_ring(const gpt_kept *k)
+/* By the ring or by Ulysses, as the plan has it. */
+static inline dpar_attention_arrays gpt_attention_arrays(const gpt_kept *k)
 {
     dpar_attention_arrays a;
     memset(&a, 0, sizeof a);
     a.q = k->q;
     a.k = k->k;
     a.v = k->v;
-    a.out = k->seen;
+    a.out = k->mixed;
     a.lse = k->sums;
+    a.kept = k->heads;
     return a;
 }
 
 static inline dpar_status gpt_attend(gpt *g, const gpt_kept *k)
 {
-    dpar_attention_arrays a;
-    if (!g->config.ulysses) {
-        a = gpt_ring(k);
-        return dpar_attention_forward(g->ring, &a);
-    }
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[0], g->q, k->q));
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[1], g->k, k->k));
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[1], g->v, k->v));
-    gpt_attend_samples(g, k, NULL, NULL, NULL, NULL);
-    return dpar_ulysses_backward(g->ulysses[0], k->seen, k->mixed);
+    const dpar_attention_arrays a = gpt_attention_arrays(k);
+    return dpar_attention_forward(g->attend, &a);
 }
 
 static inline dpar_status gpt_attend_back(gpt *g, const gpt_kept *k, const gpt_real *dmixed,
                                           const gpt_pending *p)
 {
-    dpar_attention_arrays a;
-    if (!g->config.ulysses) {
-        a = gpt_ring(k);
-        a.out_gradient = dmixed;
-        a.q_gradient = p->dq;
-        a.k_gradient = p->dk;
-        a.v_gradient = p->dv;
-        return dpar_attention_backward(g->ring, &a);
-    }
-    GPT_TRY(dpar_ulysses_forward(g->ulysses[0], dmixed, g->wide));
-    gpt_attend_samples(g, k, g->wide, g->seen_a, g->seen_b, g->seen_c);
-    GPT_TRY(dpar_ulysses_backward(g->ulysses[0], g->seen_a, p->dq));
-    GPT_TRY(dpar_ulysses_backward(g->ulysses[1], g->seen_b, p->dk));
-    return dpar_ulysses_backward(g->ulysses[1], g->seen_c, p->dv);
+    dpar_attention_arrays a = gpt_attention_arrays(k);
+    a.out_gradient = dmixed;
+    a.q_gradient = p->dq;
+    a.k_gradient = p->dk;
+    a.v_gradient = p->dv;
+    return dpar_attention_backward(g->attend, &a);
 }
 
 /* ---- the mlp --------------------------------------------------------------------------------- */
@@ -704,18 +679,42 @@ static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *c
 
 /* ---- experts: expert.h; each one's hidden features are cut over tp --------------------------- */
 
-static inline dpar_gate gpt_gate(const gpt *g, int32_t layer, const gpt_batch *b)
+static inline dpar_router gpt_router(const gpt *g, int32_t layer, const gpt_batch *b)
 {
-    dpar_gate gate;
-    memset(&gate, 0, sizeof gate);
-    gate.experts = g->config.experts;
-    gate.choices = g->config.choices;
-    gate.score = DPAR_GATE_SOFTMAX;
-    gate.normalise = g->config.choices > 1;
-    gate.type = GPT_TYPE;
-    gate.balance = g->config.balance * b->balance;
-    gate.bias = g->config.steer ? g->bias + (layer - 1) * g->config.experts : NULL;
-    return gate;
+    dpar_router r;
+    memset(&r, 0, sizeof r);
+    r.experts = g->config.experts;
+    r.choices = g->config.choices;
+    r.score = DPAR_ROUTER_SOFTMAX;
+    r.normalise = g->config.choices > 1;
+    r.type = GPT_TYPE;
+    r.balance = g->config.balance * b->balance;
+    r.bias = g->config.steer ? g->bias + (layer - 1) * g->config.experts : NULL;
+    return r;
+}
+
+static inline dpar_router_arrays gpt_router_arrays(const gpt *g, const gpt_kept *k)
+{
+    dpar_router_arrays a;
+    memset(&a, 0, sizeof a);
+    a.tokens = g->tokens;
+    a.logits = k->logits;
+    a.chosen = k->chosen;
+    a.weight = k->weight;
+    a.sums = k->loads;
+    a.scratch = g->few;
+    return a;
+}
+
+static inline dpar_experts_arrays gpt_experts_arrays(const gpt_kept *k)
+{
+    dpar_experts_arrays a;
+    memset(&a, 0, sizeof a);
+    a.x = k->h_2;
+    a.rows = k->rows;
+    a.weight = k->weight;
+    a.kept = k->results;
+    return a;
 }
 
 /* Which expert gets which token. Ranks of tp have the same h, so they come to the same. */
@@ -723,22 +722,25 @@ static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *cons
                                      const gpt_kept *k)
 {
     const int32_t experts = g->config.experts;
-    const dpar_gate gate = gpt_gate(g, layer, b);
+    const dpar_router router = gpt_router(g, layer, b);
+    const dpar_router_arrays a = gpt_router_arrays(g, k);
+    dpar_experts_choices choices;
     dpar_why *why = &g->comms.ep->why;
     int32_t e;
     gpt_apply(g, g->tokens, g->config.width, experts, k->h_2, w[GPT_ROUTER], k->logits, 0);
     gpt_wait(g);
-    GPT_TRY(dpar_gate_forward(&gate, g->tokens, k->logits, k->chosen, k->weight, g->few, why));
+    GPT_TRY(dpar_router_forward(&router, &a, why));
     if (g->config.steer || g->config.balance > 0.0) {
-        GPT_TRY(dpar_gate_balance(&gate, g->comms.data, g->tokens, k->logits, k->chosen, k->loads,
-                                  k->load, g->few));
+        GPT_TRY(dpar_router_balance(&router, g->comms.data, &a, k->load));
         b->balancing += k->load->loss;
         for (e = 0; e < experts; e++) {
             g->load[(layer - 1) * experts + e] += k->load->chosen[e];
         }
     }
-    return dpar_experts_route(g->experts, k->routing, g->routing, g->tokens, k->chosen, k->weight,
-                              k->route, why);
+    choices.tokens = g->tokens;
+    choices.chosen = k->chosen;
+    choices.weight = k->weight;
+    return dpar_experts_route(g->experts, k->routing, g->routing, &choices, k->route, why);
 }
 
 /* What expert e of this rank has of the kept rows; results: where its own go. */
@@ -771,9 +773,10 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
     const int64_t shared = gpt_mine(g, &g->shared);
+    dpar_experts_arrays a = gpt_experts_arrays(k);
     int64_t e;
     GPT_TRY(gpt_choose(g, layer, w, b, k));
-    GPT_TRY(dpar_experts_dispatch(g->experts, *k->route, k->h_2, k->rows));
+    GPT_TRY(dpar_experts_dispatch(g->experts, *k->route, &a));
     for (e = 0; e < g->my_experts; e++) {
         const int64_t m = (*k->route)->count[e], one = e * hidden * n;
         const gpt_kept r = gpt_rows_of(g, k, e);
@@ -785,8 +788,9 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
         gpt_apply(g, m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
     }
     /* Of this rank's hidden features: parts of y, summed over tp at the end. */
-    GPT_TRY(dpar_experts_combine(g->experts, *k->route, g->expert_rows, k->weight, g->part,
-                                 k->results));
+    a.results = g->expert_rows;
+    a.y = g->part;
+    GPT_TRY(dpar_experts_combine(g->experts, *k->route, &a));
     if (g->config.shared > 0) {
         gpt_apply(g, g->tokens, n, shared, k->h_2, w[GPT_UP], k->up, 0);
         if (k->gate != NULL) {
@@ -805,12 +809,14 @@ static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_re
                                              const gpt_pending *p)
 {
     const int64_t n = g->config.width, shared = gpt_mine(g, &g->shared);
-    const dpar_gate gate = gpt_gate(g, layer, b);
+    const dpar_router router = gpt_router(g, layer, b);
+    dpar_router_arrays a = gpt_router_arrays(g, k);
     gpt_real *dlogits = GPT_APART ? g->dlogits : p->dlogits;
+    a.dweight = g->dweight;
+    a.dlogits = dlogits;
     gpt_wait(g);
-    GPT_TRY(dpar_gate_backward(&gate, g->tokens, k->logits, k->chosen, g->dweight,
-                               gate.balance > 0.0 ? k->load : NULL, dlogits, g->few,
-                               &g->comms.ep->why));
+    GPT_TRY(dpar_router_backward(&router, &a, router.balance > 0.0 ? k->load : NULL,
+                                 &g->comms.ep->why));
     gpt_copy(g, p->dlogits, dlogits, g->tokens * g->config.experts);
     if (g->comms.tp->rank == 0) {
         gpt_apply_input(g, g->tokens, n, g->config.experts, p->dlogits, w[GPT_ROUTER], g->part, 1);
@@ -831,9 +837,12 @@ static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_rea
                                             const gpt_pending *p, gpt_real *dh)
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
+    dpar_experts_arrays a = gpt_experts_arrays(k);
     int64_t e;
-    GPT_TRY(dpar_experts_combine_backward(g->experts, *k->route, p->dy, k->weight, k->results,
-                                          p->results, g->dweight));
+    a.dy = p->dy;
+    a.dresults = p->results;
+    a.dweight = g->dweight;
+    GPT_TRY(dpar_experts_combine_backward(g->experts, *k->route, &a));
     GPT_TRY(dpar_all_reduce(g->comms.tp, g->dweight, g->dweight, g->tokens * g->config.choices,
                             GPT_TYPE, DPAR_SUM, NULL));
     for (e = 0; e < g->my_experts; e++) {
@@ -847,7 +856,9 @@ static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_rea
             gpt_apply_input(g, m, n, hidden, d.rows_gate, w[GPT_EXPERT_GATE] + one, r.results, 1);
         }
     }
-    GPT_TRY(dpar_experts_dispatch_backward(g->experts, *k->route, g->expert_rows, g->part));
+    a.drows = g->expert_rows;
+    a.dx = g->part;
+    GPT_TRY(dpar_experts_dispatch_backward(g->experts, *k->route, &a));
     GPT_TRY(gpt_mixture_tokens(g, layer, w, b, k, p));
     return gpt_reduce(g, g->part, dh);
 }
@@ -876,12 +887,11 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
                                     const gpt_real *in, gpt_real *out, const gpt_kept *k)
 {
     const int64_t n = g->config.width, own = g->own * n, q = g->heads_width, kv = g->groups_width;
-    const int u = g->config.ulysses;
     gpt_copy(g, k->x, in, own);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, u ? g->q : k->q));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, u ? g->k : k->k));
-    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, u ? g->v : k->v));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, k->q));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, k->k));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, k->v));
     GPT_TRY(gpt_attend(g, k));
     GPT_TRY(gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a));
     gpt_add(g, k->x_2, k->x, g->own_a, own);
@@ -955,17 +965,30 @@ static inline dpar_cross_entropy gpt_entropy(const gpt *g)
     return e;
 }
 
+static inline dpar_cross_entropy_arrays gpt_entropy_arrays(const gpt *g, const gpt_batch *b,
+                                                           const gpt_kept *k)
+{
+    dpar_cross_entropy_arrays a;
+    memset(&a, 0, sizeof a);
+    a.logits = k->logits;
+    a.targets = b->targets;
+    a.lse = k->lse;
+    a.scratch = g->entropy;
+    return a;
+}
+
 static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *b,
                                    const gpt_real *in, const gpt_kept *k)
 {
     const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
     dpar_cross_entropy_sum sum = {0.0, 0.0, 0};
+    dpar_cross_entropy_arrays a = gpt_entropy_arrays(g, b, k);
+    a.sum = b->sum != NULL ? b->sum : &sum;
     gpt_copy(g, k->x, in, g->own * n);
     GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
     GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
-    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL,
-                                       b->sum != NULL ? b->sum : &sum, g->entropy));
+    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, &a));
     b->loss += sum.loss + sum.z;
     b->counted += (double)sum.tokens;
     return DPAR_OK;
@@ -978,7 +1001,8 @@ static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_r
 {
     const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
-    dpar_cross_entropy_backward(&g->tensor, &e, k->logits, b->targets, k->lse, b->scale);
+    const dpar_cross_entropy_arrays a = gpt_entropy_arrays(g, b, k);
+    GPT_TRY(dpar_cross_entropy_backward(&g->tensor, &e, &a, b->scale));
     GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits, g->own_a,
                             dw[GPT_TABLE], GPT_ALONE));
     gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, NULL, din, p->norm);
@@ -1219,11 +1243,18 @@ static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradie
 static inline void gpt_steer(gpt *g, double rate)
 {
     const int32_t e = g->config.experts;
-    int32_t layer;
+    int32_t layer, i;
+    double all;
     for (layer = 1; layer <= g->config.blocks; layer++) {
+        double *const bias = g->bias + (layer - 1) * e, *const chosen = g->load + (layer - 1) * e;
         if (gpt_mixes(g, layer)) {
-            dpar_gate_steer(e, g->load + (layer - 1) * e, rate, g->bias + (layer - 1) * e);
-            memset(g->load + (layer - 1) * e, 0, (size_t)e * sizeof *g->load);
+            for (i = 0, all = 0.0; i < e; i++) {
+                all += chosen[i];
+            }
+            for (i = 0; i < e; i++) { /* expert.h; whole numbers: exact */
+                bias[i] += chosen[i] * e < all ? rate : chosen[i] * e > all ? -rate : 0.0;
+            }
+            memset(chosen, 0, (size_t)e * sizeof *chosen);
         }
     }
 }
@@ -1258,8 +1289,6 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
 {
     const gpt_config *c = &g->config;
     dpar_comm *cp = g->comms.cp;
-    dpar_heads heads;
-    dpar_heads_share there;
     int32_t i;
     dpar_attention *a = &g->attention;
     for (i = 0; i <= c->samples; i++) {
@@ -1274,30 +1303,14 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     a->forward = gpt_attend_block;
     a->backward = gpt_attend_block_back;
     a->user = g;
-    g->seen = g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
-    g->seen_q = g->heads_width;
-    g->seen_k = g->groups_width;
-    if (!c->ulysses) {
-        return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
+    g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
+    if (c->ulysses) {
+        GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, why));
+        a->way = dpar_attention_ulysses;
+        a->tokens.rule = DPAR_EVEN;
+        g->tokens = dpar_split_size(&g->cut, cp->rank);
     }
-    GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, why));
-    GPT_TRY(dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, why));
-    for (i = 0; i < 2; i++) {
-        g->to_heads[i].tokens = g->cut;
-        g->to_heads[i].heads = heads;
-        g->to_heads[i].of_groups = i;
-        g->to_heads[i].type = GPT_TYPE;
-        g->to_heads[i].width = g->head;
-        GPT_TRY(dpar_ulysses_bytes(cp, &g->to_heads[i], &g->plan_bytes[i], why));
-    }
-    there = dpar_heads_local(&heads, cp->rank);
-    a->heads = there.queries;
-    a->groups = there.groups;
-    g->tokens = dpar_split_size(&g->cut, cp->rank);
-    g->seen = g->whole;
-    g->seen_q = there.queries * g->head;
-    g->seen_k = there.groups * g->head;
-    return DPAR_OK;
+    return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
 }
 
 static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
@@ -1330,7 +1343,7 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
         l->rows = some < g->rows ? some : g->rows;
         g->rows = l->rows;
     }
-    return dpar_experts_bytes(ep, l, &g->plan_bytes[2], &g->routing, why);
+    return dpar_experts_bytes(ep, l, &g->plan_bytes[1], &g->routing, why);
 }
 
 /* All that is known without talking to others. */
@@ -1377,16 +1390,16 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
     gpt_room *const shared = GPT_APART ? &pieces[GPT_SHARED] : r;
     const int64_t n = g->tokens, w = g->config.width, own = g->own * w, e = g->config.experts;
     int64_t most = g->heads_width * n, pending = 0, i;
-    const int64_t wide[4] = {g->seen * g->seen_q, n * gpt_mine(g, &g->hidden),
-                             n * gpt_mine(g, &g->shared), g->rows * gpt_mine(g, &g->expert_hidden)};
-    for (i = 0; i < 4; i++) {
+    const int64_t wide[3] = {n * gpt_mine(g, &g->hidden), n * gpt_mine(g, &g->shared),
+                             g->rows * gpt_mine(g, &g->expert_hidden)};
+    for (i = 0; i < 3; i++) {
         most = wide[i] > most ? wide[i] : most;
     }
     for (i = 0; i <= g->config.blocks + 1; i++) {
         const int64_t bytes = gpt_pending_bytes(g, (int32_t)i);
         pending = bytes > pending ? bytes : pending;
     }
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 2; i++) {
         g->plan_memory[i] = gpt_take(plans, g->plan_bytes[i], 1);
     }
     g->counts = (int64_t *)gpt_take(plans, g->comms.tp->size, sizeof *g->counts);
@@ -1409,12 +1422,8 @@ static inline void gpt_lay(gpt *g, gpt_room *pieces)
     if (g->config.ulysses) {
         g->k = gpt_take_real(r, n * g->groups_width);
         g->v = gpt_take_real(r, n * g->groups_width);
-        g->seen_a = gpt_take_real(r, g->seen * g->seen_q);
-        g->seen_b = gpt_take_real(r, g->seen * g->seen_k);
-        g->seen_c = gpt_take_real(r, g->seen * g->seen_k);
-        g->delta = gpt_take_real(r, g->config.length * (g->seen_q / g->head));
     }
-    g->entropy = gpt_take(r, dpar_cross_entropy_scratch(&g->tensor), 1);
+    g->entropy = gpt_take_real(r, 3 * n * (g->comms.tp->size + 1));
     g->pending = gpt_take(r, pending, 1);
 }
 
@@ -1507,19 +1516,15 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     for (i = 0; i < (int64_t)g->config.blocks * g->config.experts; i++) {
         g->bias[i] = g->load[i] = 0.0;
     }
-    if (!g->config.ulysses) {
-        GPT_TRY(dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], comms->cp, &g->attention,
-                                    &g->ring, why));
-    }
-    for (i = 0; i < 2 && g->config.ulysses; i++) {
-        GPT_TRY(dpar_ulysses_init(g->plan_memory[i], g->plan_bytes[i], comms->cp, &g->to_heads[i],
-                                  &g->ulysses[i], why));
-    }
+    GPT_TRY(dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], comms->cp, &g->attention,
+                                &g->attend, why));
     if (g->config.experts > 0) {
-        GPT_TRY(dpar_experts_init(g->plan_memory[2], g->plan_bytes[2], comms->ep, &g->layer,
+        GPT_TRY(dpar_experts_init(g->plan_memory[1], g->plan_bytes[1], comms->ep, &g->layer,
                                   &g->experts, why));
     }
-    GPT_TRY(dpar_heads_comm(comms->tp, &g->heads, &g->same));
+    if (g->config.groups < comms->tp->size) { /* some have the same keys and values */
+        GPT_TRY(dpar_comm_split(comms->tp, g->share.group, comms->tp->rank, &g->same));
+    }
     gpt_open_products(g);
     *made = g;
     return DPAR_OK;
@@ -1528,12 +1533,8 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
 /* COLLECTIVE. NULL is fine. */
 static inline dpar_status gpt_close(gpt *g)
 {
-    const dpar_status st = g != NULL ? dpar_attention_close(g->ring) : DPAR_OK;
+    const dpar_status st = g != NULL ? dpar_attention_close(g->attend) : DPAR_OK;
     const dpar_status closed = g != NULL ? dpar_comm_close(g->same) : DPAR_OK;
-    int32_t i;
-    for (i = 0; i < 2 && g != NULL; i++) {
-        dpar_ulysses_close(g->ulysses[i]);
-    }
     if (g != NULL) {
         dpar_experts_close(g->experts);
         gpt_close_products(g);

@@ -696,22 +696,4 @@ static inline void gpt_attend_block_back(const dpar_attention_call *c)
     gpt_attend_launch(c, gpt_attend_keys_kernel, c->keys, c->layer->groups);
 }
 
-/* delta[rows] = the sum of out times dout, of each row of g->head. */
-static inline void gpt_delta(const gpt *g, int64_t rows, const gpt_real *out, const gpt_real *dout,
-                             gpt_real *delta)
-{
-    const dpar_mem *mem = g->comms.tp->mem;
-    const dpar_mem_layers *layers = (const dpar_mem_layers *)mem->layers;
-    dpar_mem_dot d;
-    memset(&d, 0, sizeof d);
-    d.to = delta;
-    d.a = out;
-    d.b = dout;
-    d.rows = rows;
-    d.k = 1;
-    d.width = g->head;
-    d.to_type = d.type = GPT_TYPE;
-    right(layers->dot(mem->ctx, &d), "rows could not be multiplied");
-}
-
 #endif

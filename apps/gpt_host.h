@@ -292,6 +292,14 @@ static inline void gpt_activate_back(const gpt *g, int64_t n, const gpt_real *ga
  * dpar's own, which sums in f64 and needs no memory: several times as fast. */
 enum { GPT_ROWS = 32 };
 
+/* The keys lo <= j < hi of a block that its query i sees. */
+static inline void gpt_attend_keys(const dpar_attention_call *c, int64_t i, int64_t *lo,
+                                   int64_t *hi)
+{
+    *lo = i + c->low < 0 ? 0 : i + c->low < c->keys ? i + c->low : c->keys;
+    *hi = i + c->high < *lo ? *lo : i + c->high < c->keys ? i + c->high + 1 : c->keys;
+}
+
 /* p = exp(scale q k^T - lse) of rows first .. first + m - 1 up to the last key that one of them
  * sees, whose number is returned. fresh: lse is not known yet: it is computed. */
 static inline int64_t gpt_attend_rows(const dpar_attention_call *c, int64_t h, int64_t first,
@@ -301,14 +309,14 @@ static inline int64_t gpt_attend_rows(const dpar_attention_call *c, int64_t h, i
     const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
     const int64_t group = h / (l->heads / l->groups) * w;
     int64_t i, j, lo, hi, n;
-    dpar_attention_row(c, first + m - 1, &lo, &n); /* causal: the last row sees farthest */
+    gpt_attend_keys(c, first + m - 1, &lo, &n); /* causal: the last row sees farthest */
     gpt_multiply((gpt *)c->user, 0, m, n, w, 1.0 / sqrt((double)w),
                  (const gpt_real *)c->q + first * q + h * w, q, 0, (const gpt_real *)c->k + group,
                  kv, 1, p, n);
     for (i = 0; i < m; i++, p += n) {
         gpt_real *lse = (gpt_real *)c->lse + (first + i) * l->heads + h, most = (gpt_real)-1e30;
         double sum = 0.0;
-        dpar_attention_row(c, first + i, &lo, &hi);
+        gpt_attend_keys(c, first + i, &lo, &hi);
         for (j = lo; j < hi && fresh; j++) {
             most = p[j] > most ? p[j] : most;
         }
@@ -367,19 +375,6 @@ static inline void gpt_attend_block_back(const dpar_attention_call *c)
                          q, 0, (gpt_real *)c->k_gradient + group, kv);
             gpt_multiply((gpt *)c->user, 1, n, w, m, 1.0, p, n, 1, dout, q, 0,
                          (gpt_real *)c->v_gradient + group, kv);
-        }
-    }
-}
-
-/* delta[rows] = the sum of out times dout, of each row of g->head. */
-static inline void gpt_delta(const gpt *g, int64_t rows, const gpt_real *out, const gpt_real *dout,
-                             gpt_real *delta)
-{
-    int64_t i, j;
-    for (i = 0; i < rows; i++) {
-        delta[i] = 0;
-        for (j = 0; j < g->head; j++) {
-            delta[i] += out[i * g->head + j] * dout[i * g->head + j];
         }
     }
 }

@@ -98,8 +98,9 @@ static void write_all(trainer *t, image *m, int32_t arrays)
         for (a = 0; a < arrays && writes(t, k); a++) {
             for (u = 0; u < s->units && s->fsdp != NULL; u++) {
                 int64_t count;
-                void *state = dpar_fsdp_state(s->fsdp, a, u, &count);
-                gpt_real *shard = brought(t, state, count, dpar_fsdp_state_type(s->fsdp, a));
+                int32_t type;
+                void *state = dpar_fsdp_state(s->fsdp, a, u, &count, &type);
+                gpt_real *shard = brought(t, state, count, type);
                 m->bad |= shard == NULL && count > 0;
                 if (shard != NULL) {
                     move_unit(m, s, a, u, count * s->shard->rank, count, shard);
@@ -247,13 +248,15 @@ static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank,
 {
     reading *r = (reading *)ctx;
     gpt_real *values = stage(r->t, count);
+    int32_t type;
     (void)rank; /* one wrote it all, as it looks */
     if (values == NULL) {
         return DPAR_E_MEMORY;
     }
     memset(values, 0, (size_t)count * sizeof *values); /* where nobody has any */
     move_unit(&r->m, r->s, array, u, first, count, values);
-    bring(r->t, to, values, count, dpar_fsdp_state_type(r->s->fsdp, array));
+    (void)dpar_fsdp_state(r->s->fsdp, array, u, NULL, &type);
+    bring(r->t, to, values, count, type);
     return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
 }
 

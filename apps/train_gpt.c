@@ -423,9 +423,11 @@ static dpar_status open_ddp(trainer *t, store *s)
     void *plan;
     dpar_status st;
     memset(&o, 0, sizeof o);
+    o.params = s->params;
+    o.numel = s->numel;
     o.type = GPT_TYPE;
     o.sum = 1;
-    st = dpar_ddp_bytes(s->all, s->params, s->numel, &o, &bytes, &t->why);
+    st = dpar_ddp_bytes(s->all, &o, &bytes, &t->why);
     plan = st == DPAR_OK ? take_plan(t, bytes) : NULL;
     if (plan == NULL) {
         return st == DPAR_OK ? DPAR_E_MEMORY : st;
@@ -442,13 +444,18 @@ static dpar_status open_ddp(trainer *t, store *s)
         gpt_zero(t->g, s->array[i], sum);
     }
     t->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
-    return dpar_ddp_init(plan, bytes, s->all, s->params, s->numel, &o, &s->ddp, &t->why);
+    return dpar_ddp_init(plan, bytes, s->all, &o, &s->ddp, &t->why);
 }
 
-static dpar_fsdp_options fsdp_options(const trainer *t, int table)
+static dpar_fsdp_options fsdp_options(const trainer *t, const store *s)
 {
+    const int table = s == &t->stores[TABLE];
     dpar_fsdp_options o;
     memset(&o, 0, sizeof o);
+    o.units = s->units;
+    o.params_of = s->params_of;
+    o.numel = s->numel;
+    o.replicas = s->across;
     o.zero = (int32_t)t->s->zero;
     o.gradient = GPT_TYPE;
     o.type = t->s->pure ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
@@ -456,7 +463,7 @@ static dpar_fsdp_options fsdp_options(const trainer *t, int table)
     o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
     o.once = !table && !t->each; /* a pipeline's micro-batches overlap: gradients gather over all */
     o.sum = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     o.optimizer.decay = t->s->decay;
     o.optimizer.beta2 = 0.95;   /* these two as Llama 2's: with an epsilon of 1e-8 numbers whose */
     o.optimizer.epsilon = 1e-5; /* gradient is all rounding would move as far as the others */
@@ -468,29 +475,29 @@ static dpar_fsdp_options fsdp_options(const trainer *t, int table)
 
 static dpar_status open_fsdp(trainer *t, store *s)
 {
-    const dpar_fsdp_options o = fsdp_options(t, s == &t->stores[TABLE]);
+    const dpar_fsdp_options o = fsdp_options(t, s);
     dpar_fsdp_sizes sizes;
     void *memory;
-    dpar_status st =
-        dpar_fsdp_bytes(s->shard->size, s->units, s->params_of, s->numel, &o, &sizes, &t->why);
+    dpar_status st = dpar_fsdp_bytes(s->shard->size, &o, &sizes, &t->why);
     if (st != DPAR_OK) {
         return st;
     }
     memory = take_plan(t, sizes.plan);
     t->registered += sizes.registered;
     return memory == NULL ? DPAR_E_MEMORY
-                          : dpar_fsdp_init(memory, sizes.plan, s->shard, s->across, s->units,
-                                           s->params_of, s->numel, &o, &s->fsdp, &t->why);
+                          : dpar_fsdp_init(memory, sizes.plan, s->shard, &o, &s->fsdp, &t->why);
 }
 
 /* Parameter i of a store becomes `values`, for which there is room in the model's memory. */
 static dpar_status set_parameter(trainer *t, store *s, int32_t i, gpt_real *values, gpt_real *there)
 {
+    int32_t type = GPT_TYPE;
     if (s->ddp != NULL) {
         bring(t, s->array[0] + s->of[i].start, values, s->numel[i], GPT_TYPE);
         return DPAR_OK;
     }
-    bring(t, there, values, s->numel[i], dpar_fsdp_state_type(s->fsdp, DPAR_FSDP_MASTER));
+    (void)dpar_fsdp_state(s->fsdp, DPAR_FSDP_MASTER, 0, NULL, &type);
+    bring(t, there, values, s->numel[i], type);
     return dpar_fsdp_set(s->fsdp, i, there);
 }
 
@@ -502,7 +509,7 @@ static dpar_status open_store(trainer *t, int32_t k)
     gpt_real *values;
     void *there = NULL;
     dpar_status st, room;
-    s->optimizer = fsdp_options(t, 0).optimizer;
+    s->optimizer = fsdp_options(t, s).optimizer;
     st = t->s->zero < 1 ? open_ddp(t, s) : open_fsdp(t, s);
     for (i = 0; i < s->params; i++) {
         most = s->numel[i] > most ? s->numel[i] : most;
@@ -598,8 +605,8 @@ static void see_gradients(const trainer *t, int32_t layer, view *v)
         if (k >= 0) {
             const store *s = &t->stores[k];
             v->gradient[slot] = k == TABLE       ? t->tied
-                                : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i)
-                                                 : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i);
+                                : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i, NULL)
+                                                 : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i, NULL);
         }
     }
 }
@@ -651,7 +658,7 @@ static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view 
         if (u >= 0 && s->fsdp != NULL) {
             const int first = backward && k != TABLE && !s->opened[u];
             s->opened[u] |= first;
-            st = dpar_fsdp_before(s->fsdp, u, first ? DPAR_BACKWARD : DPAR_FORWARD);
+            st = dpar_fsdp_unshard(s->fsdp, u, first ? DPAR_BACKWARD : DPAR_FORWARD);
         }
     }
     if (st == DPAR_OK) {
@@ -667,7 +674,7 @@ static dpar_status close_layer(trainer *t, int32_t layer)
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         if (t->unit[k][layer] >= 0 && t->stores[k].fsdp != NULL) {
-            st = dpar_fsdp_after(t->stores[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
+            st = dpar_fsdp_reshard(t->stores[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
         }
     }
     return st;
@@ -718,8 +725,8 @@ static dpar_status finish_pass(trainer *t)
     int32_t k;
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
         const store *s = &t->stores[k];
-        st = s->ddp != NULL    ? dpar_ddp_finish(s->ddp)
-             : s->fsdp != NULL ? dpar_fsdp_finish(s->fsdp)
+        st = s->ddp != NULL    ? dpar_ddp_end(s->ddp)
+             : s->fsdp != NULL ? dpar_fsdp_end(s->fsdp)
                                : DPAR_OK;
     }
     return st;
@@ -735,18 +742,18 @@ static dpar_status reduce_table(trainer *t)
     }
     if (s->ddp != NULL) {
         st = dpar_ddp_begin(s->ddp, 1);
-        gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0), t->tied, t->tied_count);
+        gpt_copy(t->g, (gpt_real *)dpar_ddp_gradient(s->ddp, 0, NULL), t->tied, t->tied_count);
         st = st == DPAR_OK ? dpar_ddp_ready(s->ddp, 0) : st;
-        return st == DPAR_OK ? dpar_ddp_finish(s->ddp) : st;
+        return st == DPAR_OK ? dpar_ddp_end(s->ddp) : st;
     }
     st = dpar_fsdp_begin(s->fsdp, 1);
-    st = st == DPAR_OK ? dpar_fsdp_before(s->fsdp, 0, DPAR_BACKWARD) : st;
+    st = st == DPAR_OK ? dpar_fsdp_unshard(s->fsdp, 0, DPAR_BACKWARD) : st;
     if (st == DPAR_OK) {
-        gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0), t->tied, t->tied_count);
-        st = dpar_fsdp_after(s->fsdp, 0, DPAR_BACKWARD);
+        gpt_copy(t->g, (gpt_real *)dpar_fsdp_gradient(s->fsdp, 0, NULL), t->tied, t->tied_count);
+        st = dpar_fsdp_reshard(s->fsdp, 0, DPAR_BACKWARD);
     }
     st = st == DPAR_OK ? dpar_fsdp_ready(s->fsdp, 0) : st;
-    return st == DPAR_OK ? dpar_fsdp_finish(s->fsdp) : st;
+    return st == DPAR_OK ? dpar_fsdp_end(s->fsdp) : st;
 }
 
 /* What of the kept the host reaches too: that of the task's slot. */
@@ -1034,11 +1041,12 @@ static dpar_status squares_of(const trainer *t, const store *s, double *sum)
             continue;
         }
         if (s->ddp != NULL) {
-            st = add_squares(t, dpar_ddp_gradient(s->ddp, i), s->numel[i], GPT_TYPE, sum);
+            st = add_squares(t, dpar_ddp_gradient(s->ddp, i, NULL), s->numel[i], GPT_TYPE, sum);
         } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
             int64_t count;
             int32_t type;
-            const char *at = (const char *)dpar_fsdp_reduced(s->fsdp, q->unit, &count, &type);
+            const char *at =
+                (const char *)dpar_fsdp_state(s->fsdp, DPAR_FSDP_GRADIENT, q->unit, &count, &type);
             st =
                 add_squares(t, at + piece.in_shard * dpar_type_bytes(type), piece.count, type, sum);
         }
@@ -1085,7 +1093,7 @@ static dpar_status update(trainer *t, store *s, double rate, double factor)
         memset(&piece, 0, sizeof piece);
         memset(&o, 0, sizeof o);
         piece.weight = s->array[DPAR_FSDP_MASTER] + s->of[i].start;
-        piece.gradient = dpar_ddp_gradient(s->ddp, i);
+        piece.gradient = dpar_ddp_gradient(s->ddp, i, NULL);
         piece.m = s->array[DPAR_FSDP_MOMENT_1] + s->of[i].start;
         piece.v = s->array[DPAR_FSDP_MOMENT_2] + s->of[i].start;
         piece.weight_type = piece.gradient_type = GPT_TYPE;
@@ -1146,7 +1154,7 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         store *one = &t->stores[k];
         if (one->params > 0) {
-            st = update(t, one, rate_at(s, step), dpar_clip_factor(*norm, s->clip));
+            st = update(t, one, rate_at(s, step), dpar_optimizer_clip(*norm, s->clip));
         }
     }
     return st == DPAR_OK ? loss_of(t, scale, loss) : st;

@@ -862,8 +862,10 @@ static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, co
         if (points(&n->unit[u].plan->out_own) * samples * n->unit[u].out > most) {
             most = points(&n->unit[u].plan->out_own) * samples * n->unit[u].out;
         }
-        if (n->unit[u].norm && dpar_norm_scratch(c, &g) > sums) {
-            sums = dpar_norm_scratch(c, &g);
+        if (n->unit[u].norm) {
+            int64_t scratch;
+            dpar_norm_sizes(c, &g, NULL, &scratch);
+            sums = scratch > sums ? scratch : sums;
         }
     }
     n->scratch = (float *)calloc((size_t)most, sizeof *n->scratch);
@@ -904,7 +906,7 @@ static int drop_net(net *n)
 
 static void own_tile(const unit *u, void *data, dpar_tile *t)
 {
-    dpar_tile_of(t, data, &u->plan->out_own, (int64_t)u->net->samples * u->out, 0);
+    dpar_tile_init(t, data, &u->plan->out_own, (int64_t)u->net->samples * u->out, 0);
 }
 
 /* Channels of a unit's output and the rows in the input (or its gradient) of one that it goes to:
@@ -920,8 +922,8 @@ static void pass(const unit *u, int goal, float *mine, int what)
         return;
     }
     own_tile(u, mine, &from);
-    dpar_tile_of(&to, what == 0 ? v->a.in[0] : v->a.in_gradient[0], &v->plan->in_box,
-                 (int64_t)u->net->samples * v->in, 0);
+    dpar_tile_init(&to, what == 0 ? v->a.in[0] : v->a.in_gradient[0], &v->plan->in_box,
+                   (int64_t)u->net->samples * v->in, 0);
     for (s = 0; s < u->net->samples; s++) {
         for (ch = 0; ch < u->out; ch++) {
             for (y = b->lo[0]; y < b->hi[0]; y++) {
@@ -952,11 +954,15 @@ static int forward(net *n)
         }
         if (v->norm) {
             const dpar_norm norm = norm_of(v);
+            dpar_norm_arrays a = {0};
             dpar_tile x, y;
             own_tile(v, v->a.out, &x);
             own_tile(v, n->scratch, &y);
-            if (failed(n->c, dpar_norm_forward(n->c, &norm, &x, &y, v->saved, n->sums), "norm",
-                       NULL)) {
+            a.x = &x;
+            a.y = &y;
+            a.saved = v->saved;
+            a.scratch = n->sums;
+            if (failed(n->c, dpar_norm_forward(n->c, &norm, &a), "norm", NULL)) {
                 return 1;
             }
             out = n->scratch;
@@ -979,6 +985,7 @@ static int backward_norm(unit *v)
     const int64_t each = points(&v->plan->out_own);
     const float *x = (const float *)v->a.out;
     float *g = (float *)v->a.out_gradient;
+    dpar_norm_arrays a = {0};
     dpar_tile tx, tg;
     int p;
     int64_t i;
@@ -993,10 +1000,13 @@ static int backward_norm(unit *v)
     }
     own_tile(v, v->a.out, &tx);
     own_tile(v, v->a.out_gradient, &tg);
-    return failed(n->c,
-                  dpar_norm_backward(n->c, &norm, &tx, &tg, &tg, v->saved, n->gradient + v->affine,
-                                     n->gradient + v->affine + v->out, n->sums),
-                  "norm", NULL);
+    a.x = &tx;
+    a.dy = a.dx = &tg;
+    a.saved = v->saved;
+    a.scale_gradient = n->gradient + v->affine;
+    a.shift_gradient = n->gradient + v->affine + v->out;
+    a.scratch = n->sums;
+    return failed(n->c, dpar_norm_backward(n->c, &norm, &a), "norm", NULL);
 }
 
 static int backward(net *n)
@@ -1097,7 +1107,7 @@ static void load(net *n, const options *o, int64_t first, float *target)
     dpar_tile in;
     int s, k;
     int64_t y, x, i = 0;
-    dpar_tile_of(&in, u->a.in[0], &u->plan->in_box, (int64_t)n->samples * INPUTS, 0);
+    dpar_tile_init(&in, u->a.in[0], &u->plan->in_box, (int64_t)n->samples * INPUTS, 0);
     for (s = 0; s < n->samples && own->dims > 0; s++) {
         const weather w = weather_of(first + s);
         for (y = own->lo[0]; y < own->hi[0]; y++) {

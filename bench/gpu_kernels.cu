@@ -20,6 +20,7 @@
 #if defined(__CUDACC__)
 #pragma nv_diag_suppress 550 /* of dpar.h: variables that are set and kept for symmetry */
 #endif
+#include "dpar_cost.h"
 #include "dpar_train.h"
 #include "dpar_cuda.h"
 
@@ -526,9 +527,10 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
                  const arrays &c)
 {
     const int64_t n = bytes / 4;
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o;
     dpar_optimizer_piece p;
     dpar_mem_optimize x;
+    dpar_optimizer_init(&o, DPAR_ADAMW);
     memset(&p, 0, sizeof p);
     memset(&x, 0, sizeof x);
     o.stochastic = random > 0;
@@ -564,9 +566,11 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
 /* SGD with momentum, all in f32. */
 static void sgd(const arrays &w, const arrays &g, const arrays &m)
 {
-    dpar_optimizer o = dpar_optimizer_sgd(0.9);
+    dpar_optimizer o;
     dpar_optimizer_piece p;
     dpar_mem_optimize x;
+    dpar_optimizer_init(&o, DPAR_SGD);
+    o.momentum = 0.9;
     memset(&p, 0, sizeof p);
     memset(&x, 0, sizeof x);
     p.weight_type = p.gradient_type = DPAR_F32;

@@ -13,7 +13,7 @@
  *              many cores as ranks no copy can be hidden, only waiting for the other rank; what
  *              the two cost together is as much as apart, and a thread makes it no better.
  * How work goes on:
- *     calls    inside dpar_ddp_ready and dpar_ddp_finish alone
+ *     calls    inside dpar_ddp_ready and dpar_ddp_end alone
  *     thread   dpar_comm_progress's, too
  * Columns: medians over steps of the slower rank, in us: backward alone; buckets alone (all
  * gradients ready at once); the sum of both; the step; its ratio to the sum (below 1: something was
@@ -139,7 +139,7 @@ static dpar_status step(step_of *s, int what, double *seconds)
             sleep_until(now() + 20e-6);
             look(s);
         }
-        st = dpar_ddp_finish(s->d);
+        st = dpar_ddp_end(s->d);
     }
     t = now() - s->began;
     return st == DPAR_OK ? dpar_all_reduce(s->c, &t, seconds, 1, DPAR_F64, DPAR_MAX, NULL) : st;
@@ -148,7 +148,7 @@ static dpar_status step(step_of *s, int what, double *seconds)
 static void rewrite(const step_of *s)
 {
     for (int32_t i = 0; i < LAYERS; i++) {
-        float *g = (float *)dpar_ddp_gradient(s->d, i);
+        float *g = (float *)dpar_ddp_gradient(s->d, i, NULL);
         for (int64_t e = 0; e < NUMEL; e++) {
             g[e] = (float)(s->c->rank + 1);
         }
@@ -159,7 +159,7 @@ static int64_t wrong(const step_of *s)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < LAYERS; i++) {
-        const float *g = (const float *)dpar_ddp_gradient(s->d, i);
+        const float *g = (const float *)dpar_ddp_gradient(s->d, i, NULL);
         for (int64_t e = 0; e < NUMEL; e++) {
             n += g[e] != 1.5f; /* (1 + 2) / 2 */
         }
@@ -288,14 +288,16 @@ static int each(dpar_comm *c, void *arg)
     for (int32_t i = 0; i < LAYERS; i++) {
         numel[i] = NUMEL;
     }
+    o.params = LAYERS;
+    o.numel = numel;
     o.type = DPAR_F32;
     o.first_bytes = o.bucket_bytes = 8 << 20;
     o.hook = hook;
     o.ctx = &s;
     s.c = c;
-    st = dpar_ddp_bytes(c, LAYERS, numel, &o, &bytes, &why);
+    st = dpar_ddp_bytes(c, &o, &bytes, &why);
     st = st == DPAR_OK ? dpar_comm_alloc(c, bytes, &memory) : st;
-    st = st == DPAR_OK ? dpar_ddp_init(memory, bytes, c, LAYERS, numel, &o, &s.d, &why) : st;
+    st = st == DPAR_OK ? dpar_ddp_init(memory, bytes, c, &o, &s.d, &why) : st;
     s.rounds = 1e6;
     compute(s.rounds);
     began = now();

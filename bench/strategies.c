@@ -51,7 +51,8 @@ struct job {
     dpar_tensor tensor;
     dpar_attention_plan *ring;
     int64_t ends[2];
-    dpar_ulysses_plan *ulysses;
+    dpar_attention_plan *ulysses;
+    const void *came; /* the keys that the ring was given last */
     dpar_experts_plan *experts;
     dpar_experts_routing *route;
     int64_t count[2][RANKS];
@@ -115,16 +116,18 @@ static dpar_status ddp_open(job *j)
     for (int32_t i = 0; i < r->n; i++) {
         numel[i] = r->numel;
     }
+    o.params = r->n;
+    o.numel = numel;
     o.type = DPAR_F32;
     o.wire = r->narrow ? DPAR_BF16 : DPAR_NO_TYPE;
     o.scatter = r->scatter;
     o.finite = r->finite;
     o.bucket_bytes = r->bucket_bytes;
-    st = dpar_ddp_bytes(j->c, r->n, numel, &o, &bytes, &j->why);
+    st = dpar_ddp_bytes(j->c, &o, &bytes, &j->why);
     if (st == DPAR_OK) {
         void *at = room(j, r->n * r->numel * 4 + MIB);
         (void)at;
-        st = dpar_ddp_init(room(j, bytes), bytes, j->c, r->n, numel, &o, &j->ddp, &j->why);
+        st = dpar_ddp_init(room(j, bytes), bytes, j->c, &o, &j->ddp, &j->why);
     }
     free(numel);
     return st;
@@ -136,7 +139,7 @@ static void ddp_rewrite(job *j)
         fill(j->block[0], (j->r->n * j->r->numel * 4 + MIB) / 4, own_value(j));
     }
     for (int32_t i = 0; i < j->r->n; i++) {
-        fill(dpar_ddp_gradient(j->ddp, i), j->r->numel, own_value(j));
+        fill(dpar_ddp_gradient(j->ddp, i, NULL), j->r->numel, own_value(j));
     }
 }
 
@@ -146,7 +149,7 @@ static dpar_status ddp_strategy(job *j)
     for (int32_t i = j->r->n - 1; i >= 0 && st == DPAR_OK; i--) {
         st = dpar_ddp_ready(j->ddp, i);
     }
-    return st == DPAR_OK ? dpar_ddp_finish(j->ddp) : st;
+    return st == DPAR_OK ? dpar_ddp_end(j->ddp) : st;
 }
 
 /* The same collectives of the same memory, posted one after the other. With a narrow wire: of that
@@ -154,11 +157,12 @@ static dpar_status ddp_strategy(job *j)
 static dpar_status ddp_bare(job *j)
 {
     const int32_t type = j->r->narrow ? DPAR_BF16 : DPAR_F32, each = j->r->narrow ? 2 : 4;
-    unsigned char *all = (unsigned char *)(j->r->narrow ? j->block[0] : dpar_ddp_buffer(j->ddp));
+    unsigned char *all =
+        (unsigned char *)(j->r->narrow ? j->block[0] : dpar_ddp_bucket(j->ddp, 0, NULL));
     dpar_bucket b;
     int32_t k;
     dpar_status st = DPAR_OK;
-    for (k = 0; dpar_ddp_bucket(j->ddp, k, &b) && st == DPAR_OK; k++) {
+    for (k = 0; dpar_ddp_bucket(j->ddp, k, &b) != NULL && st == DPAR_OK; k++) {
         unsigned char *data = all + b.lo * each;
         const int64_t share = (b.hi - b.lo) / j->c->size;
         st = j->r->scatter
@@ -173,8 +177,8 @@ static int64_t ddp_wrong(job *j)
 {
     int64_t wrong = 0;
     dpar_bucket b;
-    const float *all = (const float *)dpar_ddp_buffer(j->ddp);
-    for (int32_t k = 0; dpar_ddp_bucket(j->ddp, k, &b); k++) {
+    const float *all = (const float *)dpar_ddp_bucket(j->ddp, 0, NULL);
+    for (int32_t k = 0; dpar_ddp_bucket(j->ddp, k, &b) != NULL; k++) {
         const int64_t share = j->r->scatter ? (b.hi - b.lo) / j->c->size : b.hi - b.lo;
         const int64_t lo = b.lo + (j->r->scatter ? share * j->c->rank : 0);
         for (int64_t i = lo; i < lo + share; i++) { /* (1 + 2) / 2; padding is 0 */
@@ -209,11 +213,13 @@ static dpar_status fsdp_open(job *j)
     o.assigned = !j->r->scatter;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_SGD;
-    st = dpar_fsdp_bytes(RANKS, UNITS, params_of, numel, &o, &size, &j->why);
+    o.units = UNITS;
+    o.params_of = params_of;
+    o.numel = numel;
+    st = dpar_fsdp_bytes(RANKS, &o, &size, &j->why);
     if (st == DPAR_OK) {
         void *plan = room(j, size.plan);
-        st = dpar_fsdp_init(plan, size.plan, j->c, NULL, UNITS, params_of, numel, &o, &j->fsdp,
-                            &j->why);
+        st = dpar_fsdp_init(plan, size.plan, j->c, &o, &j->fsdp, &j->why);
     }
     for (int32_t i = 0; i < 4; i++) { /* weights, gradients, whole or shards */
         (void)room(j, UNITS * fsdp_bytes(j));
@@ -232,7 +238,7 @@ static void fsdp_compute(job *j, int32_t u, int backward)
 {
     const int64_t last = j->r->numel - 1;
     const void *w = dpar_fsdp_weight(j->fsdp, u);
-    void *g = backward ? dpar_fsdp_gradient(j->fsdp, u) : NULL;
+    void *g = backward ? dpar_fsdp_gradient(j->fsdp, u, NULL) : NULL;
     j->gradient[u] = g != NULL ? g : j->gradient[u];
     if (j->r->narrow) { /* 3, 1 and 2 as bf16 */
         const uint16_t *v = (const uint16_t *)w;
@@ -255,21 +261,21 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
     dpar_status st = dpar_fsdp_begin(f, last_one);
     int32_t u;
     for (u = 0; u < UNITS && st == DPAR_OK; u++) {
-        st = dpar_fsdp_before(f, u, DPAR_FORWARD);
+        st = dpar_fsdp_unshard(f, u, DPAR_FORWARD);
         if (st == DPAR_OK) {
             fsdp_compute(j, u, 0);
-            st = dpar_fsdp_after(f, u, DPAR_FORWARD);
+            st = dpar_fsdp_reshard(f, u, DPAR_FORWARD);
         }
     }
     for (u = UNITS - 1; u >= 0 && st == DPAR_OK; u--) {
-        st = dpar_fsdp_before(f, u, DPAR_BACKWARD);
+        st = dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
         if (st == DPAR_OK) {
             fsdp_compute(j, u, 1);
-            st = dpar_fsdp_after(f, u, DPAR_BACKWARD);
+            st = dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
         }
         st = st == DPAR_OK ? dpar_fsdp_ready(f, u) : st;
     }
-    return st == DPAR_OK ? dpar_fsdp_finish(f) : st;
+    return st == DPAR_OK ? dpar_fsdp_end(f) : st;
 }
 
 /* What lies in the memory of gradients before backward: its reduction leaves it there, so that all
@@ -445,6 +451,7 @@ enum { HEADS = 16, HEAD = 64 };
 static void no_attention(const dpar_attention_call *call)
 {
     const int64_t rows = call->queries * HEADS;
+    ((job *)call->user)->came = call->k;
     for (int64_t i = 0; i < rows; i++) {
         ((float *)call->lse)[i] = -2e30f;
     }
@@ -462,6 +469,7 @@ static dpar_status ring_open(job *j)
     layer.width = HEAD;
     layer.type = DPAR_F32;
     layer.forward = no_attention;
+    layer.user = j;
     st = st == DPAR_OK ? dpar_attention_bytes(j->c, &layer, &bytes, &j->why) : st;
     for (int32_t i = 0; i < 4; i++) { /* k and v one after the other; q; out; what came, bare */
         (void)room(j, n);
@@ -507,32 +515,38 @@ static dpar_status ring_bare(job *j)
 
 static int64_t ring_wrong(job *j)
 {
-    return differ(j->ring->keys[0], j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent <= 0);
+    return differ(j->came, j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent <= 0);
 }
 
 /* ---- Ulysses: numel elements a rank, tokens for heads and back; bare: two all-to-alls ---- */
 
 static dpar_status ulysses_open(job *j)
 {
-    dpar_ulysses u = {0};
-    const int64_t tokens = j->r->numel / (HEADS * HEAD);
+    dpar_attention layer = {0};
     int64_t bytes = 0;
-    dpar_status st = dpar_split_init(&u.tokens, DPAR_EVEN, RANKS * tokens, RANKS, 1, &j->why);
-    st = st == DPAR_OK ? dpar_heads_init(&u.heads, HEADS, HEADS, RANKS, DPAR_EVEN, &j->why) : st;
-    u.type = DPAR_F32;
-    u.width = HEAD;
-    st = st == DPAR_OK ? dpar_ulysses_bytes(j->c, &u, &bytes, &j->why) : st;
+    dpar_status st;
+    j->ends[1] = RANKS * (j->r->numel / (HEADS * HEAD));
+    st = dpar_packed_init(&layer.tokens, 1, j->ends, RANKS, DPAR_EVEN, &j->why);
+    layer.way = dpar_attention_ulysses;
+    layer.heads = HEADS;
+    layer.width = HEAD;
+    layer.type = DPAR_F32;
+    st = st == DPAR_OK ? dpar_attention_bytes(j->c, &layer, &bytes, &j->why) : st;
     for (int32_t i = 0; i < 3; i++) {
         (void)room(j, j->r->numel * 4);
     }
-    return st == DPAR_OK ? dpar_ulysses_init(room(j, bytes), bytes, j->c, &u, &j->ulysses, &j->why)
-                         : st;
+    return st == DPAR_OK
+               ? dpar_attention_init(room(j, bytes), bytes, j->c, &layer, &j->ulysses, &j->why)
+               : st;
 }
 
 static dpar_status ulysses_strategy(job *j)
 {
-    const dpar_status st = dpar_ulysses_forward(j->ulysses, j->block[0], j->block[1]);
-    return st == DPAR_OK ? dpar_ulysses_backward(j->ulysses, j->block[1], j->block[2]) : st;
+    const dpar_status st =
+        dpar_attention_exchange(j->ulysses, DPAR_ATTENTION_Q, 0, j->block[0], j->block[1]);
+    return st == DPAR_OK
+               ? dpar_attention_exchange(j->ulysses, DPAR_ATTENTION_Q, 1, j->block[1], j->block[2])
+               : st;
 }
 
 static dpar_status ulysses_bare(job *j)
@@ -563,6 +577,7 @@ enum { ROW = 512, EXPERTS = 8, CHOICES = 2 };
 static dpar_status expert_open(job *j)
 {
     dpar_experts layer = {0};
+    dpar_experts_choices choices = {0};
     const int64_t tokens = j->r->numel / (ROW * CHOICES);
     int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
     int64_t bytes = 0, each = 0, i;
@@ -587,8 +602,9 @@ static dpar_status expert_open(job *j)
              ? dpar_experts_init(room(j, bytes), bytes, j->c, &layer, &j->experts, &j->why)
              : st;
     memory = room(j, each);
-    st = st == DPAR_OK ? dpar_experts_route(j->experts, memory, each, tokens, chosen, NULL,
-                                            &j->route, &j->why)
+    choices.tokens = tokens;
+    choices.chosen = chosen;
+    st = st == DPAR_OK ? dpar_experts_route(j->experts, memory, each, &choices, &j->route, &j->why)
                        : st;
     free(chosen);
     return st;
@@ -602,10 +618,15 @@ static void expert_rewrite(job *j)
 
 static dpar_status expert_strategy(job *j)
 {
-    const dpar_status st = dpar_experts_dispatch(j->experts, j->route, j->block[0], j->block[1]);
-    return st == DPAR_OK ? dpar_experts_combine(j->experts, j->route, j->block[1], j->block[3],
-                                                j->block[4], NULL)
-                         : st;
+    dpar_experts_arrays a = {0};
+    dpar_status st;
+    a.x = j->block[0];
+    a.rows = j->block[1];
+    a.results = a.rows;
+    a.weight = j->block[3];
+    a.y = j->block[4];
+    st = dpar_experts_dispatch(j->experts, j->route, &a);
+    return st == DPAR_OK ? dpar_experts_combine(j->experts, j->route, &a) : st;
 }
 
 static dpar_status expert_bare(job *j)

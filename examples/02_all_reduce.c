@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 02 - four ranks on this machine add up what each of them has. No MPI, no library.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/02_all_reduce.c -o 02_all_reduce && ./02_all_reduce
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/02_all_reduce.c -o 02 && ./02
  *
  *   rank 0 of 4: the sum of 1 to 4 is 10
  *   rank 1 of 4: the sum of 1 to 4 is 10

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 03 - a ring of 12 cells on three ranks: after an exchange each rank sees its neighbours' last cells.
+/* 03 - a ring of 12 cells on three ranks: after an exchange each rank sees its neighbours' last
+ * cells.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/03_halo.c -o 03_halo && ./03_halo
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/03_halo.c -o 03 && ./03
  *
  *   rank 0 has cells 0 to 3, beside them 11 and 4
  *   rank 1 has cells 4 to 7, beside them 3 and 8
@@ -43,7 +44,8 @@ static int each(dpar_comm *world, void *unused)
         u[i] = (double)(world->rank * 4 + i - 1);
     }
     dpar_halo_exchange_run(x);
-    printf("rank %d has cells %g to %g, beside them %g and %g\n", (int)world->rank, u[1], u[4], u[0], u[5]);
+    printf("rank %d has cells %g to %g, beside them %g and %g\n", (int)world->rank, u[1], u[4],
+           u[0], u[5]);
     return dpar_halo_exchange_close(x) < 0;
 }
 

@@ -4,8 +4,8 @@
  * while the test computes and not while the library does (ON_DEVICE(call)): a direct touch ends
  * the test by SIGSEGV. The tables of mem.h and layers.h and the engine go to the second one. What
  * they are given waits in a queue until something orders it: an operation of the communicator,
- * `wait`, the end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA: a device of CUDA,
- * and NCCL. */
+ * `wait`, the end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA: a device of
+ * CUDA, and NCCL. */
 #ifndef DPAR_DEVICE_MEMORY_H
 #define DPAR_DEVICE_MEMORY_H
 
@@ -242,7 +242,8 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
     }
 }
 
-/* DEVICE_OPERATION(name, member, type, number) for each operation of the table that takes one call. */
+/* DEVICE_OPERATION(name, member, type, number) for each operation of the table that takes one call.
+ */
 #define DEVICE_OPERATIONS                                                                          \
     DEVICE_OPERATION(reduce, reduce, dpar_mem_reduce, DEVICE_REDUCE)                               \
     DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)

@@ -34,18 +34,14 @@ static void exchange_init(plate *p) {
     const int64_t cells[] = {NY, NX};
     const dpar_placement cuts[] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
     dpar_mesh mesh;
-    dpar_halo_options options = {0};
+    const dpar_halo_options options = {.field = &p->field, .fields = 1};
     dpar_why why = {"no memory"};
     void *memory;
     int64_t bytes;
     p->halo.shape = DPAR_STENCIL_BOX; /* corners too */
     p->halo.low[0] = p->halo.low[1] = p->halo.high[0] = p->halo.high[1] = 1;
     p->halo.periodic = 1u << 1;
-    p->field.halo = &p->halo;
-    p->field.type = DPAR_F64;
-    p->field.data = p->now;
-    options.field = &p->field;
-    options.fields = 1;
+    p->field = (dpar_halo_field){.halo = &p->halo, .type = DPAR_F64, .data = p->now};
     if (dpar_mpi_make(p->comm, NULL, &p->world, &why) < 0 ||
         dpar_mesh_init(&mesh, "y x", p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
         dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, &why) < 0 ||

@@ -34,26 +34,23 @@ public:
     explicit Exchange(Block &block) : b(block) {
         int64_t bytes = 0, cells[] = {N0, N1, N2};
         dpar_placement cuts[3];
+        dpar_halo_options all = {};
         dpar_mesh mesh;
-        dpar_halo_options options = {};
         dpar_why why = {"no memory"};
         for (int d = 0; d < 3; d++) {
             cuts[d] = dpar_shard_by(d, DPAR_EVEN, 0);
             halo.low[d] = halo.high[d] = W;
         }
         halo.periodic = 1u << 1 | 1u << 2;
-        field.halo = &halo;
-        field.type = DPAR_F64;
-        field.data = b.now.data();
-        options.field = &field;
-        options.fields = 1;
+        field.halo = &halo, field.type = DPAR_F64, field.data = b.now.data();
+        all.field = &field, all.fields = 1;
         void *memory = nullptr;
         if (dpar_mpi_make(b.comm, nullptr, &world, &why) < 0 ||
             dpar_mesh_init(&mesh, "z y x", b.parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
             dpar_layout_init(&halo.grid, &mesh, 3, cells, cuts, &why) < 0 ||
-            dpar_halo_exchange_bytes(world, &options, &bytes, &why) < 0 ||
+            dpar_halo_exchange_bytes(world, &all, &bytes, &why) < 0 ||
             dpar_comm_alloc(world, bytes, &memory) < 0 ||
-            dpar_halo_exchange_init(memory, bytes, world, &options, &plan, &why) < 0) {
+            dpar_halo_exchange_init(memory, bytes, world, &all, &plan, &why) < 0) {
             throw std::runtime_error(why.text);
         }
     }

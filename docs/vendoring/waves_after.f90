@@ -29,11 +29,9 @@ contains
         halo%low(0:1) = 1
         halo%high(0:1) = 1
         halo%periodic = 3
-        field%halo = c_loc(halo)
-        field%type = DPAR_F64
+        field = dpar_halo_field(halo=c_loc(halo), type=DPAR_F64)
         field%data = [c_loc(h), c_loc(u), c_loc(v)]
-        options%field = c_loc(field)
-        options%fields = 3
+        options = dpar_halo_options(field=c_loc(field), fields=3)
         call need(dpar_halo_exchange_bytes(world, options, bytes, why))
         call need(dpar_comm_alloc(world, bytes, memory))
         call need(dpar_halo_exchange_init(memory, bytes, world, options, plan, why))

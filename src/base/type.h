@@ -56,7 +56,7 @@ enum {
     DPAR_CALLS
 };
 
-/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for other numbers. Static text. */
+/* "all-reduce", ..., "send", "recv"; "none" for DPAR_NO_CALL, "?" for others. Static text. */
 DPAR_API const char *dpar_collective_name(int32_t kind);
 
 #endif

@@ -281,7 +281,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
 }
 
 DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                     dpari_state *state, const void *given, dpar_why *why)
+                                      dpari_state *state, const void *given, dpar_why *why)
 {
     dpari_facts f;
     dpar_why found;
@@ -322,7 +322,7 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 }
 
 DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why)
+                                        const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {

@@ -50,7 +50,7 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
  * facts, twice.
  */
 DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                     dpari_state *state, const void *given, dpar_why *why);
+                                      dpari_state *state, const void *given, dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -67,6 +67,6 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
 DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why);
+                                        const char *module, dpar_why *why);
 
 #endif

@@ -171,7 +171,7 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 }
 
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                      double quiet, int32_t *links)
+                                       double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;

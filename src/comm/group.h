@@ -85,7 +85,7 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * seconds does something else, or nothing. The chain of waits from that rank on, within the
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                      double quiet, int32_t *links);
+                                       double quiet, int32_t *links);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
 

@@ -38,7 +38,8 @@ DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
     return site->env(site->user, name);
 }
 
-DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                   size_t room)
 {
     char full[512];
     dpar_text t;
@@ -70,7 +71,7 @@ DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, cha
 }
 
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d)
+                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {

@@ -22,7 +22,7 @@ DPARI_DOOR void dpari_site_here(dpari_site *site);
 DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name);
 /* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
 DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                  size_t room);
+                                   size_t room);
 
 /* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
 DPARI_DOOR const char *dpari_launcher_name(int32_t launcher);
@@ -33,7 +33,7 @@ DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value);
 DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
 DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d);
+                                      const char *b, const char *c, const char *d);
 
 /* ---- of this header's own modules ---- */
 

@@ -1076,7 +1076,7 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
 }
 
 DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                              int32_t stream)
+                               int32_t stream)
 {
     unsigned char *t = (unsigned char *)to;
     const unsigned char *f = (const unsigned char *)from;
@@ -1165,8 +1165,9 @@ static void dpari_kern_spread(const dpari_kern_job *job)
     }
 }
 
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
-                                 int64_t count, int32_t type, int32_t op, int32_t stream)
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
+                                  int32_t ins, int64_t count, int32_t type, int32_t op,
+                                  int32_t stream)
 {
     dpari_kern_job job;
 #if DPARI_KERN_VECTOR
@@ -1364,7 +1365,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 #endif
 
 DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                  int64_t count)
+                                   int64_t count)
 {
     unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
     const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
@@ -1432,8 +1433,8 @@ DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const
 #endif
 
 DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                              int32_t stream)
+                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                               int32_t stream)
 {
     int64_t e = 0;
     int32_t j;

@@ -25,8 +25,9 @@
  * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
  * O((ins + outs) count). */
 #define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
-DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
-                                 int64_t count, int32_t type, int32_t op, int32_t stream);
+DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in,
+                                  int32_t ins, int64_t count, int32_t type, int32_t op,
+                                  int32_t stream);
 
 /* The type that lies in memory, and the one that a message would hold. */
 static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
@@ -45,7 +46,7 @@ DPARI_DOOR void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32
 /* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
  * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
 DPARI_DOOR void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
-                              int32_t stream);
+                               int32_t stream);
 DPARI_DOOR void dpari_kern_rows_end(int32_t stream);
 
 /* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
@@ -55,8 +56,8 @@ DPARI_DOOR void dpari_kern_ask(const void *at, int64_t bytes);
  * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
  * dpari_kern_row. */
 DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
-                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
-                              int32_t stream);
+                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                               int32_t stream);
 /* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
 DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
 
@@ -64,7 +65,7 @@ DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
 DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
-                                  int64_t count);
+                                   int64_t count);
 
 /* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
 DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);

@@ -520,7 +520,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
 }
 
 DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                     dpar_comm **world, dpar_why *why)
+                                      dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
@@ -535,7 +535,7 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
 }
 
 DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                    dpar_why *why)
+                                     dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);

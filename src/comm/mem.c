@@ -318,7 +318,7 @@ DPARI_DO(reduce)
 DPARI_DO(finite)
 
 DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                       int32_t from_type, int64_t count, int add)
+                                        int32_t from_type, int64_t count, int add)
 {
     dpar_mem_span s;
     dpari_zero(&s, sizeof s);
@@ -338,8 +338,8 @@ DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, i
 }
 
 DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                    int32_t op)
+                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                     int32_t op)
 {
     dpar_mem_box b;
     if (count <= 0 || rows <= 0) {

@@ -23,11 +23,11 @@ DPARI_DOOR dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *
 DPARI_DOOR dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
 /* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
 DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
-                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
-                                    int32_t op);
+                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                     int32_t op);
 /* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
 DPARI_DOOR dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
-                                       int32_t from_type, int64_t count, int add);
+                                        int32_t from_type, int64_t count, int add);
 
 /* ---- of this header's own modules ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that includes
- * system headers, which the inner door does not. */
+/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that
+ * includes system headers, which the inner door does not. */
 #ifndef DPARI_COMM_OS_H
 #define DPARI_COMM_OS_H
 

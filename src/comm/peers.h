@@ -43,7 +43,8 @@ typedef struct dpari_peers {
  * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
  */
 DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer);
+                                        const dpari_peers_array *array, int32_t n,
+                                        dpari_peer *peer);
 /* Array i of a rank, to be read. */
 DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
 /* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.

@@ -1508,7 +1508,7 @@ static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to
 }
 
 DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b)
+                                        const dpari_stride *b, void *to_b, const void *from_b)
 {
     const dpari_stride *s[2];
     unsigned char *to[2];
@@ -1541,7 +1541,7 @@ DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const
 /* ---- lists ---- */
 
 DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list)
+                                     dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
@@ -1578,7 +1578,7 @@ DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_strid
 }
 
 DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from)
+                                      int64_t n, void *to, const void *from)
 {
     dpari_stride_rows k;
     int64_t i;

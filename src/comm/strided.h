@@ -80,12 +80,12 @@ DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *fr
  * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
  * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
 DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list);
+                                     dpari_stride_spot *list);
 /* Of two boxes that lists are made of: may they stand in one? */
 DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
 /* n entries, of s and boxes alike, one after the other. */
 DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                     int64_t n, void *to, const void *from);
+                                      int64_t n, void *to, const void *from);
 
 /* The line at t is going to be written: asks for it. Touches nothing. */
 DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
@@ -93,6 +93,6 @@ DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
 DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                       const dpari_stride *b, void *to_b, const void *from_b);
+                                        const dpari_stride *b, void *to_b, const void *from_b);
 
 #endif

@@ -234,8 +234,8 @@ static dpar_status dpari_json_comma(dpari_json *j, dpar_why *why)
 {
     int object = dpari_json_in_object(j);
     if (j->text[j->at] != ',') {
-        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
-                                              : "',' or ']' was expected");
+        return dpari_json_fail(j, why,
+                               object ? "',' or '}' was expected" : "',' or ']' was expected");
     }
     j->at++;
     j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;

@@ -36,8 +36,8 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
-                                                 const int64_t *numel, int64_t align, int32_t ranks,
-                                                 int64_t *start, dpar_why *why)
+                                                  const int64_t *numel, int64_t align,
+                                                  int32_t ranks, int64_t *start, dpar_why *why)
 {
     int64_t end = 0, padded;
     int32_t i;
@@ -85,7 +85,7 @@ static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, 
 }
 
 DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                               dpar_piece *piece)
+                                dpar_piece *piece)
 {
     return rank >= 0 && rank < f->ranks &&
            dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);

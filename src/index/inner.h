@@ -17,7 +17,7 @@
  * is none left (parts untouched); E_ARG. All state is in parts. ranks >= 1, 1 <= dims <=
  * DPAR_MAX_DIMS. O(dims * divisors of ranks) a step, and finding the prime factors. */
 DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const int32_t *room,
-                                            int32_t *parts);
+                                             int32_t *parts);
 /* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
@@ -32,7 +32,7 @@ DPARI_DOOR int dpari_mesh_injective(const dpar_mesh *mesh);
  * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
  * shard the dim do not matter. O(axes). */
 DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                int64_t *lo, int64_t *hi);
+                                 int64_t *lo, int64_t *hi);
 /* How many ranks hold each element: the product of the axes that do not shard. */
 DPARI_DOOR int32_t dpari_layout_copies(const dpar_layout *l);
 
@@ -46,11 +46,11 @@ typedef struct dpari_flat {
  * cuts the whole into equal shards, the last padded. start[i] receives where each begins. E_ARG,
  * E_RANGE with a sentence. O(params). */
 DPARI_DOOR dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
-                                      int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
+                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
 /* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
  * when there is none. O(1). */
 DPARI_DOOR int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
-                               dpar_piece *piece);
+                                dpar_piece *piece);
 /* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
 DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
 
@@ -60,30 +60,30 @@ DPARI_DOOR dpar_bucketing dpari_bucketing_ddp(int64_t element_bytes);
  * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
  * in parts, or the counts pass 2^63. O(ranks). */
 DPARI_DOOR dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
-                                           int32_t rank, int64_t width, int64_t *send,
-                                           int64_t *send_at, int64_t *receive, int64_t *receive_at,
-                                           dpar_why *why);
+                                            int32_t rank, int64_t width, int64_t *send,
+                                            int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                            dpar_why *why);
 
 /* Below, v is one that dpari_window_check takes. The outputs that go with inputs [lo, hi) of n:
  * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
  * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1);
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
  * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
  * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
 DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi);
+                                  int64_t y1, int64_t *lo, int64_t *hi);
 /* dpari_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
  * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
  * y1 - 1 > 2^61 / stride. */
 DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi);
+                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
  * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
  * y1 - 1 > 2^61. */
 DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi);
+                                       int64_t *lo, int64_t *hi);
 
 /* ---- of this header's own modules ---- */
 

@@ -254,7 +254,7 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
 }
 
 DPARI_DOOR int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
-                                int64_t *lo, int64_t *hi)
+                                 int64_t *lo, int64_t *hi)
 {
     int64_t run;
     dpari_nest e;

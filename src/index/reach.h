@@ -11,8 +11,8 @@ DPARI_DOOR int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coor
 /* Does nothing arrive outside of two dims? */
 DPARI_DOOR int dpari_halo_star(const dpar_halo *h);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
-/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a
- * vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
+/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
+ * a vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
  * face or edge. */
 DPARI_DOOR int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 

@@ -145,8 +145,8 @@ static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t 
     return dpari_least(outputs, y);
 }
 
-DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                  int64_t hi, int64_t *y0, int64_t *y1)
+DPARI_DOOR void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                   int64_t lo, int64_t hi, int64_t *y0, int64_t *y1)
 {
     int64_t first, last;
     lo = dpari_most(0, dpari_least(lo, inputs));
@@ -208,7 +208,7 @@ static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outp
 }
 
 DPARI_DOOR int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
-                                 int64_t y1, int64_t *lo, int64_t *hi)
+                                  int64_t y1, int64_t *lo, int64_t *hi)
 {
     int64_t first, last, other;
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
@@ -255,7 +255,7 @@ DPARI_API void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t 
 }
 
 DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                                 int64_t *hi)
+                                  int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
@@ -267,7 +267,7 @@ DPARI_DOOR int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, 
 }
 
 DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                      int64_t *lo, int64_t *hi)
+                                       int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
     if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {

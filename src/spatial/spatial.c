@@ -15,6 +15,17 @@
 #include "../index/inner.h"
 #include "../base/real.h"
 
+/* A plan, and what is behind its head. */
+typedef struct dpari_spatial {
+    dpar_spatial_plan head;
+    dpar_comm *comm;
+    dpar_box core;                /* outputs that need no halo */
+    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    dpar_halo halo;
+    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+    unsigned char *constants; /* on a device */
+} dpari_spatial;
+
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
 static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
@@ -456,18 +467,13 @@ static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m,
     return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
 }
 
-DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
+/* Judges a layer and tells its outputs of each dim. */
+static dpar_status dpari_spatial_outputs(const dpar_spatial *layer, int64_t *m, dpar_why *why)
 {
-    int64_t m[DPAR_MAX_DIMS];
     dpar_layout out;
-    int32_t d;
     dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
                            : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
-    for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
-        extent[d] = m[d];
-    }
-    return st;
+    return st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
 }
 
 /* ---- the boxes of a rank --------------------------------------------------------------------- */
@@ -595,24 +601,19 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
     return 1;
 }
 
-DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+                                        dpar_spatial_boxes *boxes, dpar_why *why)
 {
-    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, box);
-}
-
-DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out)
-{
-    dpar_box both = *a;
-    int32_t d;
-    if (dpar_box_volume(a) == 0 || a->dims != b->dims) {
-        both = *b;
-    } else if (dpar_box_volume(b) != 0) {
-        for (d = 0; d < a->dims; d++) {
-            both.lo[d] = dpari_least(a->lo[d], b->lo[d]);
-            both.hi[d] = dpari_most(a->hi[d], b->hi[d]);
-        }
+    dpar_spatial_boxes b;
+    const dpar_status st = dpari_spatial_outputs(layer, b.extent, why);
+    if (st == DPAR_OK && boxes != NULL) {
+        dpari_zero(&b.in, sizeof b.in);
+        dpari_zero(&b.out, sizeof b.out);
+        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, &b.in);
+        (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, &b.out);
+        *boxes = b;
     }
-    *out = both;
+    return st;
 }
 
 /* The inputs that the outputs of `out` read. 0: none. */
@@ -647,18 +648,18 @@ static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t 
     }
 }
 
-static void dpari_spatial_core(dpar_spatial_plan *p)
+static void dpari_spatial_core(dpari_spatial *p)
 {
-    dpar_box core = p->out_own;
+    dpar_box core = p->head.out_own;
     int32_t d;
-    if (p->layer.whole || p->in_own.dims == 0) {
+    if (p->head.layer.whole || p->head.in_own.dims == 0) {
         return;
     }
     for (d = 0; d < core.dims; d++) {
-        const int64_t own[2] = {p->in_own.lo[d], p->in_own.hi[d]};
-        const int64_t out[2] = {p->out_own.lo[d], p->out_own.hi[d]};
+        const int64_t own[2] = {p->head.in_own.lo[d], p->head.in_own.hi[d]};
+        const int64_t out[2] = {p->head.out_own.lo[d], p->head.out_own.hi[d]};
         int64_t inner[2];
-        dpari_spatial_inner(&p->layer, d, own, out, inner);
+        dpari_spatial_inner(&p->head.layer, d, own, out, inner);
         core.lo[d] = inner[0];
         core.hi[d] = inner[1];
         if (inner[1] <= inner[0]) {
@@ -682,17 +683,17 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
     for (i = 0; i < s->in.mesh.axes; i++) {
         cuts += s->in.mesh.axis[i].size + 1;
     }
-    at->cuts = dpari_room_up((int64_t)sizeof(dpar_spatial_plan));
+    at->cuts = dpari_room_up((int64_t)sizeof(dpari_spatial));
     at->exchange = at->cuts + dpari_room_up(8 * cuts);
 }
 
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
-static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
+static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
 {
-    const dpar_spatial *s = &p->layer;
+    const dpar_spatial *s = &p->head.layer;
     dpar_tile t;
     int32_t i, d;
-    dpar_tile_of(&t, NULL, &p->in_box, s->planes, s->last);
+    dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->last);
     for (i = 0; i < s->tensors; i++) {
         dpar_halo_field *f = &p->field[i];
         dpari_zero(f, sizeof *f);
@@ -701,11 +702,11 @@ static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
         f->components = (int32_t)s->planes;
         f->component_stride = t.plane;
         f->mem = p->comm->mem;
-        f->data = p->in_box.dims > 0 ? p : NULL; /* until the first step */
-        for (d = 0; d < p->in_box.dims; d++) {
-            const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
+        f->data = p->head.in_box.dims > 0 ? p : NULL; /* until the first step */
+        for (d = 0; d < p->head.in_box.dims; d++) {
+            const int64_t first = p->head.in_own.dims > 0 ? p->head.in_own.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
-            f->origin[d] = first - p->in_box.lo[d];
+            f->origin[d] = first - p->head.in_box.lo[d];
         }
     }
 }
@@ -729,26 +730,25 @@ static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
 }
 
 /* The box of the input arrays: the caller's, if there is one, which must hold the least. */
-static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box *least,
-                                            dpar_why *why)
+static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *least, dpar_why *why)
 {
-    const dpar_box *given = &p->layer.in_box;
+    const dpar_box *given = &p->head.layer.in_box;
     const int none = given->dims == 0;
-    if (!none && (given->dims != p->layer.in.dims || !dpari_spatial_has_room(given, 1))) {
+    if (!none && (given->dims != p->head.layer.in.dims || !dpari_spatial_has_room(given, 1))) {
         return dpari_say(DPAR_E_ARG, why,
                          "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
-                         given->dims, p->layer.in.dims, 0, 0);
+                         given->dims, p->head.layer.in.dims, 0, 0);
     }
-    p->in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
-    if (least->dims > 0 && !dpari_box_contains(&p->in_box, least)) {
-        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+    p->head.in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
+    if (least->dims > 0 && !dpari_box_contains(&p->head.in_box, least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_check says", 0, 0,
                          0, 0);
     }
-    if (!dpari_spatial_has_room(&p->in_box, p->layer.planes) ||
-        !dpari_spatial_has_room(&p->out_own, p->layer.out_planes)) {
+    if (!dpari_spatial_has_room(&p->head.in_box, p->head.layer.planes) ||
+        !dpari_spatial_has_room(&p->head.out_own, p->head.layer.out_planes)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
-                         p->layer.planes, p->layer.out_planes, p->comm->rank, 0);
+                         p->head.layer.planes, p->head.layer.out_planes, p->comm->rank, 0);
     }
     return DPAR_OK;
 }
@@ -757,7 +757,7 @@ static dpar_status dpari_spatial_choose_box(dpar_spatial_plan *p, const dpar_box
 static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
                                          const dpar_spatial *layer, dpar_why *why)
 {
-    dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
+    dpari_spatial *p = (dpari_spatial *)(void *)memory;
     dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
     dpar_box least;
@@ -765,18 +765,19 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     dpari_spatial_parts(layer, &at);
     dpari_zero(p, sizeof *p);
     p->comm = c;
-    p->layer = *layer;
-    p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
-    p->layer.planes = layer->planes > 0 ? layer->planes : 1;
-    p->layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->layer.planes;
-    (void)dpari_spatial_layer(&p->layer, m, NULL);
-    st = dpari_spatial_layout(&p->layer, m, (int64_t *)(void *)(memory + at.cuts), &p->out, why);
+    p->head.layer = *layer;
+    p->head.layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
+    p->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
+    p->head.layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->head.layer.planes;
+    (void)dpari_spatial_layer(&p->head.layer, m, NULL);
+    st = dpari_spatial_layout(&p->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
+                              &p->head.out, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
-    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
-    dpari_spatial_halo(&p->layer, &p->out, &p->halo);
+    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OUT, &p->head.out_own);
+    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OWN, &p->head.in_own);
+    dpari_spatial_halo(&p->head.layer, &p->head.out, &p->halo);
     st = dpar_halo_check(&p->halo, why);
     if (st != DPAR_OK) {
         return st;
@@ -792,22 +793,17 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box)
-{
-    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, box);
-}
-
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why)
 {
     dpari_spatial_memory at;
     void *memory;
-    int64_t more = 0;
+    int64_t m[DPAR_MAX_DIMS], more = 0;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
     }
-    st = dpar_spatial_outputs(layer, NULL, why);
+    st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -818,12 +814,12 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
-        const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
+        const dpari_spatial *p = (const dpari_spatial *)memory;
         dpar_halo_options o;
         dpari_zero(&o, sizeof o);
         o = layer->options != NULL ? *layer->options : o;
         o.field = p->field;
-        o.fields = p->layer.tensors;
+        o.fields = p->head.layer.tensors;
         st = dpar_halo_exchange_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
@@ -867,11 +863,12 @@ static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, dpar_comm 
                                          const dpar_spatial *layer, dpar_why *why)
 {
     dpari_spatial_memory at;
+    int64_t m[DPAR_MAX_DIMS];
     dpar_status st;
     if (layer == NULL) {
         return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
-    st = dpar_spatial_outputs(layer, NULL, why);
+    st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -910,15 +907,14 @@ static void dpari_spatial_lowest(int32_t type, unsigned char *element)
 
 /* On a device, what padding is filled with there: a zero, and the least number of the type. */
 enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
-static dpar_status dpari_spatial_constants(const dpar_spatial_plan *p, void **constants,
-                                           dpar_why *why)
+static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **constants, dpar_why *why)
 {
-    const int32_t type = p->layer.type;
+    const int32_t type = p->head.layer.type;
     dpar_mem_span s;
     dpar_status st;
     int32_t d, lowest = 0;
-    for (d = 0; d < p->layer.in.dims; d++) {
-        lowest |= dpari_spatial_padding(&p->layer, d) == DPAR_PAD_LOWEST;
+    for (d = 0; d < p->head.layer.in.dims; d++) {
+        lowest |= dpari_spatial_padding(&p->head.layer, d) == DPAR_PAD_LOWEST;
     }
     if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -943,7 +939,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why)
 {
-    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    dpari_spatial *p = (dpari_spatial *)memory;
     dpari_spatial_memory at;
     dpari_hx_traffic t;
     void *constants = NULL;
@@ -956,12 +952,12 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_spatial_constants(p, &constants, why);
     }
-    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state, st == DPAR_OK ? &p->layer : NULL,
-                        why);
+    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
+                        st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
         dpari_spatial_parts(layer, &at);
         st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
-                           p->layer.tensors, layer->options, 1, &p->exchange, why);
+                           p->head.layer.tensors, layer->options, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
@@ -970,28 +966,30 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return st;
     }
     for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
-        p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
+        p->head.halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
     p->constants = (unsigned char *)constants;
-    *plan = p;
+    *plan = &p->head;
     return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
 {
-    if (plan == NULL) {
+    dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    if (p == NULL) {
         return DPAR_OK;
     }
-    if (plan->constants != NULL) {
-        dpar_comm_release(plan->comm, plan->constants);
-        plan->constants = NULL;
+    if (p->constants != NULL) {
+        dpar_comm_release(p->comm, p->constants);
+        p->constants = NULL;
     }
-    return dpar_halo_exchange_close(plan->exchange);
+    return dpar_halo_exchange_close(p->exchange);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+/* Where a point of a plane lies in a tile. */
+static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
 {
     int64_t at = tile->origin + plane * tile->plane;
     int32_t d;
@@ -1001,8 +999,8 @@ DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_
     return at;
 }
 
-DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                           int32_t last)
+DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                             int32_t last)
 {
     int64_t step = last ? planes : 1;
     int32_t d;
@@ -1096,9 +1094,9 @@ static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int
     do {
         unsigned char *to, *other;
         r.at[d] = i;
-        to = base + dpar_tile_at(t, r.plane, r.at) * size;
+        to = base + dpari_tile_at(t, r.plane, r.at) * size;
         r.at[d] = from;
-        other = from >= 0 ? base + dpar_tile_at(t, r.plane, r.at) * size : NULL;
+        other = from >= 0 ? base + dpari_tile_at(t, r.plane, r.at) * size : NULL;
         if (what == DPARI_SPATIAL_FILL && other != NULL) {
             dpari_kern_copy(to, other, r.count * size, 0);
         } else if (what == DPARI_SPATIAL_FILL) {
@@ -1126,7 +1124,7 @@ typedef struct dpari_spatial_boxes {
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
 } dpari_spatial_boxes;
 
-static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpar_spatial_plan *p)
+static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpari_spatial *p)
 {
     b->c = p->comm;
     b->constants = p->constants;
@@ -1161,9 +1159,9 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
     for (k = 0; k < t->box.dims; k++) {
         at[k] = k == d ? i : t->box.lo[k];
     }
-    cells = base + dpar_tile_at(t, 0, at) * size;
+    cells = base + dpari_tile_at(t, 0, at) * size;
     at[d] = from;
-    other = base + (from >= 0 ? dpar_tile_at(t, 0, at) * size : 0);
+    other = base + (from >= 0 ? dpari_tile_at(t, 0, at) * size : 0);
     b = &boxes->box[boxes->n++];
     dpari_zero(b, sizeof *b);
     b->to_type = b->from_type = b->through = type;
@@ -1180,10 +1178,10 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
 }
 
 /* All padding of dim d. */
-static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t, int32_t d,
                                      int32_t what)
 {
-    const dpar_spatial *s = &p->layer;
+    const dpar_spatial *s = &p->head.layer;
     const int64_t n = s->in.extent[d];
     const int32_t padding = dpari_spatial_padding(s, d);
     const int there = p->comm->mem != NULL, lowest = padding == DPAR_PAD_LOWEST;
@@ -1215,22 +1213,22 @@ static dpar_status dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile
     return dpari_spatial_boxes_go(&boxes);
 }
 
-static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
+static int dpari_spatial_pads(const dpari_spatial *p, int32_t d)
 {
-    return dpari_spatial_touches(&p->layer, d) && p->layer.padding[d] != DPAR_PAD_WRAP;
+    return dpari_spatial_touches(&p->head.layer, d) && p->head.layer.padding[d] != DPAR_PAD_WRAP;
 }
 
 /* Dim after dim, so that corners come from corners. */
-static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+static dpar_status dpari_spatial_fill(const dpari_spatial *p, const dpar_spatial_arrays *a,
                                       int constants)
 {
     dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
+        dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes, p->head.layer.last);
         for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
-            const int32_t padding = dpari_spatial_padding(&p->layer, d);
+            const int32_t padding = dpari_spatial_padding(&p->head.layer, d);
             if (dpari_spatial_pads(p, d) &&
                 (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
@@ -1241,13 +1239,14 @@ static dpar_status dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spa
 }
 
 /* The other way: the last dim first. */
-static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_fold(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
     dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
+        dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
+                       p->head.layer.last);
         for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
             if (dpari_spatial_pads(p, d)) {
                 st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
@@ -1258,37 +1257,37 @@ static dpar_status dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spa
 }
 
 /* What lies around the own points in dim d becomes 0. */
-static dpar_status dpari_spatial_clear_around(const dpar_spatial_plan *p, const dpar_tile *t,
-                                              int32_t d)
+static dpar_status dpari_spatial_clear_around(const dpari_spatial *p, const dpar_tile *t, int32_t d)
 {
     dpari_spatial_boxes boxes;
     int64_t k;
     dpari_spatial_boxes_begin(&boxes, p);
     for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
-        if (k >= p->in_own.lo[d] && k < p->in_own.hi[d]) {
+        if (k >= p->head.in_own.lo[d] && k < p->head.in_own.hi[d]) {
             continue;
         }
         if (p->comm->mem != NULL) {
-            dpari_spatial_slice_there(&boxes, t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
+            dpari_spatial_slice_there(&boxes, t, p->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
                                       DPARI_SPATIAL_ZERO);
         } else {
-            dpari_spatial_slice(t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+            dpari_spatial_slice(t, p->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
         }
     }
     return dpari_spatial_boxes_go(&boxes);
 }
 
 /* Gradients begin at 0: all, or those around the own points. */
-static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static dpar_status dpari_spatial_clear(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
     dpar_status st = DPAR_OK;
     dpar_tile t;
     int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        const int64_t bytes =
-            dpar_box_volume(&p->in_box) * p->layer.planes * dpar_type_bytes(p->layer.type);
-        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
-        if (!a->accumulate || p->in_own.dims == 0) {
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
+        const int64_t bytes = dpar_box_volume(&p->head.in_box) * p->head.layer.planes *
+                              dpar_type_bytes(p->head.layer.type);
+        dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
+                       p->head.layer.last);
+        if (!a->accumulate || p->head.in_own.dims == 0) {
             if (p->comm->mem == NULL) {
                 dpari_zero(t.data, (size_t)bytes);
             } else if (st == DPAR_OK) {
@@ -1308,16 +1307,16 @@ static dpar_status dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_sp
 static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
                                int32_t last, const dpar_box *box)
 {
-    dpar_tile_of(t, data, array, planes, last);
+    dpar_tile_init(t, data, array, planes, last);
     t->box = *box;
 }
 
 /* Runs a kernel on the outputs of a box. */
-static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_arrays *a,
                                     dpar_spatial_kernel kernel, const dpar_box *out)
 {
-    const dpar_spatial *s = &p->layer;
-    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->out_own;
+    const dpar_spatial *s = &p->head.layer;
+    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_own;
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
@@ -1325,16 +1324,16 @@ static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spati
         return;
     }
     if (!dpari_spatial_needs(s, out, &in)) {
-        in = p->in_box; /* outputs that read nothing: transposed, far out */
+        in = p->head.in_box; /* outputs that read nothing: transposed, far out */
         in.hi[0] = in.lo[0];
     }
     dpari_zero(&call, sizeof call);
     call.layer = s;
     call.user = s->user;
     for (i = 0; i < s->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], a->in[i], &p->in_box, s->planes, s->last, &in);
-        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->in_box, s->planes, s->last,
-                           &in);
+        dpari_spatial_tile(&call.in[i], a->in[i], &p->head.in_box, s->planes, s->last, &in);
+        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->head.in_box, s->planes,
+                           s->last, &in);
     }
     dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
     dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
@@ -1342,61 +1341,62 @@ static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spati
 }
 
 /* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
-static void dpari_spatial_rim(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+static void dpari_spatial_rim(const dpari_spatial *p, const dpar_spatial_arrays *a)
 {
-    dpar_box rest = p->out_own, slab;
+    dpar_box rest = p->head.out_own, slab;
     int32_t d;
     if (p->core.dims == 0) {
-        dpari_spatial_kernel_on(p, a, p->layer.forward, &rest);
+        dpari_spatial_kernel_on(p, a, p->head.layer.forward, &rest);
         return;
     }
     for (d = 0; d < rest.dims; d++) {
         slab = rest;
         slab.hi[d] = p->core.lo[d];
         if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+            dpari_spatial_kernel_on(p, a, p->head.layer.forward, &slab);
         }
         slab = rest;
         slab.lo[d] = p->core.hi[d];
         if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+            dpari_spatial_kernel_on(p, a, p->head.layer.forward, &slab);
         }
         rest.lo[d] = p->core.lo[d];
         rest.hi[d] = p->core.hi[d];
     }
 }
 
-static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
+static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bind(p->exchange, i, p->in_box.dims > 0 ? data[i] : NULL, NULL);
+    for (i = 0; i < p->head.layer.tensors && st == DPAR_OK; i++) {
+        st =
+            dpar_halo_exchange_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
     }
     return st;
 }
 
 /* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
  * all inputs or of none. */
-static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
-                                              const dpar_spatial_arrays *a, int forward)
+static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar_spatial_arrays *a,
+                                              int forward)
 {
     int32_t i, missing = 0, cut;
     if (p == NULL || a == NULL) {
         return DPAR_E_ARG;
     }
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
         const void *const data = forward ? a->in[i] : a->in_gradient[i];
         const int wanted = forward || a->in_gradient[0] != NULL;
         missing += wanted && data == NULL;
     }
-    if (forward && p->out_own.dims > 0 && a->out == NULL) {
+    if (forward && p->head.out_own.dims > 0 && a->out == NULL) {
         missing++;
     }
     cut = a->out_box.dims != 0 &&
-          (a->out_box.dims != p->layer.in.dims ||
-           !dpari_spatial_has_room(&a->out_box, p->layer.out_planes) ||
-           (p->out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->out_own)));
+          (a->out_box.dims != p->head.layer.in.dims ||
+           !dpari_spatial_has_room(&a->out_box, p->head.layer.out_planes) ||
+           (p->head.out_own.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_own)));
     if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
@@ -1404,10 +1404,10 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
                             : "rank #: # arrays of a layer of # inputs are NULL, though there are "
                               "points",
                         p->comm->rank,
-                        !cut                                  ? missing
-                        : a->out_box.dims == p->layer.in.dims ? dpar_box_volume(&a->out_box)
-                                                              : 0,
-                        cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
+                        !cut                                       ? missing
+                        : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                                   : 0,
+                        cut ? dpar_box_volume(&p->head.out_own) : p->head.layer.tensors, 0);
         dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
         p->comm->why = why;
         return DPAR_E_ARG;
@@ -1417,70 +1417,57 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
 
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
 {
-    dpar_status st = dpari_spatial_given_arrays(plan, a, 1);
-    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
+    dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    dpar_status st = dpari_spatial_given_arrays(p, a, 1);
+    st = st == DPAR_OK ? dpari_spatial_bind(p, a->in) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
     if (st != DPAR_OK) {
         return st;
     }
-    if (plan->core.dims > 0) {
-        st = dpari_spatial_fill(plan, a, 1);
+    if (p->core.dims > 0) {
+        st = dpari_spatial_fill(p, a, 1);
         if (st != DPAR_OK) {
             return st;
         }
-        dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
+        dpari_spatial_kernel_on(p, a, p->head.layer.forward, &p->core);
     }
-    st = dpar_halo_exchange_end(plan->exchange);
-    st = st == DPAR_OK ? dpari_spatial_fill(plan, a, 0) : st;
+    st = dpar_halo_exchange_end(p->exchange);
+    st = st == DPAR_OK ? dpari_spatial_fill(p, a, 0) : st;
     if (st == DPAR_OK) {
-        dpari_spatial_rim(plan, a);
+        dpari_spatial_rim(p, a);
     }
     return st;
 }
 
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
 {
-    dpar_status st = dpari_spatial_given_arrays(plan, a, 0);
+    dpari_spatial *p = (dpari_spatial *)(void *)plan;
+    dpar_status st = dpari_spatial_given_arrays(p, a, 0);
     const dpar_spatial *s;
     if (st != DPAR_OK) {
         return st;
     }
-    s = &plan->layer;
+    s = &p->head.layer;
     if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
-        dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+        dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
         return DPAR_OK;
     }
-    st = dpari_spatial_clear(plan, a);
+    st = dpari_spatial_clear(p, a);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
-    st = dpari_spatial_fold(plan, a);
-    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in_gradient) : st;
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
+    dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_own);
+    st = dpari_spatial_fold(p, a);
+    st = st == DPAR_OK ? dpari_spatial_bind(p, a->in_gradient) : st;
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(p->exchange, DPAR_SUM) : st;
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
-    return dpar_halo_exchange_end(plan->exchange);
+    dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_own);
+    return dpar_halo_exchange_end(p->exchange);
 }
 
 /* ---- normalisation --------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
-                                         dpar_moments *scratch)
-{
-    dpar_status st = dpar_all_gather(c, m, scratch, 3 * n, DPAR_F64, NULL);
-    int64_t i;
-    int32_t r;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        m[i] = scratch[i];
-        for (r = 1; r < c->size; r++) {
-            dpar_moments_merge(&m[i], &scratch[r * n + i]);
-        }
-    }
-    return st;
-}
 
 static int64_t dpari_norm_sets(const dpar_norm *n)
 {
@@ -1492,15 +1479,16 @@ static int64_t dpari_norm_planes(const dpar_norm *n)
     return (int64_t)n->samples * n->channels;
 }
 
-DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
-{
-    return 2 * dpari_norm_sets(n);
-}
-
-DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
+DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+                              int64_t *scratch)
 {
     const int64_t sets = dpari_norm_sets(n);
-    return 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+    if (saved != NULL) {
+        *saved = 2 * sets;
+    }
+    if (scratch != NULL) {
+        *scratch = 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+    }
 }
 
 /* Points without data: of one rank alone, so that the others must hear of it. */
@@ -1556,7 +1544,7 @@ static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_plan
     for (d = 0; d < t->box.dims; d++) {
         p->stride[d] = t->stride[d];
     }
-    p->data = data != NULL ? data + dpar_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+    p->data = data != NULL ? data + dpari_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
 }
 
 static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
@@ -1602,24 +1590,24 @@ static void dpari_norm_join(dpar_mem_norm *m)
     }
 }
 
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch)
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
 {
     dpar_mem_moments own;
     dpar_mem_norm m;
     dpar_status st;
     int64_t sets;
     int32_t d;
-    if (c == NULL || n == NULL || x == NULL || y == NULL || saved == NULL || scratch == NULL) {
+    if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->y == NULL || a->saved == NULL ||
+        a->scratch == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_norm_check(c, n, x, y);
+    st = dpari_norm_check(c, n, a->x, a->y);
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
-    dpari_norm_describe(n, x, saved, &m);
-    dpari_norm_planes_of(y, n->type, &m.to);
+    dpari_norm_describe(n, a->x, a->saved, &m);
+    dpari_norm_planes_of(a->y, n->type, &m.to);
     dpari_zero(&own, sizeof own);
     own.x = m.x.data;
     own.type = m.type;
@@ -1628,17 +1616,17 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     own.step = m.x.step;
     own.channels = m.channels;
     own.groups = m.groups;
-    own.to = scratch;
+    own.to = a->scratch;
     for (d = 0; d < m.dims; d++) {
         own.extent[d] = m.extent[d];
         own.stride[d] = m.x.stride[d];
     }
     st = dpari_do_moments(c, &own);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(c, scratch, scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+        st = dpar_all_gather(c, a->scratch, a->scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
     }
     m.phase = DPAR_MEM_NORM_MERGE;
-    m.all = scratch + 3 * sets;
+    m.all = a->scratch + 3 * sets;
     m.ranks = c->size;
     dpari_norm_join(&m);
     st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
@@ -1646,32 +1634,29 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                        const dpar_tile *dy, const dpar_tile *dx,
-                                        const double *saved, double *scale_gradient,
-                                        double *shift_gradient, double *scratch)
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
 {
     dpar_mem_norm m;
     dpar_status st;
     int64_t sets;
-    if (c == NULL || n == NULL || x == NULL || dy == NULL || dx == NULL || saved == NULL ||
-        scratch == NULL) {
+    if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->dy == NULL || a->dx == NULL ||
+        a->saved == NULL || a->scratch == NULL) {
         return DPAR_E_ARG;
     }
-    st = dpari_norm_check(c, n, x, dy);
-    st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
+    st = dpari_norm_check(c, n, a->x, a->dy);
+    st = st == DPAR_OK ? dpari_norm_check(c, n, a->x, a->dx) : st;
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
-    dpari_norm_describe(n, x, (double *)(uintptr_t)saved, &m); /* read only */
-    dpari_norm_planes_of(dy, n->type, &m.dy);
-    dpari_norm_planes_of(dx, n->type, &m.to);
+    dpari_norm_describe(n, a->x, a->saved, &m);
+    dpari_norm_planes_of(a->dy, n->type, &m.dy);
+    dpari_norm_planes_of(a->dx, n->type, &m.to);
     dpari_norm_join(&m);
-    m.total = scratch;
-    m.sums = scratch + 3 * sets;
-    m.scale_gradient = scale_gradient;
-    m.shift_gradient = shift_gradient;
+    m.total = a->scratch;
+    m.sums = a->scratch + 3 * sets;
+    m.scale_gradient = a->scale_gradient;
+    m.shift_gradient = a->shift_gradient;
     m.phase = DPAR_MEM_NORM_SUMS;
     st = dpari_do_norm(c, &m);
     if (st == DPAR_OK) {

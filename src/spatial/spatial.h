@@ -105,7 +105,7 @@ struct dpar_spatial {
     int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
                                            0: 1, and as the inputs */
     dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
-                                           (two layers read it); dims 0: dpar_spatial_box. At most
+                                           (two layers read it); dims 0: dpar_spatial_check. At most
                                            2^60 elements, as of the outputs (E_RANGE) */
     dpar_spatial_kernel forward;        /* writes out at out.box from in */
     dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
@@ -130,44 +130,35 @@ typedef struct dpar_taps {
     int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
 } dpar_taps;
-/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. Local,
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_check takes. Local,
  * O(taps). */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
                                        dpar_taps *taps);
-/* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
- * with a sentence. O(dims x axes). */
-DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent,
-                                          dpar_why *why);
-/* The points that a rank's input arrays must hold at least: its own ones, halos, padding. 0: none.
- * For arrays that several layers read, before they are planned. O(dims x axes). */
-DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box);
-/* The outputs that it computes; 0: none. */
-DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box);
-/* The least box around both; a box without points (hi <= lo) adds nothing. *out may be one of
- * them. */
-DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out);
-/* Where a point of a plane lies in a tile: data[this]. */
-DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+/* What a layer gives, and what a rank has of it; boxes without points have dims 0. */
+typedef struct dpar_spatial_boxes {
+    int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
+    dpar_box in; /* the points that its input arrays must hold at least: own ones, halos, padding */
+    dpar_box out; /* the outputs that it computes */
+} dpar_spatial_boxes;
+/* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted): for
+ * arrays that several layers read, whose box is the least that holds the boxes `in` of all of them.
+ * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
+DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+                                        dpar_spatial_boxes *boxes, dpar_why *why);
 /* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
-DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                           int32_t last);
+DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                             int32_t last);
 
 /* ---- layers ---- */
 
-/* Read it, leave it as it is. Boxes without points have dims 0. */
+/* A plan, and what of it is to be read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
     dpar_spatial layer;
-    dpar_layout out; /* who has which outputs: `in` of the next layer */
-    dpar_box in_box; /* of the input arrays, dense */
-    dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
-    dpar_box out_own;
-    dpar_box core;                /* outputs that need no halo */
-    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
-    int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
-    dpar_comm *comm;
-    dpar_halo halo; /* private, as all that follows */
-    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
-    unsigned char *constants; /* on a device */
+    dpar_layout out;    /* who has which outputs: `in` of the next layer */
+    dpar_box in_box;    /* of the input arrays, dense */
+    dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
+    dpar_box out_own;   /* the outputs that the rank computes */
+    int64_t halo_bytes; /* that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
 /* The memory of one step, any that the CPU reaches (where comm->mem is a device's: that); a rank
@@ -188,7 +179,7 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
  * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
- * user: E_MISMATCH else. Errors as dpar_spatial_outputs and dpar_halo_exchange_init, E_ROOM; what
+ * user: E_MISMATCH else. Errors as dpar_spatial_check and dpar_halo_exchange_init, E_ROOM; what
  * fails on one rank fails on all. One all-reduce besides the exchange's. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
@@ -209,12 +200,6 @@ DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
  * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
  * gradients. All is enqueued, the thread waits for nothing. */
 
-/* n sets of moments (layers.h) at once, merged over the ranks of c in rank order: the same bits on
- * all of them. scratch: c->size * n of them. Both in the host's memory, always. COLLECTIVE: one
- * all-gather. */
-DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
-                                         dpar_moments *scratch);
-
 /* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
  * channels + channel; the variance divides by the count. */
 typedef struct dpar_norm {
@@ -225,22 +210,28 @@ typedef struct dpar_norm {
     double epsilon; /* 0 to 1e300 */
     const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
 } dpar_norm;
-/* Means and inverse deviations, that forward writes and backward reads: doubles. */
-DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
-/* Doubles of scratch. */
-DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
-/* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
- * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
- * COLLECTIVE: one all-gather. E_ARG; of points without data: the communicator is broken then, so
- * that the other ranks hear of it. */
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch);
-/* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
- * to what is there (doubles, one a channel; NULL: not wanted): sum over ranks is yours, with the
- * other weights. COLLECTIVE: one all-reduce. */
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                        const dpar_tile *dy, const dpar_tile *dx,
-                                        const double *saved, double *scale_gradient,
-                                        double *shift_gradient, double *scratch);
+/* Tiles of one step, any order of dims; sizes by dpar_norm_sizes. */
+typedef struct dpar_norm_arrays {
+    const dpar_tile *x;  /* the rank's points (box; may be empty, the same in all tiles) */
+    const dpar_tile *y;  /* forward writes; may be x */
+    const dpar_tile *dy; /* backward reads */
+    const dpar_tile *dx; /* backward writes; may be dy */
+    double *saved;       /* means and inverse deviations of each set, one after the other: forward
+                            writes, backward reads */
+    double *scale_gradient, *shift_gradient; /* backward: the part of this rank, ADDED to what is
+                            there, one a channel; NULL: not wanted. Sum over ranks is yours, with
+                            the other weights */
+    double *scratch;
+} dpar_norm_arrays;
+/* Doubles of saved and of scratch; NULL: not wanted. Local. */
+DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+                              int64_t *scratch);
+/* y from x. c: the ranks that share the sets: the tiles of a sample; of BatchNorm those of all
+ * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why; of points
+ * without data: the communicator is broken then, so that the others hear of it. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
+/* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. */
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
+                                        const dpar_norm_arrays *a);
 
 #endif

@@ -22,16 +22,46 @@ typedef struct dpari_windows {
     int64_t lent; /* bytes that forward's exchange sends */
 } dpari_windows;
 
-static dpari_windows *dpari_windows_of(const dpar_attention_plan *p)
+/* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
+static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
+{
+    int64_t begin, end, before, behind = 0;
+    dpari_seq_slice(a, rank, &begin, &end);
+    if (begin == end) {
+        return 0;
+    }
+    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
+    if (!a->causal) {
+        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
+    }
+    return dpari_most(0, before) + dpari_most(0, behind);
+}
+
+/* The layer's numbers are those of a window. */
+static dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
+{
+    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
+    if (a->window < 1 || (a->tokens.rule != DPAR_CHUNK && a->tokens.rule != DPAR_EVEN) ||
+        each > 1 << 24) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
+                         "EVEN), of # elements a token (at most 2^24)",
+                         a->window, a->tokens.rule, each, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpari_windows *dpari_windows_of(const dpari_attention *p)
 {
     return (dpari_windows *)p->of_way;
 }
 
 /* The halo of this rank's tokens, and fields in it. */
-static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_comm *c,
+static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
                                       dpari_windows *w, dpar_why *why)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     const int64_t all = a->tokens.ends[a->tokens.docs];
     const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
     dpar_mesh mesh;
@@ -52,21 +82,21 @@ static dpar_status dpari_windows_halo(const dpar_attention_plan *p, const dpar_c
     return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
 }
 
-static void dpari_windows_buffers(dpar_attention_plan *p, const dpar_comm *c, dpari_windows *w,
+static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_windows *w,
                                   dpari_room *buffers)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&w->halo, c->rank);
     int64_t lo, hi, heads;
     int32_t i;
     dpari_seq_slice(a, c->rank, &lo, &hi);
-    p->tokens = hi - lo;
-    heads = p->tokens * a->heads;
+    p->head.tokens = hi - lo;
+    heads = p->head.tokens * a->heads;
     for (i = 0; i < 4; i++) {
         const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
-        w->own[i] = dpari_room_take(buffers, p->tokens * each, 1);
+        w->own[i] = dpari_room_take(buffers, p->head.tokens * each, 1);
         w->beside[i] = dpari_room_take(buffers, beside * each, 1);
-        if (p->tokens > 0) { /* while bytes are counted: anywhere */
+        if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
             w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
             w->field[i].halos = beside == 0 ? NULL : buffers->at != NULL ? w->beside[i] : (void *)w;
         }
@@ -80,7 +110,7 @@ static void dpari_windows_buffers(dpar_attention_plan *p, const dpar_comm *c, dp
     }
 }
 
-static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c, dpari_room *behind,
+static dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
                                      dpari_room *buffers, dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
@@ -105,7 +135,7 @@ static dpar_status dpari_windows_lay(dpar_attention_plan *p, const dpar_comm *c,
 }
 
 /* Plans both exchanges. */
-static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
+static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
@@ -114,7 +144,7 @@ static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
     dpar_status st = DPAR_OK;
     dpari_zero(&o, sizeof o);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.tag = p->layer.tag + 2 * i;
+        o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
         o.fields = 2;
         st = dpar_halo_exchange_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
@@ -125,7 +155,7 @@ static dpar_status dpari_windows_init(dpar_attention_plan *p, dpar_why *why)
     return st;
 }
 
-static dpar_status dpari_windows_close(dpar_attention_plan *p)
+static dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
     const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);
@@ -135,7 +165,7 @@ static dpar_status dpari_windows_close(dpar_attention_plan *p)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void dpari_windows_push(dpar_attention_plan *p)
+static void dpari_windows_push(dpari_attention *p)
 {
     (void)dpar_halo_exchange_test(dpari_windows_of(p)->exchange[0]);
 }
@@ -148,21 +178,21 @@ static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *
 }
 
 /* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
-static dpari_seq_block dpari_windows_own(const dpar_attention_plan *p, int32_t field)
+static dpari_seq_block dpari_windows_own(const dpari_attention *p, int32_t field)
 {
     const dpari_windows *w = dpari_windows_of(p);
     dpari_seq_block b;
     b.rank = p->comm->rank;
     b.own = 1;
-    b.tokens = p->tokens;
-    dpari_seq_slice(&p->layer, b.rank, &b.lo, &b.hi);
+    b.tokens = p->head.tokens;
+    dpari_seq_slice(&p->head.layer, b.rank, &b.lo, &b.hi);
     b.k = b.to_k = w->own[field];
     b.v = b.to_v = w->own[field + 1];
     return b;
 }
 
 /* Those of the n-th piece of its halo, less what lies beyond the ends; 0: there is none. */
-static int dpari_windows_slab(const dpar_attention_plan *p, int32_t n, int32_t field,
+static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field,
                               dpari_seq_block *b)
 {
     const dpari_windows *w = dpari_windows_of(p);
@@ -186,19 +216,19 @@ static int dpari_windows_slab(const dpar_attention_plan *p, int32_t n, int32_t f
 }
 
 /* Own keys and values to where the exchange finds them; it begins. */
-static dpar_status dpari_windows_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpari_windows *w = dpari_windows_of(p);
-    const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
+    const int64_t bytes = p->head.tokens * dpar_type_bytes(p->head.layer.type);
     dpar_status st = dpari_do_copy(p->comm, w->own[0], a->k, bytes * w->field[0].components);
     if (st == DPAR_OK) {
         st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
     }
-    p->sent += w->lent;
+    p->head.sent += w->lent;
     return st == DPAR_OK ? dpar_halo_exchange_begin(w->exchange[0]) : st;
 }
 
-static dpar_status dpari_windows_forward(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpari_seq_block b = dpari_windows_own(p, 0);
     int32_t n;
@@ -214,7 +244,7 @@ static dpar_status dpari_windows_forward(dpar_attention_plan *p, const dpar_atte
     return st;
 }
 
-static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_attention_arrays *a,
+static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attention_arrays *a,
                                           void *dq, dpari_seq_block *home)
 {
     dpari_windows *w = dpari_windows_of(p);
@@ -228,7 +258,7 @@ static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_att
     }
     *home = dpari_windows_own(p, 2);
     for (n = 2; n < 4 && st == DPAR_OK; n++) {
-        st = dpari_do_copy(p->comm, w->own[n], NULL, p->tokens * w->field[n].components * sum);
+        st = dpari_do_copy(p->comm, w->own[n], NULL, p->head.tokens * w->field[n].components * sum);
         if (st == DPAR_OK) {
             st = dpari_do_copy(p->comm, w->beside[n], NULL, beside * w->field[n].components * sum);
         }
@@ -241,14 +271,16 @@ static dpar_status dpari_windows_backward(dpar_attention_plan *p, const dpar_att
         (void)dpari_windows_slab(p, n, 2, &g);
         dpari_seq_attend_back(p, a, &b, &g, dq);
     }
-    p->sent += dpari_seq_beside(&p->layer, p->comm->rank, 0, all) * sum *
-               (w->field[2].components + w->field[3].components);
+    p->head.sent += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
+                    (w->field[2].components + w->field[3].components);
     st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(w->exchange[1], DPAR_SUM) : st;
     return st == DPAR_OK ? dpar_halo_exchange_end(w->exchange[1]) : st;
 }
 
 DPAR_API void dpar_attention_halo(struct dpari_attention_way *way)
 {
+    way->number = 1;
+    way->check = dpari_windows_check;
     way->lay = dpari_windows_lay;
     way->init = dpari_windows_init;
     way->push = dpari_windows_push;

@@ -26,7 +26,7 @@ struct dpar_ddp {
     dpar_comm *c;
     dpar_ddp_options options;
     int64_t *numel, *start; /* of each; start in elements of the buffer */
-    uint8_t *used;          /* options.unused: on any rank, after finish */
+    uint8_t *used;          /* options.unused: on any rank, after the end */
     dpar_bucket *bucket;
     dpar_work *work;              /* of each bucket */
     unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
@@ -59,13 +59,14 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, dpar_why *why)
+static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_options *o, dpar_why *why)
 {
-    if (c == NULL || o == NULL || params < 0 || (params > 0 && numel == NULL)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
-                         0);
+    if (c == NULL || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or options are NULL", 0, 0, 0, 0);
+    }
+    if (o->params < 0 || (o->params > 0 && o->numel == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: # parameters; options.numel is NULL: #", o->params,
+                         o->numel == NULL, 0, 0);
     }
     if (!dpari_is_float(o->type)) {
         return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
@@ -90,13 +91,12 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
     return DPAR_OK;
 }
 
-static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o,
-                                          int32_t params, const int64_t *numel)
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
 {
     dpar_bucketing how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
     const int64_t each = dpar_type_bytes(o->type);
-    how.params = params;
-    how.numel = numel;
+    how.params = o->params;
+    how.numel = o->numel;
     how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
     how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
     how.align = o->align > 0 ? o->align : 64;
@@ -134,27 +134,26 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     return d;
 }
 
-static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
-                                   dpar_why *why)
+static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o, int32_t *buckets,
+                                   int64_t *bytes, dpar_why *why)
 {
-    dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
+    dpar_status st = dpari_ddp_judge(c, o, why);
     if (st == DPAR_OK) {
-        const dpar_bucketing how = dpari_ddp_bucketing(c, o, params, numel);
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
         st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+        (void)dpari_ddp_place(NULL, o->params, *buckets, bytes);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+                                    int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
     int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    dpar_status st = dpari_ddp_count(c, options, &buckets, &needed, why);
     if (bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
     }
@@ -165,9 +164,7 @@ DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const in
 /* What all ranks must give alike. */
 typedef struct dpari_ddp_given {
     const dpar_ddp_options *options;
-    const int64_t *numel;
     dpar_bucketing how;
-    int32_t params;
 } dpari_ddp_given;
 
 static void dpari_ddp_state(dpari_facts *f, const void *given)
@@ -175,7 +172,7 @@ static void dpari_ddp_state(dpari_facts *f, const void *given)
     const dpari_ddp_given *g = (const dpari_ddp_given *)given;
     const dpar_ddp_options *o = g->options;
     int32_t i;
-    dpari_fact(f, "the number of parameters", 0, g->params);
+    dpari_fact(f, "the number of parameters", 0, o->params);
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
     dpari_fact(f, "sum", 0, o->sum != 0);
@@ -187,15 +184,16 @@ static void dpari_ddp_state(dpari_facts *f, const void *given)
     dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
     dpari_fact(f, "align", 0, g->how.align);
     dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
-    for (i = 0; i < g->params; i++) {
-        dpari_fact(f, "numel[#]", i, g->numel[i]);
+    for (i = 0; i < o->params; i++) {
+        dpari_fact(f, "numel[#]", i, o->numel[i]);
     }
 }
 
 /* Buckets, and memory for the gradients. */
-static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
+static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
-    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options, d->params, numel);
+    const int64_t *numel = d->options.numel;
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
@@ -243,9 +241,8 @@ static void dpari_ddp_free(dpar_ddp *d)
     d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
 }
 
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
-                                   const int64_t *numel, const dpar_ddp_options *options,
-                                   dpar_ddp **ddp, dpar_why *why)
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
     dpari_ddp_given given;
@@ -256,24 +253,22 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
     dpari_zero(&given, sizeof given);
-    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    st = dpari_ddp_count(c, options, &buckets, &needed, why);
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
     if (st == DPAR_OK) {
         given.options = options;
-        given.numel = numel;
-        given.how = dpari_ddp_bucketing(c, options, params, numel);
-        given.params = params;
+        given.how = dpari_ddp_bucketing(c, options);
     }
     st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    (void)dpari_ddp_place(memory, options->params, buckets, &needed);
     *d->seen++ = 0;
     d->c = c;
     d->options = *options;
     dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
-    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), why);
+    st = dpari_agree(c, dpari_ddp_lay(d, why), why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
         return st;
@@ -286,27 +281,30 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
+/* Of any rank, or of this one. */
+static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
-    return d == NULL || i < 0 || i >= d->params
-               ? NULL
-               : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
-DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used)
 {
-    return d == NULL ? NULL : d->buffer;
+    const int there = d != NULL && i >= 0 && i < d->params;
+    if (used != NULL) {
+        *used = there && dpari_ddp_used(d, i);
+    }
+    return there ? d->buffer + d->start[i] * dpar_type_bytes(d->options.type) : NULL;
 }
 
-DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
 {
     if (d == NULL || k < 0 || k >= d->buckets) {
-        return 0;
+        return NULL;
     }
     if (bucket != NULL) {
         *bucket = d->bucket[k];
     }
-    return 1;
+    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->options.type);
 }
 
 DPAR_API void dpar_ddp_zero(dpar_ddp *d)
@@ -330,8 +328,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
-                         0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has ended", 0,
+                         0, 0, 0);
     }
     d->under_way = 1;
     d->open = d->params;
@@ -394,7 +392,7 @@ static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
     if (d->c->mem == NULL) {
-        return dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        return dpari_kern_finite(dpar_ddp_gradient(d, i, NULL), d->numel[i], d->options.type);
     }
     return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
 }
@@ -556,7 +554,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     return dpari_ddp_stop(d, why.text);
 }
 
-DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
+DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
 {
     int32_t i;
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
@@ -579,14 +577,6 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
     }
     d->under_way = d->open = 0;
     return d->status;
-}
-
-DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
-{
-    if (d == NULL || i < 0 || i >= d->params) {
-        return 0;
-    }
-    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)

@@ -4,19 +4,21 @@
  * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
  * whatever becomes ready first.
  *
- *     dpar_ddp_init(memory, bytes, c, n, numel, &options, &d, &why);    (options.type = DPAR_F32)
- *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i);    (views: nothing is copied)
+ *     options.params = n; options.numel = numel; options.type = DPAR_F32;
+ *     dpar_ddp_bytes(c, &options, &bytes, &why);
+ *     dpar_ddp_init(memory, bytes, c, &options, &d, &why);
+ *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i, NULL);    (nothing is copied)
  *     each step:
  *         dpar_ddp_zero(d);
  *         each micro-batch m of M:
  *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
  *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
- *             dpar_ddp_finish(d);
+ *             dpar_ddp_end(d);
  *         update with gradient[i]
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
  * bucket or many. Nothing is allocated after init. In a device's memory
- * (comm->mem) gradients lie there, ready follows what its stream was given before, finish orders
+ * (comm->mem) gradients lie there, ready follows what its stream was given before, end orders
  * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
  * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
  * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
@@ -35,7 +37,9 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
 typedef struct dpar_ddp_options {
-    int32_t type;    /* of the gradients, must be said: DPAR_F64, F32, F16, BF16 */
+    int32_t params;       /* parameters, in the order in which forward uses them; */
+    int32_t type;         /* of their gradients, must be said: DPAR_F64, F32, F16, BF16; */
+    const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
     int32_t wire;    /* 0: they travel as they are. Else as this type (F64 as F32; F32 as F16 or
                         BF16), rounded to nearest, added up in F32 and rounded once more. A copy as
                         large as the gradients in that type, but where ranks share memory and an
@@ -46,8 +50,8 @@ typedef struct dpar_ddp_options {
                         (dpar_bucket_piece), what lies beside it is undefined; buckets then end
                         at multiples of the ranks */
     int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
-                        zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
-                        one byte a parameter more */
+                        zero after dpar_ddp_zero; dpar_ddp_gradient tells which. An all-reduce
+                        of one byte a parameter more */
     int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
                         break the communicator: E_ARG on all ranks, naming parameter, element
                         and rank. For codes in which they are mistakes; with scaled losses look
@@ -68,26 +72,25 @@ typedef struct dpar_ddp dpar_ddp;
 /* Bytes that init needs of the caller's memory (aligned to 64) as long as the ddp lives. The
  * gradients themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
  * O(params). */
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why);
-/* Lays out the gradients of parameters of numel[i] elements each (0 and more), in the order in
- * which forward uses them, zeroed.
- * COLLECTIVE: all ranks give the same sizes and options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM,
- * E_MEMORY with a sentence, on all ranks. */
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
-                                   const int64_t *numel, const dpar_ddp_options *options,
-                                   dpar_ddp **ddp, dpar_why *why);
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+                                    int64_t *bytes, dpar_why *why);
+/* Lays out the gradients of all parameters, zeroed.
+ * COLLECTIVE: all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY
+ * with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why);
 /* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
- * no such parameter. Local. */
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i);
+ * no such parameter. *used (NULL: not wanted): 1 if it was ready on any rank since dpar_ddp_zero,
+ * asked after the end of the last pass; without options.unused: on this rank. Local. */
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
 /* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
  * Local. */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
 /* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
- * follow and nothing travels. Local. E_ARG: the pass before has not been finished. The status of
- * a broken communicator: no pass has begun. */
+ * follow and nothing travels. Local. E_ARG: the pass before has not ended. The status of a broken
+ * communicator: no pass has begun. The sentences of errors from here on are in c->why. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
-/* The gradient of parameter i is whole for this pass; it may not be touched until finish. Posts
+/* The gradient of parameter i is whole for this pass; it may not be touched until the end. Posts
  * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
  * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
  * E_TIMEOUT, E_MISMATCH as comm.h. */
@@ -96,15 +99,11 @@ DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
  * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
  * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
  * too. */
-DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
-/* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
- * Without options.unused: on this rank. Local. */
-DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
-/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer; NULL: not wanted); 0
- * past the last. Local. */
-DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
-/* The buffer that holds all gradients. Local. */
-DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
+DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
+/* Where the elements of the k-th bucket to travel lie, one bucket after the other; NULL past the
+ * last. *bucket (NULL: not wanted): flat.h; its lo and hi count elements from the first bucket's
+ * first. Local. */
+DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
  * the communicator lives and the caller's memory is left alone, it is one without parameters. */

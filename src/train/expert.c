@@ -12,34 +12,37 @@
 #include "layers_run.h"
 #include "../comm/peers.h"
 
-/* ---- the gate -------------------------------------------------------------------------------- */
+/* ---- the router ------------------------------------------------------------------------------ */
 
-static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
+static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
+                                      dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "a gate that chooses # of # experts",
+        return dpari_say(DPAR_E_ARG, why, "a router that chooses # of # experts",
                          g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
     }
-    if (g->score < DPAR_GATE_SOFTMAX || g->score > DPAR_GATE_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
-                         g->score, 0, 0, 0);
-    }
-    if (!dpari_is_wide(g->type)) {
-        return dpari_say_type(why, "a gate of type @: f64 or f32", g->type, 0, 0, 0, 0);
-    }
-    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens for a gate of # experts", tokens, g->experts, 0,
+    if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "score # of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN", g->score, 0, 0,
                          0);
     }
+    if (!dpari_is_wide(g->type)) {
+        return dpari_say_type(why, "a router of type @: f64 or f32", g->type, 0, 0, 0, 0);
+    }
+    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for a router of # experts", tokens, g->experts,
+                         0, 0);
+    }
     if (!given) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a gate is NULL", tokens, 0, 0,
+        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a router is NULL", tokens, 0, 0,
                          0);
     }
     return DPAR_OK;
 }
 
 /* Scores of one token; their sum. */
-static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t token, double *s)
+static double dpari_router_scores(const dpar_router *g, const void *logits, int64_t token,
+                                  double *s)
 {
     const int64_t at = token * g->experts;
     double most, sum = 0.0;
@@ -52,14 +55,14 @@ static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t 
         most = s[e] > most ? s[e] : most;
     }
     for (e = 0; e < g->experts; e++) {
-        if (g->score == DPAR_GATE_SOFTMAX) {
+        if (g->score == DPAR_ROUTER_SOFTMAX) {
             s[e] = dpari_exp(s[e] - most);
-        } else if (g->score == DPAR_GATE_SIGMOID) {
+        } else if (g->score == DPAR_ROUTER_SIGMOID) {
             s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
         }
         sum += s[e];
     }
-    if (g->score != DPAR_GATE_SOFTMAX) {
+    if (g->score != DPAR_ROUTER_SOFTMAX) {
         return sum;
     }
     for (e = 0; e < g->experts; e++) {
@@ -69,34 +72,34 @@ static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t 
 }
 
 /* Does score a go before an earlier b? NaN goes last. */
-static int dpari_gate_higher(double a, double b)
+static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
 }
 
 /* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
-static void dpari_gate_choose(const dpar_gate *g, const double *by, int32_t *chosen)
+static void dpari_router_choose(const dpar_router *g, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
     for (e = 0; e < g->experts; e++) {
-        if (n == g->choices && !dpari_gate_higher(by[e], by[chosen[n - 1]])) {
+        if (n == g->choices && !dpari_router_higher(by[e], by[chosen[n - 1]])) {
             continue;
         }
         at = n < g->choices ? n++ : n - 1;
-        for (; at > 0 && dpari_gate_higher(by[e], by[chosen[at - 1]]); at--) {
+        for (; at > 0 && dpari_router_higher(by[e], by[chosen[at - 1]]); at--) {
             chosen[at] = chosen[at - 1];
         }
         chosen[at] = e;
     }
 }
 
-static double dpari_gate_scale(const dpar_gate *g)
+static double dpari_router_scale(const dpar_router *g)
 {
     return g->scale != 0.0 ? g->scale : 1.0;
 }
 
 /* What the scores of a token's choices are divided by. */
-static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t *chosen)
+static double dpari_router_norm(const dpar_router *g, const double *s, const int32_t *chosen)
 {
     double sum = 1e-20;
     int32_t j;
@@ -109,34 +112,36 @@ static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t
     return sum;
 }
 
-DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                       int32_t *chosen, void *weight, double *scratch,
-                                       dpar_why *why)
+DPAR_API dpar_status dpar_router_forward(const dpar_router *g, const dpar_router_arrays *a,
+                                         dpar_why *why)
 {
-    const int given = tokens == 0 || (logits != NULL && chosen != NULL && weight != NULL);
-    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    const int64_t tokens = a != NULL ? a->tokens : 0;
+    const int given =
+        a != NULL && a->scratch != NULL &&
+        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->weight != NULL));
+    const dpar_status st = dpari_router_check(g, tokens, given, why);
     int64_t t;
     int32_t e, j;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        int32_t *mine = chosen + t * g->choices;
-        double norm, *biased = scratch + g->experts;
-        (void)dpari_gate_scores(g, logits, t, scratch);
+        int32_t *mine = a->chosen + t * g->choices;
+        double norm, *scores = a->scratch, *biased = scores + g->experts;
+        (void)dpari_router_scores(g, a->logits, t, scores);
         for (e = 0; e < g->experts; e++) {
-            biased[e] = scratch[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+            biased[e] = scores[e] + (g->bias != NULL ? g->bias[e] : 0.0);
         }
-        dpari_gate_choose(g, biased, mine);
-        norm = dpari_gate_norm(g, scratch, mine);
+        dpari_router_choose(g, biased, mine);
+        norm = dpari_router_norm(g, scores, mine);
         for (j = 0; j < g->choices; j++) {
-            dpari_element_put(weight, g->type, t * g->choices + j,
-                              dpari_gate_scale(g) * scratch[mine[j]] / norm);
+            dpari_element_put(a->weight, g->type, t * g->choices + j,
+                              dpari_router_scale(g) * scores[mine[j]] / norm);
         }
     }
     return st;
 }
 
 /* An expert that does not exist: E_ARG. */
-static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const int32_t *chosen,
-                                     dpar_why *why)
+static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, const int32_t *chosen,
+                                       dpar_why *why)
 {
     int64_t i;
     for (i = 0; i < tokens * g->choices; i++) {
@@ -149,8 +154,8 @@ static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const i
 }
 
 /* Adds up how often experts are chosen, their shares of scores, tokens. */
-static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
-                           const int32_t *chosen, double *sums, double *scratch)
+static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *logits,
+                             const int32_t *chosen, double *sums, double *scratch)
 {
     int64_t t;
     int32_t e, j;
@@ -165,7 +170,7 @@ static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logit
         if (mine[0] < 0) {
             continue;
         }
-        sum = dpari_gate_scores(g, logits, t, scratch);
+        sum = dpari_router_scores(g, logits, t, scratch);
         for (e = 0; e < g->experts; e++) {
             sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
         }
@@ -174,7 +179,7 @@ static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logit
 }
 
 /* What follows from the sums of all ranks. */
-static void dpari_gate_loads(const dpar_gate *g, double *sums, dpar_gate_load *load)
+static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_load *load)
 {
     const double tokens = sums[2 * (int64_t)g->experts];
     double all = 0.0, most = 0.0, dot = 0.0;
@@ -208,41 +213,40 @@ static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_w
     return DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
-                                       const void *logits, const int32_t *chosen, double *sums,
-                                       dpar_gate_load *load, double *scratch)
+DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
+                                         const dpar_router_arrays *a, dpar_router_load *load)
 {
-    const int given = tokens == 0 || (logits != NULL && chosen != NULL);
+    const int64_t tokens = a != NULL ? a->tokens : 0;
+    const int given = a != NULL && a->sums != NULL && load != NULL && a->scratch != NULL &&
+                      (tokens == 0 || (a->logits != NULL && a->chosen != NULL));
     int64_t n = 0;
     dpar_why said;
-    dpar_status st = dpari_gate_check(
-        g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
+    dpar_status st = dpari_router_check(g, tokens, given, &said);
     if (st == DPAR_OK) {
-        st = dpari_gate_chosen(g, tokens, chosen, &said);
+        st = dpari_router_chosen(g, tokens, a->chosen, &said);
     }
-    if (st == DPAR_OK) {
-        n = 2 * (int64_t)g->experts + 1;
-        dpari_zero(sums, (size_t)n * sizeof *sums);
-        dpari_gate_add(g, tokens, logits, chosen, sums, scratch);
-    } else {
+    if (st != DPAR_OK) {
         return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
     }
+    n = 2 * (int64_t)g->experts + 1;
+    dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
+    dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (c != NULL) {
-        st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(c, a->sums, a->sums, n, DPAR_F64, DPAR_SUM, NULL);
         st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
     }
     if (st == DPAR_OK) {
-        dpari_gate_loads(g, sums, load);
+        dpari_router_loads(g, a->sums, load);
     }
     return st;
 }
 
 /* Gradients of one token's scores, into d. */
-static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *chosen,
-                            const void *dweight, const dpar_gate_load *load, double sum,
-                            const double *s, double *d)
+static void dpari_router_back(const dpar_router *g, int64_t token, const int32_t *chosen,
+                              const void *dweight, const dpar_router_load *load, double sum,
+                              const double *s, double *d)
 {
-    const double norm = dpari_gate_norm(g, s, chosen), by = dpari_gate_scale(g) / norm;
+    const double norm = dpari_router_norm(g, s, chosen), by = dpari_router_scale(g) / norm;
     double mean = 0.0;
     int32_t e, j;
     for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
@@ -270,49 +274,73 @@ static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *ch
     }
 }
 
-DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                        const int32_t *chosen, const void *dweight,
-                                        const dpar_gate_load *load, void *dlogits, double *scratch,
-                                        dpar_why *why)
+DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_router_arrays *a,
+                                          const dpar_router_load *load, dpar_why *why)
 {
-    const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
-    dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    const int64_t tokens = a != NULL ? a->tokens : 0;
+    const int given =
+        a != NULL && a->scratch != NULL &&
+        (tokens == 0 || (a->logits != NULL && a->chosen != NULL && a->dlogits != NULL));
+    dpar_status st = dpari_router_check(g, tokens, given, why);
     int64_t t;
     int32_t e;
-    st = st == DPAR_OK ? dpari_gate_chosen(g, tokens, chosen, why) : st;
+    st = st == DPAR_OK ? dpari_router_chosen(g, tokens, a->chosen, why) : st;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
-        double *d = scratch + g->experts, mean = 0.0;
-        const double sum = dpari_gate_scores(g, logits, t, scratch);
+        double *scores = a->scratch, *d = scores + g->experts, mean = 0.0;
+        const double sum = dpari_router_scores(g, a->logits, t, scores);
         dpari_zero(d, (size_t)g->experts * sizeof *d);
-        dpari_gate_back(g, t, chosen + t * g->choices, dweight, load, sum, scratch, d);
-        for (e = 0; g->score == DPAR_GATE_SOFTMAX && e < g->experts; e++) {
-            mean += d[e] * scratch[e];
+        dpari_router_back(g, t, a->chosen + t * g->choices, a->dweight, load, sum, scores, d);
+        for (e = 0; g->score == DPAR_ROUTER_SOFTMAX && e < g->experts; e++) {
+            mean += d[e] * scores[e];
         }
         for (e = 0; e < g->experts; e++) {
-            const double s = scratch[e];
-            const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
-                                 : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
-                                                                 : 1.0;
-            dpari_element_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+            const double s = scores[e];
+            const double slope = g->score == DPAR_ROUTER_SOFTMAX   ? s
+                                 : g->score == DPAR_ROUTER_SIGMOID ? s * (1.0 - s)
+                                                                   : 1.0;
+            dpari_element_put(a->dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
         }
     }
     return st;
 }
 
-DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias)
-{
-    double all = 0.0;
-    int32_t e;
-    for (e = 0; e < experts; e++) {
-        all += chosen[e];
-    }
-    for (e = 0; e < experts; e++) { /* whole numbers: exact up to 2^53 */
-        const double load = chosen[e] * experts;
-        bias[e] += load < all ? rate : load > all ? -rate : 0.0;
-    }
-}
-
 /* ---- layers and their memory ----------------------------------------------------------------- */
+
+/* A plan, and what is behind its head. */
+typedef struct dpari_experts {
+    dpar_experts_plan head;
+    dpar_comm *comm;
+    int64_t each;
+    int32_t slots; /* numbers that tell of one expert */
+    int32_t tag;   /* of the layer */
+    int32_t routes, there_tag;
+    int32_t *tell, *hear, *tally, *order;
+    int64_t *told, *heard, *send, *receive, *fill;
+    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
+    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    dpari_peer *peer;
+    void *packed, *staged;
+    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    int64_t device_bytes;
+    int32_t *place, *token, *choice;
+    void *weight; /* of each kept row */
+    const struct dpari_routing *there;
+    dpar_mem_span *span; /* [ranks][own] */
+} dpari_experts;
+
+/* So of a routing. Others read the first four arrays at the same places of theirs. */
+typedef struct dpari_routing {
+    dpar_experts_routing head;
+    int64_t *send;   /* [ranks] rows to each */
+    int64_t *take;   /* [ranks] rows from each */
+    int32_t *choice; /* [tokens][k] the choice of each kept row */
+    int64_t *row;    /* [ranks][own] the first row of a piece */
+    int64_t *piece;  /* [ranks][own] */
+    int64_t *start;  /* [experts] the first kept row of each */
+    int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
+    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+} dpari_routing;
 
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
@@ -322,10 +350,12 @@ static int64_t dpari_expert_factor(const dpar_experts *l)
     return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
 }
 
-DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens)
+/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
+ * where it passes that, 2^63 - 1. Exact: in integers. */
+static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
 {
     int64_t n;
-    if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+    if (layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
         layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
         !dpari_mul(n, dpari_expert_factor(layer), &n)) {
         return INT64_MAX;
@@ -381,7 +411,7 @@ static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
     if (l->drop == DPAR_DROP_NONE) {
         return l->rows > 0 ? dpari_least(l->rows, come) : come;
     }
-    c = dpar_experts_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
+    c = dpari_expert_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
     ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
@@ -392,17 +422,17 @@ static int32_t dpari_expert_weights(const dpar_experts *l)
 }
 
 /* What holds rows, from `used` on; with them what a device reads of a routing. */
-static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory,
+static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
                                  int64_t *used)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     const int64_t most = l->tokens * l->choices;
     const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
     dpari_room room;
     room.at = memory;
     room.used = *used;
     p->packed = dpari_room_take(&room, most, row);
-    p->staged = p->own > 1 && c->size > 1 ? dpari_room_take(&room, p->most, row) : NULL;
+    p->staged = p->head.own > 1 && c->size > 1 ? dpari_room_take(&room, p->head.most, row) : NULL;
     if (c->mem != NULL) {
         p->place = (int32_t *)dpari_room_take(&room, most, 4);
         p->token = (int32_t *)dpari_room_take(&room, most, 4);
@@ -413,20 +443,20 @@ static void dpari_expert_buffers(dpar_experts_plan *p, const dpar_comm *c, unsig
 }
 
 /* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
-static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
+static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     const int64_t ranks = c->size, experts = l->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->own = (int32_t)dpar_split_size(&l->experts, c->rank);
-    p->first = (int32_t)dpar_split_offset(&l->experts, c->rank);
-    p->most = dpari_expert_most(l, p->own);
+    p->head.own = (int32_t)dpar_split_size(&l->experts, c->rank);
+    p->head.first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->head.most = dpari_expert_most(l, p->head.own);
     p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
     p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->own), 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.own), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
         &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
@@ -440,7 +470,7 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
     if (c->mem != NULL) { /* rows lie there */
         p->span = (dpar_mem_span *)dpari_room_take(
-            &used, dpari_most(ranks * p->own, DPARI_EXPERT_INDICES), sizeof *p->span);
+            &used, dpari_most(ranks * p->head.own, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
         dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
     } else {
@@ -450,10 +480,10 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
 }
 
 /* The same of a routing. Others read the first four arrays at the same places of theirs. */
-static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
-                                        dpar_experts_routing *r, unsigned char *memory)
+static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
+                                        dpari_routing *r, unsigned char *memory)
 {
-    const int64_t most = p->layer.tokens * p->layer.choices;
+    const int64_t most = p->head.layer.tokens * p->head.layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -461,12 +491,12 @@ static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_c
     r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
     r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
-    r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
-    r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
-    r->place = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
-    r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
+    r->head.count = (int64_t *)dpari_room_take(&used, p->head.own, 8);
+    r->head.begin = (int64_t *)dpari_room_take(&used, p->head.own, 8);
+    r->head.place = (int32_t *)dpari_room_take(&used, most, 4);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.own, 8);
+    r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
     r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
@@ -475,8 +505,8 @@ static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_c
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why)
 {
-    dpar_experts_plan p;
-    dpar_experts_routing r;
+    dpari_experts p;
+    dpari_routing r;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
@@ -489,7 +519,7 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
     }
     if (st == DPAR_OK) {
         dpari_zero(&p, sizeof p);
-        p.layer = *layer;
+        p.head.layer = *layer;
         *bytes = dpari_expert_lay(&p, c, NULL);
         *each = dpari_expert_lay_routing(&p, c, &r, NULL);
     }
@@ -514,7 +544,7 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
 }
 
 /* Memory of the communicator's device, whose table has what is needed. */
-static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
+static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
 {
     dpar_comm *c = p->comm;
     const dpar_mem *m = c->mem;
@@ -538,11 +568,12 @@ static dpar_status dpari_expert_elsewhere(dpar_experts_plan *p, dpar_why *why)
 
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
 {
+    dpari_experts *p = (dpari_experts *)(void *)plan;
     dpar_status st = DPAR_OK;
-    if (plan != NULL && plan->device != NULL) {
-        st = dpari_do_wait(plan->comm); /* as in move.c: orders nothing over NCCL */
-        dpar_comm_release(plan->comm, plan->device);
-        plan->device = NULL;
+    if (p != NULL && p->device != NULL) {
+        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
+        dpar_comm_release(p->comm, p->device);
+        p->device = NULL;
     }
     return st;
 }
@@ -551,7 +582,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why)
 {
-    dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    dpari_experts *p = (dpari_experts *)memory;
     int64_t need = 0, each = 0;
     int32_t i, taken = 0;
     dpar_status st;
@@ -562,32 +593,32 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
-        p->layer = *layer;
+        p->head.layer = *layer;
         p->comm = c;
         p->each = each;
-        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->layer) >> 40);
+        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
-            p->heard[i] = 1 + (int64_t)p->slots * p->own;
+            p->heard[i] = 1 + (int64_t)p->slots * p->head.own;
         }
         st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
         taken = p->device != NULL;
     }
     st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
     if (st == DPAR_OK) {
-        *plan = p;
+        *plan = &p->head;
     } else if (taken) {
-        (void)dpar_experts_close(p);
+        (void)dpar_experts_close(&p->head);
     }
     return st;
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
-static int64_t dpari_expert_choices(const dpar_experts_plan *p, const dpar_experts_routing *r)
+static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing *r)
 {
-    return r->tokens * p->layer.choices;
+    return r->head.tokens * p->head.layer.choices;
 }
 
 /* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
@@ -612,11 +643,11 @@ static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int
     return -1;
 }
 
-static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *memory, int64_t bytes,
-                                      int64_t tokens, const int32_t *chosen, const void *weight,
-                                      dpar_why *why)
+static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
+                                      const dpar_experts_choices *choices, dpar_why *why)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
+    const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
         return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
@@ -626,11 +657,13 @@ static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *me
         return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
                          l->tokens, 0, 0);
     }
-    if (tokens > 0 && (chosen == NULL || (l->drop == DPAR_DROP_LIGHT_OWN && weight == NULL))) {
+    if (choices == NULL ||
+        (tokens > 0 && (choices->chosen == NULL ||
+                        (l->drop == DPAR_DROP_LIGHT_OWN && choices->weight == NULL)))) {
         return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
                          0);
     }
-    odd = dpari_expert_odd(l, tokens, chosen);
+    odd = dpari_expert_odd(l, tokens, choices->chosen);
     return odd < 0 ? DPAR_OK
                    : dpari_say(DPAR_E_ARG, why,
                                "token # chose an expert twice, or one that is not 0 .. #", odd,
@@ -638,15 +671,14 @@ static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *me
 }
 
 /* Counts kept choices in tally[slot][expert]. */
-static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing *r,
-                               const int32_t *chosen)
+static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const int32_t *chosen)
 {
-    const int64_t experts = p->layer.experts.count, n = dpari_expert_choices(p, r);
+    const int64_t experts = p->head.layer.experts.count, n = dpari_expert_choices(p, r);
     int64_t i;
     dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
     for (i = 0; i < n; i++) {
-        if (r->place[i] >= 0) {
-            p->tally[i % p->layer.choices % p->slots * experts + chosen[i]]++;
+        if (r->head.place[i] >= 0) {
+            p->tally[i % p->head.layer.choices % p->slots * experts + chosen[i]]++;
         }
     }
 }
@@ -655,7 +687,7 @@ static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing 
 static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
 {
     const double x = dpari_element_get(weight, type, a), y = dpari_element_get(weight, type, b);
-    return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
+    return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
 }
 
 /* Lets a[at] sink to its place in a heap whose first stays last of all. */
@@ -677,18 +709,18 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
 }
 
 /* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
-static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing *r,
-                               const int32_t *chosen, const void *weight, int64_t capacity)
+static void dpari_expert_light(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
+                               const void *weight, int64_t capacity)
 {
-    const int64_t n = dpari_expert_choices(p, r), experts = p->layer.experts.count;
-    const int32_t type = dpari_expert_weights(&p->layer);
+    const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
+    const int32_t type = dpari_expert_weights(&p->head.layer);
     int64_t i, e, at = 0, left;
     for (e = 0; e < experts; e++) {
         p->fill[e] = at;
         at += p->tally[e];
     }
     for (i = 0; i < n; i++) {
-        if (r->place[i] >= 0) {
+        if (r->head.place[i] >= 0) {
             p->order[p->fill[chosen[i]]++] = (int32_t)i;
         }
     }
@@ -699,7 +731,7 @@ static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing 
             dpari_expert_sink(a, i - 1, left, weight, type);
         }
         for (; left > capacity; left--) {
-            r->place[a[0]] = -1;
+            r->head.place[a[0]] = -1;
             a[0] = a[left - 1];
             dpari_expert_sink(a, 0, left - 1, weight, type);
         }
@@ -707,37 +739,37 @@ static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing 
 }
 
 /* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
-static void dpari_expert_late(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              const int32_t *chosen, int32_t *room)
+static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
+                              int32_t *room)
 {
-    const int64_t experts = p->layer.experts.count;
-    const int32_t k = p->layer.choices;
+    const int64_t experts = p->head.layer.experts.count;
+    const int32_t k = p->head.layer.choices;
     int64_t t;
     int32_t j;
     for (j = 0; j < k; j++) {
-        for (t = 0; t < r->tokens; t++) {
-            if (r->place[t * k + j] >= 0) {
+        for (t = 0; t < r->head.tokens; t++) {
+            if (r->head.place[t * k + j] >= 0) {
                 int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
                 if (*left > 0) {
                     --*left;
                 } else {
-                    r->place[t * k + j] = -1;
+                    r->head.place[t * k + j] = -1;
                 }
             }
         }
     }
 }
 
-static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                  const int32_t *chosen, const void *weight)
+static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
+                                  const void *weight)
 {
-    const int64_t capacity = dpar_experts_capacity(&p->layer, r->tokens);
+    const int64_t capacity = dpari_expert_capacity(&p->head.layer, r->head.tokens);
     int64_t e;
-    if (p->layer.drop == DPAR_DROP_LIGHT_OWN) {
+    if (p->head.layer.drop == DPAR_DROP_LIGHT_OWN) {
         dpari_expert_count(p, r, chosen);
         dpari_expert_light(p, r, chosen, weight, capacity);
-    } else if (p->layer.drop == DPAR_DROP_LATE_OWN) {
-        for (e = 0; e < p->layer.experts.count; e++) {
+    } else if (p->head.layer.drop == DPAR_DROP_LATE_OWN) {
+        for (e = 0; e < p->head.layer.experts.count; e++) {
             p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
         dpari_expert_late(p, r, chosen, p->tally);
@@ -747,13 +779,13 @@ static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routi
 /* ---- what ranks tell each other -------------------------------------------------------------- */
 
 /* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
-static void dpari_expert_sort(dpar_experts_plan *p, int64_t tokens, int back)
+static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
 {
-    const int64_t experts = p->layer.experts.count;
+    const int64_t experts = p->head.layer.experts.count;
     int32_t *at = p->tell, rank, j;
     int64_t first = 0, e;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t own = dpar_split_size(&p->layer.experts, rank);
+        const int64_t own = dpar_split_size(&p->head.layer.experts, rank);
         *at++ = (int32_t)tokens;
         for (j = 0; j < p->slots; j++) {
             int32_t *mine = p->tally + j * experts + first;
@@ -781,32 +813,32 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
 }
 
 /* Everything that this module sends to ranks goes through here. */
-static dpar_status dpari_expert_send(dpar_experts_plan *p, const void *in, const int64_t *in_count,
+static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
     const dpar_status st =
         dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
     if (st == DPAR_OK) {
-        p->sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+        p->head.sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
     }
     return st;
 }
 
 /* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
-static void dpari_expert_grant(dpar_experts_plan *p)
+static void dpari_expert_grant(dpari_experts *p)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
     for (rank = 0; rank < p->comm->size; rank++) {
         tokens += p->hear[rank * step];
     }
-    capacity = dpar_experts_capacity(&p->layer, tokens);
-    for (e = 0; e < p->own; e++) {
+    capacity = dpari_expert_capacity(&p->head.layer, tokens);
+    for (e = 0; e < p->head.own; e++) {
         left = capacity;
         for (j = 0; j < p->slots; j++) {
             for (rank = 0; rank < p->comm->size; rank++) {
-                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -815,28 +847,28 @@ static void dpari_expert_grant(dpar_experts_plan *p)
 }
 
 /* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
-static dpar_status dpari_expert_say(dpar_experts_plan *p, const int32_t *in,
-                                    const int64_t *in_count, int32_t *out, const int64_t *out_count)
+static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const int64_t *in_count,
+                                    int32_t *out, const int64_t *out_count)
 {
     const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
 /* The exchange; with DROP_LATE there and back. */
-static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
+static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
                                      const int32_t *chosen)
 {
     dpar_status st;
     dpari_expert_count(p, r, chosen);
-    dpari_expert_sort(p, r->tokens, 0);
+    dpari_expert_sort(p, r->head.tokens, 0);
     st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
-    if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
+    if (st != DPAR_OK || p->head.layer.drop != DPAR_DROP_LATE) {
         return st;
     }
     dpari_expert_grant(p);
     st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
     if (st == DPAR_OK) {
-        dpari_expert_sort(p, r->tokens, 1);
+        dpari_expert_sort(p, r->head.tokens, 1);
         dpari_expert_late(p, r, chosen, p->tally);
     }
     return st;
@@ -845,58 +877,58 @@ static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_ro
 enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
 
 /* Rows that come, from what was heard. */
-static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
+static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
 {
-    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    const int64_t step = 1 + (int64_t)p->slots * p->head.own;
     int32_t rank, e, j;
-    r->rows = 0;
+    r->head.rows = 0;
     dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
-    for (e = 0; e < p->own; e++) {
-        r->begin[e] = r->rows;
+    for (e = 0; e < p->head.own; e++) {
+        r->head.begin[e] = r->head.rows;
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t at = rank * (int64_t)p->own + e;
+            const int64_t at = rank * (int64_t)p->head.own + e;
             int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                rows += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.own + e];
             }
             r->piece[at] = rows;
-            r->row[at] = r->rows;
+            r->row[at] = r->head.rows;
             r->take[rank] += rows;
-            r->rows += rows;
+            r->head.rows += rows;
         }
-        r->count[e] = r->rows - r->begin[e];
+        r->head.count[e] = r->head.rows - r->head.begin[e];
     }
 }
 
 /* Rows that go, by expert and token. */
-static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, const int32_t *chosen)
+static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t *chosen)
 {
     const int64_t n = dpari_expert_choices(p, r);
     int64_t i, e = 0, at = 0;
     int32_t rank, j;
     dpari_expert_count(p, r, chosen);
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
+        const int64_t end = e + dpar_split_size(&p->head.layer.experts, rank), before = at;
         for (; e < end; e++) {
             p->fill[e] = r->start[e] = at;
             for (j = 0; j < p->slots; j++) {
-                at += p->tally[j * p->layer.experts.count + e];
+                at += p->tally[j * p->head.layer.experts.count + e];
             }
         }
         r->send[rank] = at - before;
     }
-    r->kept = at;
-    r->dropped = -at;
+    r->head.kept = at;
+    r->head.dropped = -at;
     for (i = 0; i < n; i++) {
-        r->dropped += chosen[i] >= 0;
-        if (r->place[i] >= 0) {
+        r->head.dropped += chosen[i] >= 0;
+        if (r->head.place[i] >= 0) {
             r->expert[i] = chosen[i];
-            r->place[i] = (int32_t)p->fill[chosen[i]]++;
-            r->choice[r->place[i]] = (int32_t)i;
+            r->head.place[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->head.place[i]] = (int32_t)i;
         }
     }
-    for (i = 0; r->token != NULL && i < r->kept; i++) {
-        r->token[i] = r->choice[i] / p->layer.choices;
+    for (i = 0; r->token != NULL && i < r->head.kept; i++) {
+        r->token[i] = r->choice[i] / p->head.layer.choices;
     }
 }
 
@@ -906,51 +938,55 @@ static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_w
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
-                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why)
 {
-    dpar_experts_routing *r = (dpar_experts_routing *)memory;
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    dpari_routing *r = (dpari_routing *)memory;
+    const int32_t *chosen;
     dpar_why said;
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
         return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
     }
-    if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
-        return dpari_expert_wrong(plan->comm, &said, why);
+    if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
+        return dpari_expert_wrong(p->comm, &said, why);
     }
-    st = dpari_do_wait(plan->comm); /* the device may still read what these were before */
+    st = dpari_do_wait(p->comm); /* the device may still read what these were before */
     if (st != DPAR_OK) {
-        return dpari_expert_ended(plan->comm, st, why);
+        return dpari_expert_ended(p->comm, st, why);
     }
+    chosen = choices->chosen;
     dpari_zero(r, sizeof *r);
-    r->tokens = tokens;
-    (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
-    for (i = 0; i < dpari_expert_choices(plan, r); i++) {
-        r->place[i] = chosen[i] >= 0 ? 0 : -1;
+    r->head.tokens = choices->tokens;
+    (void)dpari_expert_lay_routing(p, p->comm, r, (unsigned char *)memory);
+    for (i = 0; i < dpari_expert_choices(p, r); i++) {
+        r->head.place[i] = chosen[i] >= 0 ? 0 : -1;
     }
-    dpari_expert_drop_own(plan, r, chosen, weight);
-    st = dpari_expert_tell(plan, r, chosen);
+    dpari_expert_drop_own(p, r, chosen, choices->weight);
+    st = dpari_expert_tell(p, r, chosen);
     if (st != DPAR_OK) {
-        return dpari_expert_ended(plan->comm, st, why);
+        return dpari_expert_ended(p->comm, st, why);
     }
-    plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
-    r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
-    dpari_expert_expect(plan, r);
-    if (plan->layer.drop == DPAR_DROP_NONE) {
-        st = r->rows > plan->most
+    p->routes = (p->routes + 1) % DPARI_EXPERT_ROUTES;
+    r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
+    dpari_expert_expect(p, r);
+    if (p->head.layer.drop == DPAR_DROP_NONE) {
+        st = r->head.rows > p->head.most
                  ? dpari_say(DPAR_E_ROOM, why,
                              "experts # .. # are given # rows, their bound is # (layer.rows)",
-                             plan->first, plan->first + plan->own - 1, r->rows, plan->most)
+                             p->head.first, p->head.first + p->head.own - 1, r->head.rows,
+                             p->head.most)
                  : DPAR_OK;
-        st = dpari_agree(plan->comm, st, why);
+        st = dpari_agree(p->comm, st, why);
     }
     if (st == DPAR_OK) {
-        dpari_expert_place(plan, r, chosen);
-        plan->kept += r->kept;
-        plan->dropped += r->dropped;
-        plan->taken += r->rows;
-        *routing = r;
+        dpari_expert_place(p, r, chosen);
+        p->head.kept += r->head.kept;
+        p->head.dropped += r->head.dropped;
+        p->head.taken += r->head.rows;
+        *routing = &r->head;
     }
     return st;
 }
@@ -1043,55 +1079,57 @@ static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
 
 /* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
  * 1). */
-static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              int64_t token, const void *weight, dpari_expert_terms *z)
+static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, int64_t token,
+                              const void *weight, dpari_expert_terms *z)
 {
-    const int32_t k = p->layer.choices;
+    const int32_t k = p->head.layer.choices;
     int64_t i;
-    z->row = p->from + p->layer.experts.count + token % 2 * k;
+    z->row = p->from + p->head.layer.experts.count + token % 2 * k;
     z->by = p->by + token % 2 * k;
     z->n = 0;
-    for (i = token * k; i < (token + 1) * k && token < r->tokens; i++) {
-        if (r->place[i] >= 0) {
+    for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
+        if (r->head.place[i] >= 0) {
             const int32_t e = r->expert[i];
-            z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
+            z->row[z->n] =
+                dpari_expert_in(p->from[e], &p->head.layer, r->head.place[i] + p->fill[e]);
             z->by[z->n++] = weight != NULL
-                                ? dpari_element_get(weight, dpari_expert_weights(&p->layer), i)
+                                ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
                                 : 1.0;
         }
     }
 }
 
 /* Copies those rows to where they stay. */
-static void dpari_expert_keep(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              int64_t token, void *kept, dpari_expert_terms *z)
+static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, int64_t token,
+                              void *kept, dpari_expert_terms *z)
 {
-    const int32_t k = p->layer.choices;
+    const int32_t k = p->head.layer.choices;
     int32_t j, n = 0;
     for (j = 0; j < k; j++) {
-        const int64_t place = r->place[token * k + j];
+        const int64_t place = r->head.place[token * k + j];
         if (place >= 0) {
-            void *to = dpari_expert_at(kept, &p->layer, place);
-            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->layer), 0);
+            void *to = dpari_expert_at(kept, &p->head.layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->head.layer), 0);
             z->row[n++] = to;
         }
     }
 }
 
 /* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
-static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                              const void *weight, void *kept, void *out, int32_t stream)
+static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, const void *weight,
+                              void *kept, void *out, int32_t stream)
 {
     dpari_expert_terms z, next;
     int64_t t;
     dpari_expert_find(p, r, 0, weight, &next);
-    for (t = 0; t < r->tokens; t++) {
+    for (t = 0; t < r->head.tokens; t++) {
         z = next;
         dpari_expert_find(p, r, t + 1, weight, &next);
         if (kept != NULL) {
             dpari_expert_keep(p, r, t, kept, &z);
         }
-        dpari_expert_add(&p->layer, &z, &next, dpari_expert_at(out, &p->layer, t), stream);
+        dpari_expert_add(&p->head.layer, &z, &next, dpari_expert_at(out, &p->head.layer, t),
+                         stream);
     }
     dpari_kern_rows_end(stream);
 }
@@ -1109,15 +1147,15 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
 }
 
 /* Between the order of ranks, each with its rows by expert, and that of experts. */
-static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                                      void *to, const void *from, int back)
+static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
+                                      const void *from, int back)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     int64_t at = 0;
     int32_t rank, e, n = 0;
     for (rank = 0; rank < p->comm->size; rank++) {
-        for (e = 0; e < p->own; e++) {
-            const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
+        for (e = 0; e < p->head.own; e++) {
+            const int64_t piece = rank * (int64_t)p->head.own + e, row = r->row[piece];
             void *t = dpari_expert_at(to, l, back ? at : row);
             const void *f = dpari_expert_in(from, l, back ? row : at);
             const int64_t bytes = r->piece[piece] * dpari_expert_row(l);
@@ -1133,12 +1171,12 @@ static dpar_status dpari_expert_group(const dpar_experts_plan *p, const dpar_exp
 }
 
 /* Elements to and from each rank. */
-static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
+static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
 {
     int32_t rank;
     for (rank = 0; rank < p->comm->size; rank++) {
-        p->send[rank] = r->send[rank] * p->layer.width;
-        p->receive[rank] = r->take[rank] * p->layer.width;
+        p->send[rank] = r->send[rank] * p->head.layer.width;
+        p->receive[rank] = r->take[rank] * p->head.layer.width;
     }
 }
 
@@ -1153,19 +1191,19 @@ enum {
 };
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
-static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     int32_t what, const void *rows, int64_t count,
-                                     const void *weight, dpari_peers *peers)
+static dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r, int32_t what,
+                                     const void *rows, int64_t count, const void *weight,
+                                     dpari_peers *peers)
 {
     const int64_t weights = dpari_expert_choices(p, r);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = r;
     a[DPARI_EXPERT_ROUTING].bytes = p->each;
     a[DPARI_EXPERT_ROWS].at = rows;
-    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->layer);
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;
     a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
-    if (p->layer.type != DPAR_F64) {
+    if (p->head.layer.type != DPAR_F64) {
         a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
     }
     return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
@@ -1173,7 +1211,7 @@ static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_ro
 
 /* An array of another rank's routing, from this rank's: of those at the same places in all. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
-                                       const dpar_experts_routing *r, const void *mine)
+                                       const dpari_routing *r, const void *mine)
 {
     return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
            ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
@@ -1181,7 +1219,7 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
 
 /* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
  * this rank, they count. */
-static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_experts_routing *r,
+static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
                                      const dpari_peers *peers, int back)
 {
     dpar_comm *c = p->comm;
@@ -1202,12 +1240,12 @@ static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_expe
     return DPAR_OK;
 }
 
-static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *peers,
+static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers,
                                       const int64_t *rows)
 {
-    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->layer);
+    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->head.layer);
     const dpar_status st = dpari_peers_close(peers, sent);
-    p->sent += st == DPAR_OK ? sent : 0;
+    p->head.sent += st == DPAR_OK ? sent : 0;
     return st;
 }
 
@@ -1240,11 +1278,12 @@ static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
 }
 
 /* Rows for this rank's experts, from those who have the tokens. */
-static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *r,
-                              const dpari_peers *peers, void *rows)
+static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers,
+                              void *rows)
 {
-    const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
-    const int64_t most = p->layer.tokens * p->layer.choices + 1;
+    const int32_t stream =
+        dpari_peers_stream(peers, r->head.rows * dpari_expert_row(&p->head.layer));
+    const int64_t most = p->head.layer.tokens * p->head.layer.choices + 1;
     int64_t *at = p->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
     for (rank = 0; rank < p->comm->size; rank++) {
@@ -1254,11 +1293,11 @@ static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *
             at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
         }
     }
-    for (e = 0; e < p->own; e++) {
+    for (e = 0; e < p->head.own; e++) {
         for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t piece = rank * (int64_t)p->own + e;
+            const int64_t piece = rank * (int64_t)p->head.own + e;
             dpari_expert_copy(
-                &p->layer, dpari_expert_at(rows, &p->layer, r->row[piece]),
+                &p->head.layer, dpari_expert_at(rows, &p->head.layer, r->row[piece]),
                 dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
                 (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
                 r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
@@ -1270,13 +1309,12 @@ static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *
 
 /* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
  * with the number 0 among this rank's kept ones. */
-static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                const dpari_peers *peers)
+static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
 {
-    const int64_t most = p->comm->size * p->layer.tokens * p->layer.choices + 1;
+    const int64_t most = p->comm->size * p->head.layer.tokens * p->head.layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
-        const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
+        const int32_t own = (int32_t)dpar_split_size(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
         for (i = 0; i < own; i++, e++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
@@ -1289,16 +1327,16 @@ static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing
 /* ---- in a device's memory -------------------------------------------------------------------- */
 
 /* The routing's numbers, where the last operation was of another one. */
-static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_routing *r)
+static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
 {
     int32_t n = 0;
     dpar_status st = DPAR_OK;
     if (p->there == r && p->there_tag == r->tag) {
         return DPAR_OK;
     }
-    n += dpari_expert_span(&p->span[n], p->place, r->place, 4 * dpari_expert_choices(p, r));
-    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->kept);
-    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->kept);
+    n += dpari_expert_span(&p->span[n], p->place, r->head.place, 4 * dpari_expert_choices(p, r));
+    n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
+    n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
     st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
     p->there = r;
     p->there_tag = r->tag;
@@ -1306,7 +1344,7 @@ static dpar_status dpari_expert_index(dpar_experts_plan *p, const dpar_experts_r
 }
 
 /* to[i] = from[index[i]] of `bytes` each. */
-static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const void *from,
+static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
     dpar_mem_gather g;
@@ -1321,7 +1359,7 @@ static dpar_status dpari_expert_gather(dpar_experts_plan *p, void *to, const voi
 }
 
 /* to[i] = the sum of k rows, each times its weight. */
-static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const void *from,
+static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
 {
@@ -1332,36 +1370,37 @@ static dpar_status dpari_expert_combine(dpar_experts_plan *p, void *to, const vo
     m.weight = weight;
     m.rows = rows;
     m.k = k;
-    m.width = p->layer.width;
-    m.to_type = m.from_type = p->layer.type;
-    m.weight_type = dpari_expert_weights(&p->layer);
+    m.width = p->head.layer.width;
+    m.to_type = m.from_type = p->head.layer.type;
+    m.weight_type = dpari_expert_weights(&p->head.layer);
     m.index.at = index;
     m.index.type = DPAR_I32;
     return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
 }
 
-static dpar_status dpari_expert_pack_there(dpar_experts_plan *p, const dpar_experts_routing *r,
+static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing *r,
                                            const void *from, const void *weight)
 {
     dpar_status st = dpari_expert_index(p, r);
     if (st == DPAR_OK && weight == NULL) {
-        return dpari_expert_gather(p, p->packed, from, p->token, r->kept,
-                                   dpari_expert_row(&p->layer));
+        return dpari_expert_gather(p, p->packed, from, p->token, r->head.kept,
+                                   dpari_expert_row(&p->head.layer));
     }
-    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->kept,
-                                             dpar_type_bytes(dpari_expert_weights(&p->layer)))
+    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
+                                             dpar_type_bytes(dpari_expert_weights(&p->head.layer)))
                        : st;
-    return st == DPAR_OK ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->kept, 1)
-                         : st;
+    return st == DPAR_OK
+               ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1)
+               : st;
 }
 
-static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                           const void *dy, const void *kept, void *dweight)
+static dpar_status dpari_expert_dots_there(dpari_experts *p, const dpari_routing *r, const void *dy,
+                                           const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&p->layer);
+    const int32_t type = dpari_expert_weights(&p->head.layer);
     const dpar_status st = dpari_expert_index(p, r);
     dpar_mem_dot d;
-    if (st != DPAR_OK || r->kept == 0) {
+    if (st != DPAR_OK || r->head.kept == 0) {
         return st != DPAR_OK ? st
                              : dpari_do_copy(p->comm, dweight, NULL,
                                              dpari_expert_choices(p, r) * dpar_type_bytes(type));
@@ -1371,10 +1410,10 @@ static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_expe
     d.a = dy;
     d.b = kept;
     d.rows = dpari_expert_choices(p, r);
-    d.k = p->layer.choices;
-    d.width = p->layer.width;
+    d.k = p->head.layer.choices;
+    d.width = p->head.layer.width;
     d.to_type = type;
-    d.type = p->layer.type;
+    d.type = p->head.layer.type;
     d.index.at = p->place;
     d.index.type = DPAR_I32;
     return dpari_do_dot(p->comm, &d);
@@ -1383,32 +1422,32 @@ static dpar_status dpari_expert_dots_there(dpar_experts_plan *p, const dpar_expe
 /* ---- there and back -------------------------------------------------------------------------- */
 
 /* Rows of kept choices, as they are sent. */
-static dpar_status dpari_expert_pack(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     const void *from, const void *weight)
+static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, const void *from,
+                                     const void *weight)
 {
     int64_t i;
     if (p->comm->mem != NULL) {
         return dpari_expert_pack_there(p, r, from, weight);
     }
-    for (i = 0; i < r->kept; i++) {
-        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
-                          1, weight, 0);
+    for (i = 0; i < r->head.kept; i++) {
+        dpari_expert_copy(&p->head.layer, dpari_expert_at(p->packed, &p->head.layer, i), from,
+                          r->choice + i, 1, weight, 0);
     }
     return DPAR_OK;
 }
 
 /* Each token's sum of what came. */
-static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                      const void *came, const void *weight, void *out)
+static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, const void *came,
+                                      const void *weight, void *out)
 {
     int64_t e;
     if (p->comm->mem != NULL) {
         const dpar_status st = dpari_expert_index(p, r);
-        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->tokens,
-                                                    p->layer.choices)
+        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
+                                                    p->head.layer.choices)
                              : st;
     }
-    for (e = 0; e < p->layer.experts.count; e++) {
+    for (e = 0; e < p->head.layer.experts.count; e++) {
         p->from[e] = came;
         p->fill[e] = 0;
     }
@@ -1417,12 +1456,12 @@ static dpar_status dpari_expert_unite(dpar_experts_plan *p, const dpar_experts_r
 }
 
 /* Rows of tokens, times weights (NULL: as they are), to their experts. */
-static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                    int32_t what, const void *from, const void *weight, void *rows)
+static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, int32_t what,
+                                    const void *from, const void *weight, void *rows)
 {
     void *to = p->staged != NULL ? p->staged : rows;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
+    dpar_status st = dpari_expert_open(p, r, what, from, r->head.tokens, weight, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 0);
         if (st == DPAR_OK) {
@@ -1433,25 +1472,26 @@ static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_rou
     }
     st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
-                       : st;
+    st = st == DPAR_OK
+             ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type)
+             : st;
     return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
 }
 
 /* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
-static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     int32_t what, const void *rows, const void *weight, void *kept,
-                                     void *out)
+static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, int32_t what,
+                                     const void *rows, const void *weight, void *kept, void *out)
 {
     void *came = kept != NULL ? kept : p->packed;
     dpari_peers peers;
-    dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
+    dpar_status st = dpari_expert_open(p, r, what, rows, r->head.rows, NULL, &peers);
     if (st == DPAR_OK && peers.direct) {
         st = dpari_expert_fits(p, r, &peers, 1);
         if (st == DPAR_OK) {
             dpari_expert_locate(p, r, &peers);
-            dpari_expert_sums(p, r, weight, kept, out,
-                              dpari_peers_stream(&peers, r->tokens * dpari_expert_row(&p->layer)));
+            dpari_expert_sums(
+                p, r, weight, kept, out,
+                dpari_peers_stream(&peers, r->head.tokens * dpari_expert_row(&p->head.layer)));
             st = dpari_expert_close(p, &peers, r->take);
         }
         return st;
@@ -1461,24 +1501,25 @@ static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_ro
         rows = p->staged;
     }
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
+    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type)
+                       : st;
     return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
 }
 
 /* dweight[tokens][k] = dy . result. */
-static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     const void *dy, const void *kept, void *dweight)
+static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
+                                     const void *kept, void *dweight)
 {
-    const dpar_experts *l = &p->layer;
+    const dpar_experts *l = &p->head.layer;
     int64_t i;
     if (p->comm->mem != NULL) {
         return dpari_expert_dots_there(p, r, dy, kept, dweight);
     }
     for (i = 0; i < dpari_expert_choices(p, r); i++) {
         double sum = 0.0;
-        if (r->place[i] >= 0) {
+        if (r->head.place[i] >= 0) {
             sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
-                                   dpari_expert_in(kept, l, r->place[i]), l);
+                                   dpari_expert_in(kept, l, r->head.place[i]), l);
         }
         dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
     }
@@ -1486,62 +1527,74 @@ static dpar_status dpari_expert_dots(dpar_experts_plan *p, const dpar_experts_ro
 }
 
 /* Are the arrays there that have elements? */
-static dpar_status dpari_expert_arrays(const dpar_experts_plan *p, const dpar_experts_routing *r,
-                                       int tokens, int rows)
+static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routing *r,
+                                       const dpar_experts_arrays *a, int tokens, int rows)
 {
     dpar_why said;
     if (p == NULL) {
         return DPAR_E_ARG;
     }
-    if (r != NULL && (tokens || r->tokens == 0) && (rows || r->rows == 0)) {
+    if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
         return DPAR_OK;
     }
     (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
-                    r != NULL ? r->tokens : 0, r != NULL ? r->rows : 0, 0, 0);
+                    r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0, 0, 0);
     return dpari_expert_wrong(p->comm, &said, NULL);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
-                                           const dpar_experts_routing *route, const void *x,
-                                           void *rows)
+                                           const dpar_experts_routing *routing,
+                                           const dpar_experts_arrays *a)
 {
-    const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_out(plan, route, DPARI_EXPERT_DISPATCH, x, NULL, rows);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    dpar_status st;
+    st = dpari_expert_arrays(p, r, a, a != NULL && a->x != NULL, a != NULL && a->rows != NULL);
+    return st != DPAR_OK ? st : dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
-                                          const dpar_experts_routing *route, const void *rows,
-                                          const void *weight, void *y, void *kept)
+                                          const dpar_experts_routing *routing,
+                                          const dpar_experts_arrays *a)
 {
-    const dpar_status st =
-        dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
-    return st != DPAR_OK
-               ? st
-               : dpari_expert_back(plan, route, DPARI_EXPERT_COMBINE, rows, weight, kept, y);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    dpar_status st;
+    st = dpari_expert_arrays(p, r, a, a != NULL && a->weight != NULL && a->y != NULL,
+                             a != NULL && a->results != NULL);
+    return st != DPAR_OK ? st
+                         : dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight,
+                                             a->kept, a->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
-                                                   const dpar_experts_routing *route,
-                                                   const void *dy, const void *weight,
-                                                   const void *kept, void *drows, void *dweight)
+                                                   const dpar_experts_routing *routing,
+                                                   const dpar_experts_arrays *a)
 {
-    const int there = dy != NULL && weight != NULL &&
-                      (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
-    dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
-    if (st == DPAR_OK && dweight != NULL) {
-        st = dpari_expert_dots(plan, route, dy, kept, dweight);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    int there;
+    dpar_status st;
+    there = a != NULL && a->dy != NULL && a->weight != NULL &&
+            (a->dweight == NULL || a->kept != NULL || (r != NULL && r->head.kept == 0));
+    st = dpari_expert_arrays(p, r, a, there, a != NULL && a->dresults != NULL);
+    if (st == DPAR_OK && a->dweight != NULL) {
+        st = dpari_expert_dots(p, r, a->dy, a->kept, a->dweight);
     }
     return st == DPAR_OK
-               ? dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows)
+               ? dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults)
                : st;
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
-                                                    const dpar_experts_routing *route,
-                                                    const void *drows, void *dx)
+                                                    const dpar_experts_routing *routing,
+                                                    const dpar_experts_arrays *a)
 {
-    const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    const dpari_routing *r = (const dpari_routing *)(const void *)routing;
+    dpar_status st;
+    st = dpari_expert_arrays(p, r, a, a != NULL && a->dx != NULL, a != NULL && a->drows != NULL);
     return st != DPAR_OK
                ? st
-               : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
+               : dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
 }

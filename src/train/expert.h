@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The gate
+/* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
  * chooses k experts for each token; tokens travel to their experts' ranks and results back, forward
  * and backward; each gives what one rank with all tokens and all experts would give. The experts
  * themselves are yours:
@@ -10,16 +10,19 @@
  *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
  *     dpar_experts_init(memory, bytes, c, &layer, &plan, &why);      one plan for all such layers
  *
- *     dpar_gate_forward(&gate, tokens, logits, chosen, weight, scratch, &why);
- *     dpar_experts_route(plan, mine, each, tokens, chosen, NULL, &route, &why);
- *     dpar_experts_dispatch(plan, route, x, rows);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of route->rows ...
- *     dpar_experts_combine(plan, route, results, weight, y, kept);
+ *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
+ *     dpar_router_forward(&router, &route, &why);                    choices and weights
+ *     choices.tokens = tokens; choices.chosen = chosen;
+ *     dpar_experts_route(plan, mine, each, &choices, &routing, &why);
+ *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
+ *     dpar_experts_dispatch(plan, routing, &a);
+ *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
+ *     dpar_experts_combine(plan, routing, &a);
  *
- *     dpar_experts_combine_backward(plan, route, dy, weight, kept, dresults, dweight);
+ *     dpar_experts_combine_backward(plan, routing, &a);
  *     ... the experts' gradients; drows ...
- *     dpar_experts_dispatch_backward(plan, route, drows, dx);
- *     dpar_gate_backward(&gate, tokens, logits, chosen, dweight, NULL, dlogits, scratch, &why);
+ *     dpar_experts_dispatch_backward(plan, routing, &a);
+ *     dpar_router_backward(&router, &route, NULL, &why);
  *
  *     dpar_experts_close(plan);             where it works in a device's memory
  *
@@ -49,7 +52,7 @@
  * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
  * for each choice with the first operation of a routing after another's. route waits for the stream
  * before it writes: it needs counts in any case, and the device may be reading what this memory was
- * before. So these are no calls for a captured graph. The gate's functions are the host's: give
+ * before. So these are no calls for a captured graph. The router's functions are the host's: give
  * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
  * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
  * becomes 0, and sums of dweight, whose order is the device's.
@@ -60,79 +63,85 @@
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- * while the gate and all that is no expert goes by `mesh` itself. An expert shared by all tokens is
- * an ordinary layer beside: its y is added to this one's. */
+ * while the router and all that is no expert goes by `mesh` itself. An expert shared by all tokens
+ * is an ordinary layer beside: its y is added to this one's. */
 #ifndef DPARI_TRAIN_EXPERT_H
 #define DPARI_TRAIN_EXPERT_H
 
 #include "../index/split.h"
 #include "../comm/comm.h"
 
-/* ---- the gate -------------------------------------------------------------------------------- */
+/* ---- the router ------------------------------------------------------------------------------ */
 
 /* How scores come from logits. */
 enum {
-    DPAR_GATE_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
-    DPAR_GATE_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
-    DPAR_GATE_GIVEN    /* logits are the scores; at least 0 where they are normalised or balanced */
+    DPAR_ROUTER_SOFTMAX, /* over all experts (Switch, Mixtral with normalise, Qwen) */
+    DPAR_ROUTER_SIGMOID, /* each for itself (DeepSeek-V3, Llama 4) */
+    DPAR_ROUTER_GIVEN /* logits are the scores; at least 0 where they are normalised or balanced */
 };
 
 /* Zero it and fill it in. A token chooses the k experts of the highest score + bias, of equal ones
  * the lower index, NaN last; in that order they stand. The weight of a choice of score s is
  *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
  * Where capacity drops a choice, the others' weights stay. */
-typedef struct dpar_gate {
+typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
-    int32_t score;      /* DPAR_GATE_SOFTMAX, ... */
+    int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
     int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
     int32_t normalise;  /* 1: see above */
     int32_t room;       /* 0 */
     double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
     double balance;     /* the coefficient a of the balancing loss; 0: none */
     const double *bias; /* [experts]; NULL: none. For choosing only: it has no gradient */
-} dpar_gate;
+} dpar_router;
 
-/* chosen[tokens][k] and weight[tokens][k] from logits[tokens][experts]. scratch: 2 x experts
- * doubles. E_ARG with a sentence. Local. O(tokens x experts), k times that where scores ascend. */
-DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                       int32_t *chosen, void *weight, double *scratch,
-                                       dpar_why *why);
+/* The memory of one layer and micro-batch: what a function does not name may be NULL. */
+typedef struct dpar_router_arrays {
+    int64_t tokens;
+    const void *logits;  /* [tokens][experts] */
+    int32_t *chosen;     /* [tokens][k]. Forward writes, the others read */
+    void *weight;        /* [tokens][k]. Forward writes */
+    double *sums;        /* [2 experts + 1]. Balance writes */
+    const void *dweight; /* [tokens][k]. Backward reads; NULL: zeros */
+    void *dlogits;       /* [tokens][experts]. Backward writes */
+    double *scratch;     /* [2 experts], of all */
+} dpar_router_arrays;
+
+/* chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times that
+ * where scores ascend. */
+DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
+                                         dpar_why *why);
 
 /* How evenly experts are chosen, by all ranks, whatever capacity drops. */
-typedef struct dpar_gate_load {
+typedef struct dpar_router_load {
     int64_t tokens; /* of all ranks */
     int64_t idle;   /* experts that no token chose */
     double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
-    double loss;    /* see dpar_gate_balance */
-    double *chosen; /* [experts] how often each was chosen: whole numbers */
+    double loss;    /* see dpar_router_balance */
+    double *chosen; /* [experts] how often each was chosen: whole numbers; in a->sums, as */
     double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
-} dpar_gate_load;
+} dpar_router_load;
 /* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c (those that share the
- * gate; tokens that several ranks hold count once for each):
+ * router; tokens that several ranks hold count once for each):
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
- * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first choice is
- * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
- * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
+ * so that evenly spread tokens give a. chosen: of dpar_router_forward; a token whose first choice
+ * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
  * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator. */
-DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
-                                       const void *logits, const int32_t *chosen, double *sums,
-                                       dpar_gate_load *load, double *scratch);
-/* dlogits[tokens][experts] from dweight[tokens][k]. load: that of dpar_gate_balance, whose loss is
- * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. It is the loss
- * of all ranks' tokens, so that its gradients are to be added up over the ranks: where ddp averages
- * those of the gate, let `balance` be a times the ranks. dweight NULL: zeros. scratch as above.
- * Errors as forward; E_ARG: a choice that is no expert. Local. O(tokens x experts). */
-DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
-                                        const int32_t *chosen, const void *dweight,
-                                        const dpar_gate_load *load, void *dlogits, double *scratch,
-                                        dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3): once a step the bias of each expert chosen less often
- * than the mean rises by rate, of one chosen more often falls. chosen: load->chosen, so that all
- * ranks' biases stay equal, or its sum over several micro-batches. rate: 0.001. Local. */
-DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias);
+ * communicator; the sentence is in c->why. */
+DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
+                                         const dpar_router_arrays *a, dpar_router_load *load);
+/* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f
+ * counts as a constant, as everywhere); NULL: it is not. It is the loss of all ranks' tokens, so
+ * that its gradients are to be added up over the ranks: where ddp averages those of the router, let
+ * `balance` be a times the ranks. Errors as forward; E_ARG: a choice that is no expert. Local.
+ * O(tokens x experts). */
+DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
+                                          const dpar_router_load *load, dpar_why *why);
+/* Balancing without a loss (DeepSeek-V3): once a step, with m the mean of load->chosen (or of its
+ * sum over several micro-batches, which all ranks have alike), bias[e] += rate where chosen[e] < m,
+ * -= rate where chosen[e] > m,    rate: 0.001 */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
@@ -162,38 +171,17 @@ typedef struct dpar_experts {
     int32_t room;       /* 0 */
 } dpar_experts;
 
-/* C, for so many tokens: of all ranks with DROP_LATE, of one with the others; with DROP_NONE, and
- * where it passes that, 2^63 - 1. Exact: in integers. Local. */
-DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens);
-
-/* Read it, leave it as it is. */
+/* A plan, and what of it is to be read. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
     int64_t most;                 /* rows that they can be given: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
     int64_t kept, dropped, taken; /* choices kept, choices dropped, rows taken so far */
-    dpar_comm *comm;
-    int64_t each;  /* private, as all that follows */
-    int32_t slots; /* numbers that tell of one expert */
-    int32_t tag;   /* of the layer */
-    int32_t routes, there_tag;
-    int32_t *tell, *hear, *tally, *order;
-    int64_t *told, *heard, *send, *receive, *fill;
-    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
-    double *by;        /* [2][k]: the rows that are added up, and their weights */
-    struct dpari_peer *peer;
-    void *packed, *staged;
-    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
-    int64_t device_bytes;
-    int32_t *place, *token, *choice;
-    void *weight; /* of each kept row */
-    const struct dpar_experts_routing *there;
-    dpar_mem_span *span; /* [ranks][own] */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward. Read it.
- */
+/* Where the tokens of one layer and micro-batch go, from forward to the end of backward; to be
+ * read. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
     int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
@@ -202,17 +190,31 @@ typedef struct dpar_experts_routing {
     int64_t *count;  /* [own]: of each */
     int64_t *begin;  /* [own]: the first of each; in all: rows */
     int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: none */
-    int64_t *send;   /* [ranks] rows to each; private, as all that follows. Others read the first */
-    int64_t *take;   /* [ranks] rows from each                              four at the same      */
-    int32_t *choice; /* [tokens][k] the choice of each kept row             places                */
-    int64_t *row;    /* [ranks][own] the first row of a piece               of their routings     */
-    int64_t *piece;  /* [ranks][own] */
-    int64_t *start;  /* [experts] the first kept row of each */
-    int32_t *expert; /* [tokens][k] of each choice that has a row */
-    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
-    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
-    int32_t room;
 } dpar_experts_routing;
+
+/* What the tokens of a rank have chosen. */
+typedef struct dpar_experts_choices {
+    int64_t tokens; /* 0 .. layer.tokens, different from rank to rank and from call to call */
+    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, and -1 for no
+                              choice (padding); as dpar_router_forward gives them */
+    const void *weight;    /* [tokens][k]; read by DROP_LIGHT_OWN alone, else NULL is fine */
+} dpar_experts_choices;
+
+/* The memory of one layer; what a function does not name may be NULL. Arrays do not overlap. */
+typedef struct dpar_experts_arrays {
+    const void *x;       /* [tokens][width]. Dispatch reads, */
+    void *rows;          /* [routing->rows][width]: writes, grouped by expert */
+    const void *results; /* [routing->rows][width]. Combine reads, */
+    const void *weight;  /* [tokens][k]: reads, as combine_backward; */
+    void *y;             /* [tokens][width]: writes; */
+    void *kept;          /* [routing->kept][width]: writes the results as they came, which
+                            combine_backward reads; NULL where there is no backward */
+    const void *dy;      /* [tokens][width]. Combine_backward reads, */
+    void *dresults;      /* [routing->rows][width]: writes; */
+    void *dweight;       /* [tokens][k]: writes; NULL: not wanted, then kept is not read */
+    const void *drows;   /* [routing->rows][width]. Dispatch_backward reads, */
+    void *dx;            /* [tokens][width]: writes */
+} dpar_experts_arrays;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
  * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
@@ -234,39 +236,32 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
  * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
- * chosen[tokens][k]: experts, each at most once for a token, and -1 for no choice (padding); as
- * dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0
- * .. layer.tokens, different from rank to rank and from call to call. COLLECTIVE: all-to-alls of
- * the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are too few on one of them, with
- * the numbers: nothing has happened then, the plan is as good as before. What else is wrong on one
- * rank (E_ARG) breaks the communicator. O(tokens k + ranks own k + experts), LIGHT_OWN log more. */
+ * COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are
+ * too few on one of them, with the numbers: nothing has happened then, the plan is as good as
+ * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
+ * + experts), LIGHT_OWN log more. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
-                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
- * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
- * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with
- * MPI, a device's memory or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as
- * comm.h. */
+/* rows from x: bit by bit. COLLECTIVE, one all-to-all-v or one pass (see above), as the three
+ * below. E_ARG when an array is missing breaks the communicator, E_MISMATCH when ranks' routings
+ * are not of one dpar_experts_route (but with MPI, a device's memory or DPAR_WITHOUT_DIRECT where
+ * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
-                                           const dpar_experts_routing *route, const void *x,
-                                           void *rows);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. kept:
- * [route->kept][width], the results as they came, for combine_backward; NULL where there is none.
- * Arrays do not overlap. */
+                                           const dpar_experts_routing *routing,
+                                           const dpar_experts_arrays *a);
+/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
-                                          const dpar_experts_routing *route, const void *rows,
-                                          const void *weight, void *y, void *kept);
-/* drows = weight x dy, of the experts' results; dweight[tokens][k] = dy . result, 0 for choices
- * that were dropped (sums in f64); NULL: not wanted, then kept is not read. */
+                                          const dpar_experts_routing *routing,
+                                          const dpar_experts_arrays *a);
+/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64). */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
-                                                   const dpar_experts_routing *route,
-                                                   const void *dy, const void *weight,
-                                                   const void *kept, void *drows, void *dweight);
+                                                   const dpar_experts_routing *routing,
+                                                   const dpar_experts_arrays *a);
 /* dx[token] = the sum over its kept choices of drows. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
-                                                    const dpar_experts_routing *route,
-                                                    const void *drows, void *dx);
+                                                    const dpar_experts_routing *routing,
+                                                    const dpar_experts_arrays *a);
 
 #endif

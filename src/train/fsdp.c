@@ -24,7 +24,7 @@ typedef struct dpari_fsdp_unit {
     int32_t first, last; /* parameters first <= i < last */
     int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
     int32_t bucket;      /* where its gradients are computed; -1: nowhere */
-    int32_t used;        /* between before and after */
+    int32_t used;        /* between unshard and reshard */
     int32_t state;       /* of its gradients in this pass */
     int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
     int32_t adds;        /* 1: this pass adds to what lies there */
@@ -91,9 +91,19 @@ static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
+/* Arrays of the optimizer, and their type: 0 and DPAR_NO_TYPE where there are none. */
+static int32_t dpari_fsdp_moments(const dpar_fsdp_options *o)
+{
+    int32_t moments = 0;
+    (void)dpar_optimizer_check(&o->optimizer, o->type, &moments, NULL, NULL);
+    return moments;
+}
+
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 {
-    return dpar_optimizer_moment_type(&o->optimizer, o->type);
+    int32_t type = DPAR_NO_TYPE;
+    (void)dpar_optimizer_check(&o->optimizer, o->type, NULL, &type, NULL);
+    return type;
 }
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
@@ -118,13 +128,16 @@ static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *
     return DPAR_OK;
 }
 
-static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t *params_of,
-                                    const int64_t *numel, const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_options *o, dpar_why *why)
 {
     dpar_status st;
-    if (shards < 1 || units < 0 || o == NULL || (units > 0 && params_of == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: # units on # ranks; options or sizes are NULL",
-                         units, shards, 0, 0);
+    if (shards < 1 || o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: # ranks, or options are NULL", shards, 0, 0, 0);
+    }
+    if (o->units < 0 || (o->units > 0 && (o->params_of == NULL || o->numel == NULL))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: # units; options.params_of is NULL: #, options.numel: #", o->units,
+                         o->params_of == NULL, o->numel == NULL, 0);
     }
     if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
         (o->sum != 0 && o->sum != 1) || (o->assigned != 0 && o->assigned != 1)) {
@@ -138,15 +151,7 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
                          o->buffers, o->align, 0);
     }
     st = dpari_fsdp_judge_types(o, why);
-    st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
-    if (st == DPAR_OK && dpari_fsdp_moment_type(o) == DPAR_NO_TYPE) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16", 0, 0,
-                       0, 0);
-    }
-    return st == DPAR_OK && numel == NULL && units > 0
-               ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
-               : st;
+    return st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why) : st;
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------
@@ -189,10 +194,10 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *nu
 }
 
 /* Counts units into d: params, sums, slots. */
-static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
-                                    const int32_t *params_of, const int64_t *numel,
-                                    const dpar_fsdp_options *o, dpar_why *why)
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsdp_options *o,
+                                    dpar_why *why)
 {
+    const int32_t units = o->units, *params_of = o->params_of;
     const int64_t align = o->align > 0 ? o->align : 1;
     int64_t params = 0, total;
     int32_t u;
@@ -205,7 +210,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
             return dpari_say(DPAR_E_ARG, why, "fsdp: unit # has # parameters, at multiples of #", u,
                              params_of[u], align, 0);
         }
-        st = dpari_fsdp_total(u, params_of[u], numel + params, align, &total, why);
+        st = dpari_fsdp_total(u, params_of[u], o->numel + params, align, &total, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -246,24 +251,22 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
     s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
-    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
-                 dpar_optimizer_moments(&o->optimizer);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) * dpari_fsdp_moments(o);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
-                                     const int64_t *numel, const dpar_fsdp_options *options,
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
-    dpar_status st = dpari_fsdp_judge(shards, units, params_of, numel, options, why);
+    dpar_status st = dpari_fsdp_judge(shards, options, why);
     if (st == DPAR_OK && sizes == NULL) {
         st = dpari_say(DPAR_E_ARG, why, "fsdp: sizes is NULL", 0, 0, 0, 0);
     }
     if (st == DPAR_OK) {
-        st = dpari_fsdp_count(&d, shards, units, params_of, numel, options, why);
+        st = dpari_fsdp_count(&d, shards, options, why);
     }
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&d, sizes);
@@ -278,8 +281,6 @@ DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* across replicas; NULL: within one */
     const dpar_fsdp *d;
-    const int32_t *params_of;
-    const int64_t *numel;
     int32_t replicas; /* 1: there are any */
     int32_t ranks;
     int64_t steps;
@@ -326,10 +327,10 @@ static void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
     for (i = 0; i < g->d->units; i++) {
-        dpari_fact(f, "params_of[#]", i, g->params_of[i]);
+        dpari_fact(f, "params_of[#]", i, o->params_of[i]);
     }
     for (i = 0; i < g->d->params; i++) {
-        dpari_fact(f, "numel[#]", i, g->numel[i]);
+        dpari_fact(f, "numel[#]", i, o->numel[i]);
     }
 }
 
@@ -342,9 +343,10 @@ static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 }
 
 /* Where each unit and parameter lies. */
-static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const int64_t *numel,
-                                  dpar_why *why)
+static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
 {
+    const int32_t *params_of = d->options.params_of;
+    const int64_t *numel = d->options.numel;
     int64_t shard_at = 0, whole_at = 0;
     uint64_t key = 0;
     int32_t u, i, first = 0;
@@ -440,22 +442,22 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
-                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
-                                    const int64_t *numel, const dpar_fsdp_options *options,
-                                    dpar_fsdp **fsdp, dpar_why *why)
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                    dpar_why *why)
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
+    dpar_comm *replicas = options != NULL ? options->replicas : NULL;
     dpar_fsdp_sizes sizes;
     dpari_fsdp_given given;
     int64_t needed;
     dpar_status st;
-    if (shard == NULL || fsdp == NULL) {
+    if (c == NULL || fsdp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: communicator or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_fsdp_judge(shard->size, units, params_of, numel, options, why);
+    st = dpari_fsdp_judge(c->size, options, why);
     if (st == DPAR_OK) {
-        st = dpari_fsdp_count(&counted, shard->size, units, params_of, numel, options, why);
+        st = dpari_fsdp_count(&counted, c->size, options, why);
     }
     if (st == DPAR_OK) {
         dpari_fsdp_sizes_of(&counted, &sizes);
@@ -463,19 +465,17 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     }
     dpari_zero(&given, sizeof given);
     given.d = &counted;
-    given.params_of = params_of;
-    given.numel = numel;
-    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st != DPAR_OK) {
         return st;
     }
     *d = counted;
     dpari_fsdp_place(d, memory, &needed);
-    d->shard = shard;
+    d->shard = c;
     d->replicas = replicas;
-    st = dpari_fsdp_lay(d, params_of, numel, why);
+    st = dpari_fsdp_lay(d, why);
     st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
-    st = dpari_fsdp_agree(shard, replicas, st, "fsdp", NULL, &given, why);
+    st = dpari_fsdp_agree(c, replicas, st, "fsdp", NULL, &given, why);
     if (st != DPAR_OK) {
         dpari_fsdp_give_back(d);
         return st;
@@ -636,24 +636,19 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
                : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
 }
 
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i)
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i, int *adds)
 {
-    const dpari_fsdp_unit *n;
-    if (d == NULL || i < 0 || i >= d->params) {
-        return NULL;
+    const int there = d != NULL && i >= 0 && i < d->params;
+    const dpari_fsdp_unit *n = there ? &d->unit[d->home[i]] : NULL;
+    if (adds != NULL) {
+        *adds = n == NULL || n->adds;
     }
-    n = &d->unit[d->home[i]];
-    if (n->state != DPARI_FSDP_OPEN) {
+    if (n == NULL || n->state != DPARI_FSDP_OPEN) {
         return NULL;
     }
     return n->bucket < 0 ? d->grads
                          : dpari_fsdp_bucket_at(d, n->bucket) +
                                d->start[i] * dpar_type_bytes(d->options.gradient);
-}
-
-DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
-{
-    return d == NULL || i < 0 || i >= d->params || d->unit[d->home[i]].adds;
 }
 
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
@@ -986,7 +981,7 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     }
     if (d->under_way) {
         return dpari_say(DPAR_E_ARG, &d->shard->why,
-                         "fsdp: a pass begins before the last has finished", 0, 0, 0, 0);
+                         "fsdp: a pass begins before the last has ended", 0, 0, 0, 0);
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -997,7 +992,7 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_BACKWARD;
     dpar_status st;
@@ -1029,7 +1024,7 @@ DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
@@ -1075,7 +1070,7 @@ static void dpari_fsdp_look(dpar_fsdp *d)
     }
 }
 
-DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *d)
+DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
@@ -1141,15 +1136,6 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
     return st;
 }
 
-DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *elements, int32_t *type)
-{
-    const int there = dpari_fsdp_is_unit(d, u) && !d->under_way && elements != NULL && type != NULL;
-    if (elements != NULL) {
-        *elements = there ? d->unit[u].flat.shard : 0;
-    }
-    return there ? dpari_fsdp_settled(d, u, type) : NULL;
-}
-
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 {
     int32_t u, k;
@@ -1157,7 +1143,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
     if (d == NULL || d->under_way) {
         return d == NULL ? DPAR_E_ARG
                          : dpari_say(DPAR_E_ARG, &d->shard->why,
-                                     "fsdp: a step before the pass has finished", 0, 0, 0, 0);
+                                     "fsdp: a step before the pass has ended", 0, 0, 0, 0);
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -1168,7 +1154,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpar_optimizer_moments(&d->options.optimizer); k++) {
+        for (k = 0; k < dpari_fsdp_moments(&d->options); k++) {
             moment[k] = dpari_fsdp_moment_at(d, k, u);
         }
         dpari_zero(&p, sizeof p);
@@ -1193,42 +1179,32 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 /* ---- state ------------------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements)
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements,
+                               int32_t *type)
 {
+    const int gradient = array == DPAR_FSDP_GRADIENT;
     const int there =
-        dpari_fsdp_is_unit(d, u) && array >= 0 && array < DPAR_FSDP_ARRAYS &&
-        array <= dpar_optimizer_moments(&d->options.optimizer); /* the masters are array 0 */
+        dpari_fsdp_is_unit(d, u) && array >= 0 &&
+        (gradient ? !d->under_way
+                  : array <= dpari_fsdp_moments(&d->options)); /* the masters are array 0 */
+    int32_t is = DPAR_NO_TYPE;
+    void *at = NULL;
+    if (there && gradient) {
+        at = dpari_fsdp_settled(d, u, &is);
+    } else if (there && array == DPAR_FSDP_MASTER) {
+        is = d->options.type;
+        at = dpari_fsdp_master_at(d, u);
+    } else if (there) {
+        is = dpari_fsdp_moment_type(&d->options);
+        at = dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+    }
     if (elements != NULL) {
         *elements = there ? d->unit[u].flat.shard : 0;
     }
-    if (!there) {
-        return NULL;
+    if (type != NULL) {
+        *type = is;
     }
-    return array == DPAR_FSDP_MASTER ? dpari_fsdp_master_at(d, u)
-                                     : dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
-}
-
-DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
-{
-    if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
-        return -1;
-    }
-    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_moment_type(&d->options);
-}
-
-DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)
-{
-    return d == NULL ? 0 : d->steps;
-}
-
-DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *d, int32_t u)
-{
-    return dpari_fsdp_is_unit(d, u) ? d->unit[u].flat.total : 0;
-}
-
-DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
-{
-    return dpari_fsdp_is_unit(d, u) && ranks > 0 ? dpari_ceil_div(d->unit[u].flat.total, ranks) : 0;
+    return at;
 }
 
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
@@ -1249,16 +1225,6 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
-DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
-{
-    int64_t count;
-    const void *mine = dpar_fsdp_state(d, array, u, &count);
-    if (mine == NULL) {
-        return DPAR_E_ARG;
-    }
-    return dpar_gather(d->shard, mine, room, count, dpar_fsdp_state_type(d, array), 0, NULL);
-}
-
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
 static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
                                        dpar_fsdp_read read, void *ctx, dpar_why *why)
@@ -1267,8 +1233,9 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     dpar_transfers walk;
     dpar_transfer t;
     int64_t count;
-    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count);
-    const int64_t each = dpar_type_bytes(dpar_fsdp_state_type(d, array));
+    int32_t type;
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count, &type);
+    const int64_t each = dpar_type_bytes(type);
     dpar_status st;
     if (at == NULL || count == 0) {
         return DPAR_OK;

@@ -12,37 +12,41 @@
  *              `prefetch` units ahead, into a pool of prefetch + 1 units;
  *              gradients as ZeRO-2
  *
- *     dpar_fsdp_bytes(c->size, units, params_of, numel, &options, &sizes, &why);
- *     dpar_fsdp_init(memory, sizes.plan, c, NULL, units, params_of, numel, &options, &f, &why);
+ *     options.units = units; options.params_of = params_of; options.numel = numel;
+ *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
+ *     dpar_optimizer_init(&options.optimizer, DPAR_ADAMW);
+ *     dpar_fsdp_bytes(c->size, &options, &sizes, &why);
+ *     dpar_fsdp_init(memory, sizes.plan, c, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
  *             forward, each unit u:
- *                 dpar_fsdp_before(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_unshard(f, u, DPAR_FORWARD);
  *                 ... uses the weights dpar_fsdp_weight(f, i) ...
- *                 dpar_fsdp_after(f, u, DPAR_FORWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_FORWARD);
  *             backward, each unit u from the last:
- *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);
- *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i)
+ *                 dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+ *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i, NULL)
  *                     (options.assigned: writes them) ...
- *                 dpar_fsdp_after(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
- *             dpar_fsdp_finish(f);
+ *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
- *         dpar_fsdp_step(f, rate, dpar_clip_factor(norm, 1.0));
- *     dpar_fsdp_close(f);
+ *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
+ *     a checkpoint: dpar_fsdp_state of each unit and array, read by
+ * dpar_fsdp_load dpar_fsdp_close(f);
  *
- * Hybrid: `shard` are the ranks that share one copy (a node), `replicas` those that hold the same
+ * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
  * shards across, once a step.
  *
- * Pipeline: a whole step is one pass. UNSHARD is before (of a stage's first: BACKWARD, so that
- * there is room for its gradients; then FORWARD), RESHARD after, REDUCE_GRAD ready; begin and
- * finish stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
+ * Pipeline: a whole step is one pass. UNSHARD is unshard (of a stage's first: BACKWARD, so that
+ * there is room for its gradients; then FORWARD), RESHARD reshard, REDUCE_GRAD ready; begin and
+ * end stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages. Of
  * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
- * each unit after them, before finish.
+ * each unit after them, before the end.
  *
  * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
  * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
@@ -52,7 +56,7 @@
  * bit. What is in the pool already is not gathered again. All ranks visit units in one order
  * (E_MISMATCH else; over MPI with its option `check`).
  *
- * In a device's memory (shard->mem) all arrays lie there, also those that set and load are given;
+ * In a device's memory (c->mem) all arrays lie there, also those that set and load are given;
  * functions follow what its stream was given and order what follows; only norm and load wait. */
 #ifndef DPARI_TRAIN_FSDP_H
 #define DPARI_TRAIN_FSDP_H
@@ -63,12 +67,17 @@
 #include "../comm/comm.h"
 #include "optimizer.h"
 
-/* Zero it and fill in what differs. The same on all ranks. */
+/* Zero it and fill in what differs. The same on all ranks, but for replicas. */
 typedef struct dpar_fsdp_options {
-    int32_t zero;     /* 1, 2, 3 */
+    int32_t units;            /* of the model, in the order of forward */
+    int32_t zero;             /* 1, 2, 3 */
+    const int32_t *params_of; /* [units] parameters of each, 0 and more; */
+    const int64_t *numel;     /* [of all] elements of each, 0 and more, unit after unit. Both are
+                                 read by bytes and init alone */
+    dpar_comm *replicas;      /* NULL: none. Of one world with c */
     int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
                          weights themselves. The optimizer's arrays are what
-                         dpar_optimizer_moment_type says beside it: F64 for F64, else F32 or BF16.
+                         dpar_optimizer_check says: F64 beside F64, else F32 or BF16.
                          It and the next two must be said */
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
@@ -81,10 +90,11 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    int32_t assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                         element of each parameter of the unit (0 where it has none), rather than
-                         adding, except where dpar_fsdp_adds says so: they are not zeroed before */
-    int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
+    int32_t
+        assigned;  /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
+                      element of each parameter of the unit (0 where it has none), rather than
+                      adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    int64_t align; /* starts of parameters in their unit, in elements; 0: 1 */
     dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
                                  by the number of an element among all, the units end to end:
                                  copies in other fsdp's (of tensor-parallel ranks) stay equal where
@@ -105,19 +115,16 @@ typedef struct dpar_fsdp_sizes {
 
 typedef struct dpar_fsdp dpar_fsdp;
 
-/* What init takes, for `shards` ranks that share a copy. params_of[u]: the parameters of unit u (0
- * and more), numel[i] elements each (0 and more), unit after unit. Errors as init. Local, without a
+/* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
  * communicator: for planning. O(params). */
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
-                                     const int64_t *numel, const dpar_fsdp_options *options,
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
-/* Weights and state are zero. replicas: NULL without; both communicators are of one world.
- * COLLECTIVE over both: all ranks give the same sizes and options (E_MISMATCH else). E_ARG,
- * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. */
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
-                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
-                                    const int64_t *numel, const dpar_fsdp_options *options,
-                                    dpar_fsdp **fsdp, dpar_why *why);
+/* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
+ * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
+ * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. */
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                    dpar_why *why);
 /* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
  * call it with the same numbers, between steps. E_ARG: no such parameter, a pass is under way.
  * Local. */
@@ -128,80 +135,74 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 /* All gradients become 0: before the first micro-batch (at the latest before its backward). Memory
  * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
-/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not been finished. The
+/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not ended. The
  * status of a broken communicator. Local. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
  * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
  * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
  * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
- * COLLECTIVE over shard: all ranks call it in the same order. E_ARG: no such unit, already in use,
+ * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
  * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
  * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
-DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *f, int32_t u, int32_t direction);
+DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. */
-DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The numel weights of parameter i, of type compute, between before and after; else NULL. Aligned
- * to the type. Local. */
+DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
+ * Aligned to the type. Local. */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Where its gradient is added, of type gradient, from before in backward to ready; else NULL.
- * Local. */
-DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i);
-/* The `beta` of the product that computes that gradient. 1: it is added to what lies there: always
- * without options.assigned; with it after the step's first micro-batch that had the unit backward,
- * where gradients are kept from one to the next (ZeRO-1, `once`), or once they have been looked at
- * since zero (norm, reduced, step). 0: it is written, whatever lies there. From before in backward
- * to ready. Local. */
-DPAR_API int dpar_fsdp_adds(const dpar_fsdp *f, int32_t i);
+/* Where its gradient is added, of type gradient, from unshard in backward to ready; else NULL.
+ * *adds (NULL: not wanted): the `beta` of the product that computes it. 1: it is added to what lies
+ * there: always without options.assigned; with it after the step's first micro-batch that had the
+ * unit backward, where gradients are kept from one to the next (ZeRO-1, `once`), or once they have
+ * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local. */
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
- * shard, as before. E_ARG: there are none. */
+ * c, as unshard. E_ARG: there are none. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
 /* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
  * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
  * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
  * is over, too. */
-DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *f);
+DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
 /* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
  * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
- * the squares of their norms. COLLECTIVE over shard. */
+ * the squares of their norms. COLLECTIVE over c. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
-/* The reduced gradients of this rank's shard of unit u, between finish and the next zero: elements
- * (padding included, which is 0) and their type; where a parameter lies there dpar_fsdp_piece says.
- * For norms that count parameters differently, sums with other communicators. NULL and 0: there are
- * none. Local. */
-DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *f, int32_t u, int64_t *elements, int32_t *type);
 /* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
 /* ---- state ---- */
 
-enum { DPAR_FSDP_MASTER, DPAR_FSDP_MOMENT_1, DPAR_FSDP_MOMENT_2, DPAR_FSDP_ARRAYS };
+/* What a rank has a shard of: the arrays of a checkpoint, and the reduced gradients. */
+enum {
+    DPAR_FSDP_MASTER,
+    DPAR_FSDP_MOMENT_1,
+    DPAR_FSDP_MOMENT_2,
+    DPAR_FSDP_ARRAYS, /* how many a checkpoint has at most */
+    DPAR_FSDP_GRADIENT = DPAR_FSDP_ARRAYS
+};
 
-/* This rank's shard of an array of unit u, and its elements (padding included); NULL and 0 where
- * there is none. To save it: a sharded checkpoint is these of the ranks of one replica, and the
- * number of steps. Local. */
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements);
-/* Its type; -1 for an array that the optimizer does not have. Local. */
-DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
-/* Steps done. Local. */
-DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
+/* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
+ * type (NULL: not wanted); NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
+ * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. To save
+ * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
+ * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
+ * of a pass and the next zero: for norms that count parameters differently, sums with other
+ * communicators. Local.
+ */
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
+                               int32_t *type);
 /* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
  * not wanted); 0: nothing. Local. */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
-/* Elements of unit u without padding, and of the shard that each of `ranks` has of it. Local. */
-DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *f, int32_t u);
-DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
 /* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
- * for redistribute and move, padding left out. Local. */
+ * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
+ * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
+ * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
+ * rank. E_ARG with a sentence. Local. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
-/* Unit u of an array comes to rank 0 of shard: the first dpar_fsdp_numel elements of `room`, which
- * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine), the device's where
- * shard->mem is one's: another is E_ARG on that rank, and others wait. A full checkpoint is that of
- * all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard. E_ARG: no
- * such array or unit; then errors as comm.h. */
-DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
-
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
  * an array of unit u. A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,

@@ -7,8 +7,24 @@
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "layers_run.h"
+#include "random_run.h"
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
+
+/* In order. */
+static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
+{
+    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
+    int64_t i, k;
+    for (i = 0; i < count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
+        dpari_elements_load(x, in, i, n, type);
+        for (k = 0; k < n; k++) {
+            sum += x[k] * x[k];
+        }
+    }
+    return sum;
+}
 
 static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
 {
@@ -18,7 +34,7 @@ static dpar_status dpari_mem_squares(void *ctx, const dpar_mem_squares *s)
         (s->count > 0 && s->in == NULL) || (s->add != 0 && s->add != 1)) {
         return DPAR_E_ARG;
     }
-    sum = dpar_sum_squares(s->in, s->count, s->type);
+    sum = dpari_mem_sum_squares(s->in, s->count, s->type);
     *s->sum = s->add ? *s->sum + sum : sum;
     return DPAR_OK;
 }
@@ -29,7 +45,7 @@ static dpar_status dpari_mem_clip(void *ctx, const dpar_mem_clip *c)
     if (c->squares == NULL || c->factor == NULL) {
         return DPAR_E_ARG;
     }
-    *c->factor = c->scale * dpar_clip_factor(dpari_elements_sqrt(*c->squares), c->limit);
+    *c->factor = c->scale * dpar_optimizer_clip(dpari_elements_sqrt(*c->squares), c->limit);
     return DPAR_OK;
 }
 
@@ -46,15 +62,15 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         return DPAR_E_ARG;
     }
     if (r->from_type == DPAR_F32) { /* as they are, NaN too */
-        dpar_round_bf16(r->to, r->from, r->count, r->seed, r->stream, r->index);
+        dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
     for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
         dpari_elements_load(x, r->from, i, n, r->from_type);
         dpari_elements_store(f, x, 0, n, DPAR_F32);
-        dpar_round_bf16((unsigned char *)r->to + 2 * i, f, n, r->seed, r->stream,
-                        r->index + (uint64_t)i);
+        dpari_random_round((unsigned char *)r->to + 2 * i, f, n, r->seed, r->stream,
+                           r->index + (uint64_t)i, 16);
     }
     return DPAR_OK;
 }
@@ -85,10 +101,11 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
 {
     const dpar_optimizer_piece *all = o->piece;
     const int64_t size = dpar_type_bytes(all->gradient_type);
-    const int64_t moment = dpar_type_bytes(dpar_optimizer_moment_type(o->optimizer, DPAR_F32));
     uint16_t *high = (uint16_t *)all->weight;
     float w[DPARI_ELEMENTS];
-    dpar_status st = DPAR_OK;
+    int32_t type = 0;
+    dpar_status st = dpar_optimizer_check(o->optimizer, DPAR_F32, NULL, &type, NULL);
+    const int64_t moment = dpar_type_bytes(type);
     int64_t i;
     for (i = 0; i < all->count && st == DPAR_OK; i += DPARI_ELEMENTS) {
         dpar_optimizer_piece p = *all;

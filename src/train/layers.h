@@ -26,7 +26,7 @@ typedef struct dpar_mem_squares {
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_clip_factor(sqrt(*squares), limit). May be the same double. */
+/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). May be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
@@ -52,8 +52,9 @@ typedef struct dpar_mem_optimize {
     int32_t room;      /* 0 */
 } dpar_mem_optimize;
 
-/* to[i] = from[i] as BF16, rounded up or down by number (seed, stream, index + i), as
- * dpar_round_bf16 does from F32; F64 is rounded to F32 first. */
+/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off: by the high
+ * half of word index + i of a stream (random.h). NaN and infinities stay, what BF16 holds exactly,
+ * too. F64 is rounded to F32 first. */
 typedef struct dpar_mem_round {
     void *to;
     const void *from;
@@ -161,8 +162,9 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets, as dpar_attention_merge
- * (sequence.h) says. Arithmetic in f64 for F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row:
+ * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic in f64 for
+ * F64, in f32 for F32 (factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
     int32_t type; /* F64, F32: of all */
     int32_t room; /* 0 */
@@ -175,11 +177,9 @@ typedef struct dpar_mem_attention_merge {
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
 
 /* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
- * or that of both it and what is there (dpar_moments_merge). Parts of some points each,
+ * or that of both it and what is there (Chan, Golub, LeVeque). Parts of some points each,
  * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
 typedef struct dpar_mem_moments {
     const void *x;

@@ -82,7 +82,8 @@ static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t 
     }
 }
 
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b)
+/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 {
     const double n = a->count + b->count, delta = b->mean - a->mean;
     if (b->count <= 0.0) {
@@ -114,7 +115,7 @@ static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t ste
             part[i] = (part[i] - one.mean) * (part[i] - one.mean);
         }
         one.m2 = dpari_moments_total(part, some);
-        dpar_moments_merge(to, &one);
+        dpari_moments_merge(to, &one);
     }
 }
 
@@ -293,7 +294,7 @@ static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
             part.count = one[0];
             part.mean = one[1];
             part.m2 = one[2];
-            dpar_moments_merge(&all, &part);
+            dpari_moments_merge(&all, &part);
         }
         m->saved[2 * i] = all.mean;
         m->saved[2 * i + 1] = 1.0 / dpari_sqrt(all.m2 / dpari_mostf(all.count, 1.0) + m->epsilon);

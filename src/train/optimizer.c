@@ -2,48 +2,20 @@
 #include "optimizer.h"
 
 #include "../base/arith.h"
-#include "random.h"
+#include "random_run.h"
 #include "../base/type.h"
 #include "../comm/elements.h"
 
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
+DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_ADAMW;
-    o.beta1 = 0.9;
-    o.beta2 = 0.999;
-    o.epsilon = 1e-8;
-    o.decay = 0.01;
-    return o;
-}
-
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
-{
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_SGD;
-    o.momentum = momentum;
-    return o;
-}
-
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
-{
-    if (o == NULL) {
-        return 0;
+    dpari_zero(o, sizeof *o);
+    o->kind = kind;
+    if (kind == DPAR_ADAMW) {
+        o->beta1 = 0.9;
+        o->beta2 = 0.999;
+        o->epsilon = 1e-8;
+        o->decay = 0.01;
     }
-    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
-}
-
-DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
-{
-    if (o == NULL || !dpari_is_float(weight_type)) {
-        return DPAR_NO_TYPE;
-    }
-    if (o->moment_type == DPAR_NO_TYPE) {
-        return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-    }
-    return o->moment_type == DPAR_BF16 && weight_type != DPAR_F64 ? DPAR_BF16 : DPAR_NO_TYPE;
 }
 
 /* Within 0 and below 1. */
@@ -52,7 +24,8 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -80,6 +53,24 @@ DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why
         return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
                          0, 0);
     }
+    if (!dpari_is_float(weight_type)) {
+        return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
+                              weight_type, 0, 0, 0, 0);
+    }
+    if (o->moment_type != DPAR_NO_TYPE && weight_type == DPAR_F64) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
+            0);
+    }
+    if (moments != NULL) {
+        *moments = o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    }
+    if (moment_type != NULL) {
+        *moment_type = o->moment_type != DPAR_NO_TYPE ? o->moment_type
+                       : weight_type == DPAR_F64      ? DPAR_F64
+                                                      : DPAR_F32;
+    }
     return DPAR_OK;
 }
 
@@ -97,54 +88,7 @@ static double dpari_optim_power(double b, int64_t t)
     return power;
 }
 
-/* dpar_round_bf16 by the high halves of the numbers (shift 16) or the low ones (0). */
-static void dpari_optim_round(unsigned char *to, const unsigned char *from, int64_t count,
-                              uint64_t seed, uint64_t stream, uint64_t index, int32_t shift)
-{
-    uint32_t words[4], x;
-    uint16_t h;
-    int64_t i;
-    for (i = 0; i < count; i++) {
-        const uint64_t at = index + (uint64_t)i;
-        if (i == 0 || at % 4 == 0) {
-            dpar_random_block(seed, stream, at / 4, words);
-        }
-        dpari_elements_bits(&x, from + 4 * i, 4);
-        if ((x & 0x7f800000u) != 0x7f800000u) {
-            x += words[at % 4] >> shift & 0xffffu;
-        } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
-        }
-        h = (uint16_t)(x >> 16);
-        dpari_elements_bits(to + 2 * i, &h, 2);
-    }
-}
-
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index)
-{
-    dpari_optim_round((unsigned char *)to, (const unsigned char *)from, count, seed, stream, index,
-                      16);
-}
-
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
-{
-    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
-    int64_t i, k;
-    if (!dpari_is_float(type)) {
-        return -1.0;
-    }
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(x, in, i, n, type);
-        for (k = 0; k < n; k++) {
-            sum += x[k] * x[k];
-        }
-    }
-    return sum;
-}
-
-DPAR_API double dpar_clip_factor(double norm, double limit)
+DPAR_API double dpar_optimizer_clip(double norm, double limit)
 {
     if (!(limit > 0.0)) {
         return 1.0;
@@ -205,8 +149,8 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
         return;
     }
     dpari_elements_store(f, from, 0, n, DPAR_F32);
-    dpari_optim_round((unsigned char *)to + 2 * i, (const unsigned char *)f, n, o->seed, stream,
-                      now->index + (uint64_t)i, what == DPARI_OPTIM_V ? 0 : 16);
+    dpari_random_round((unsigned char *)to + 2 * i, f, n, o->seed, stream, now->index + (uint64_t)i,
+                       what == DPARI_OPTIM_V ? 0 : 16);
 }
 
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
@@ -214,12 +158,11 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 {
     double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
     double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
-    const int32_t moments = dpar_optimizer_moments(o);
-    const int32_t type = p == NULL ? DPAR_NO_TYPE : dpar_optimizer_moment_type(o, p->weight_type);
+    int32_t moments = 0, type = 0;
     dpari_optim_now now;
     int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || type == DPAR_NO_TYPE || t < 1 || p->count < 0 ||
-        !dpari_is_float(p->gradient_type) ||
+    if (p == NULL || dpar_optimizer_check(o, p->weight_type, &moments, &type, NULL) != DPAR_OK ||
+        t < 1 || p->count < 0 || !dpari_is_float(p->gradient_type) ||
         (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
                           (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
         return DPAR_E_ARG;

@@ -23,20 +23,19 @@
 #ifndef DPARI_TRAIN_OPTIMIZER_H
 #define DPARI_TRAIN_OPTIMIZER_H
 
-#include "random.h"
 #include "../base/type.h"
 
 enum { DPAR_ADAMW, DPAR_SGD };
 
-/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
+/* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
     int32_t kind;        /* DPAR_ADAMW, DPAR_SGD */
     int32_t nesterov;    /* SGD: 0 or 1 */
     int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
                             remainder, so that small updates are not lost on average: element i by
-                            number index + i of a stream of `seed`. Weights: stream t, as
-                            dpar_round_bf16; moments: stream t + 2^63, of each number the high half
-                            is for m, the low half for v */
+                            number index + i of a stream of `seed`. Weights: stream t, by
+                            the high half of each word (random.h); moments: stream t + 2^63, the
+                            high half for m, the low half for v */
     int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
                             are not F64 */
     uint64_t seed;
@@ -44,25 +43,22 @@ typedef struct dpar_optimizer {
     double momentum;              /* SGD */
     double decay;                 /* of weights */
 } dpar_optimizer;
-/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
-/* Without decay. Local. */
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
-/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
-/* Their type beside weights of weight_type; 0: o or the weights are none, or BF16 beside F64.
- * Local. */
-DPAR_API int32_t dpar_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
-/* E_ARG with a sentence: a kind, a flag, a type or a number that is none (rates of moments are
- * within 0 and below 1, the others not negative; epsilon above 0). Local. */
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
+/* DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as torch.optim.AdamW. DPAR_SGD: all
+ * 0: no momentum, no decay. Local. */
+DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
+/* Judges an optimizer of weights of a type, and says how many arrays it keeps beside them (2, 1 or
+ * 0: SGD without momentum) and of which type; NULL: not wanted. E_ARG with a sentence: a kind, a
+ * flag, a type or a number that is none (rates of moments are within 0 and below 1, the others not
+ * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. */
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why);
 
 /* Elements index .. index + count - 1 of all the parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* F64, F32, BF16 or F16 */
     const void *gradient; /* of any of these */
-    void *m, *v;          /* of dpar_optimizer_moment_type; 0 before the first step. NULL where the
-                             optimizer has none */
+    void *m, *v;          /* of the type that dpar_optimizer_check says; 0 before the first step.
+                             NULL where the optimizer has none */
     int32_t weight_type, gradient_type;
     int64_t count;
     uint64_t index; /* for random numbers: the same for an element however it is cut */
@@ -72,16 +68,9 @@ typedef struct dpar_optimizer_piece {
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
-/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
- * as they are, what BF16 holds exactly, too. Local. O(count). */
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index);
-
-/* The sum of squares of `count` floats, in f64 and in order; -1: of a type that is none. Local. */
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
  * gives 0: a step that takes no gradients. Local. */
-DPAR_API double dpar_clip_factor(double norm, double limit);
+DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 #endif

@@ -10,6 +10,7 @@
  *     dpar_pipeline_bytes(c, &options, &bytes, &why);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
+ *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
  *     dpar_pipeline_close(p);
  *
  * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
@@ -81,7 +82,7 @@ typedef struct dpar_pipeline_options {
 
     dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
     dpar_stage_pair both;                             /* NULL: forward, then backward or input */
-    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_finish, or what begins it (ready,
+    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready,
                                             of ddp or fsdp), and WAIT_REDUCE_GRAD: what ends it */
     dpar_stage_work unshard, reshard, recompute, offload, reload;
     void *ctx; /* of all */

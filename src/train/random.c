@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "random.h"
 
+#include "random_run.h"
+
 #include "../base/arith.h"
 #include "../base/real.h"
+#include "../comm/elements.h"
 
-DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
+DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
     uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
@@ -25,11 +28,33 @@ DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, 
     words[3] = d;
 }
 
-DPAR_API uint32_t dpar_random_word(uint64_t seed, uint64_t stream, uint64_t index)
+static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
-    dpar_random_block(seed, stream, index / 4, words);
+    dpari_random_block(seed, stream, index / 4, words);
     return words[index % 4];
+}
+
+DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
+                                  uint64_t stream, uint64_t index, int32_t shift)
+{
+    uint32_t words[4], x;
+    uint16_t h;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        const uint64_t at = index + (uint64_t)i;
+        if (i == 0 || at % 4 == 0) {
+            dpari_random_block(seed, stream, at / 4, words);
+        }
+        dpari_elements_bits(&x, (const unsigned char *)from + 4 * i, 4);
+        if ((x & 0x7f800000u) != 0x7f800000u) {
+            x += words[at % 4] >> shift & 0xffffu;
+        } else {
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+        }
+        h = (uint16_t)(x >> 16);
+        dpari_elements_bits((unsigned char *)to + 2 * i, &h, 2);
+    }
 }
 
 static double dpari_random_between(uint32_t word)
@@ -39,7 +64,7 @@ static double dpari_random_between(uint32_t word)
 
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index)
 {
-    return dpari_random_between(dpar_random_word(seed, stream, index));
+    return dpari_random_between(dpari_random_word(seed, stream, index));
 }
 
 static double dpari_random_ratio(const double *over, const double *under, double r)

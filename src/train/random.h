@@ -3,18 +3,18 @@
  * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
  * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
  * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would. */
+ * numbers where they hold different ones, as one rank would: no state to keep apart. Initial
+ * values, and dropout on activations that several ranks have: element (i, j) of an array of `width`
+ * columns u = dpar_random_uniform(seed, stream, i width + j);    a stream for each layer, step, ...
+ *     y = u < p ? 0 : x / (1 - p);                           dx from dy by the same u */
 #ifndef DPARI_TRAIN_RANDOM_H
 #define DPARI_TRAIN_RANDOM_H
 
 #include "../base/base.h"
 
-/* The four numbers 4 block .. 4 block + 3 of a stream. key = seed, counter = (block, stream), low
- * words first. Local, O(1), as all here. */
-DPAR_API void dpar_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words);
-/* One number. */
-DPAR_API uint32_t dpar_random_word(uint64_t seed, uint64_t stream, uint64_t index);
-/* (word + 1/2) / 2^32: within (0, 1), never an end of it. */
+/* Within (0, 1), never an end of it: (word + 1/2) / 2^32, where the words of a stream are those of
+ * its blocks, four in each: key = seed, counter = (block, stream), low words first. A word itself
+ * is the product with 2^32, cut off. Local, O(1), as all here. */
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* Of mean 0 and deviation 1: the inverse of the normal distribution (Wichura's AS 241, within
  * 1e-12) at that; within +-6.34. */

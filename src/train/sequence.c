@@ -18,7 +18,7 @@
 /* At most this is the lse of a query that sees no key. */
 static const double dpari_seq_nothing = -1e30;
 
-static int32_t dpari_seq_sums(int32_t type)
+DPARI_API int32_t dpari_seq_sums(int32_t type)
 {
     return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
@@ -32,9 +32,20 @@ static dpar_attention dpari_seq_filled(const dpar_attention *layer)
     if (!(a.scale > 0.0 || a.scale < 0.0) && a.width > 0) {
         a.scale = 1.0 / dpari_sqrt((double)a.width);
     }
-    a.forward = a.forward != NULL ? a.forward : dpar_attention_block;
-    a.backward = a.backward != NULL ? a.backward : dpar_attention_block_gradient;
+    a.forward = a.forward != NULL ? a.forward : dpar_attention_host;
+    a.backward = a.backward != NULL ? a.backward : dpar_attention_host;
     return a;
+}
+
+/* What its way does; all NULL: the ring. */
+static dpari_attention_way dpari_seq_way(const dpar_attention *layer)
+{
+    dpari_attention_way way;
+    dpari_zero(&way, sizeof way);
+    if (layer->way != NULL) {
+        layer->way(&way);
+    }
+    return way;
 }
 
 /* Elements of keys and values a token. */
@@ -46,6 +57,7 @@ static int64_t dpari_seq_each(const dpar_attention *a)
 static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
 {
     const dpar_attention a = dpari_seq_filled(layer);
+    dpari_attention_way way;
     dpar_packed p;
     int64_t room;
     dpar_status st;
@@ -71,15 +83,7 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
                          0, 0, 0);
     }
-    if (a.way != NULL &&
-        (a.window < 1 || (a.tokens.rule != DPAR_CHUNK && a.tokens.rule != DPAR_EVEN) ||
-         dpari_seq_each(&a) > 1 << 24)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
-                         "EVEN), of # elements a token (at most 2^24)",
-                         a.window, a.tokens.rule, dpari_seq_each(&a), 0);
-    }
-    if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPAR_ATTENTION_MAIL) {
+    if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
         return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
@@ -87,7 +91,8 @@ static dpar_status dpari_seq_check(const dpar_attention *layer, dpar_why *why)
         return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
                          a.tokens.ends[a.tokens.docs], a.heads, a.width, a.values);
     }
-    return DPAR_OK;
+    way = dpari_seq_way(&a);
+    return way.check != NULL ? way.check(&a, why) : DPAR_OK;
 }
 
 /* ---- which keys queries see ------------------------------------------------------------------ */
@@ -224,82 +229,14 @@ static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
     return all == INT64_MAX ? all : all - dpari_seq_ramp(w->queries, w->low, w->keys);
 }
 
-DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from)
-{
-    int64_t pairs = 0;
-    dpari_seq_walk w;
-    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK) {
-        return 0;
-    }
-    dpari_seq_begin(&w, layer, rank, from);
-    while (dpari_seq_next(&w)) {
-        const int64_t more = dpari_seq_pairs(&w);
-        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
-    }
-    return pairs;
-}
-
-DPARI_DOOR int64_t dpari_seq_beside(const dpar_attention *a, int32_t rank, int64_t lo, int64_t hi)
-{
-    int64_t begin, end, before, behind = 0;
-    dpari_seq_slice(a, rank, &begin, &end);
-    if (begin == end) {
-        return 0;
-    }
-    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
-    if (!a->causal) {
-        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
-        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
-    }
-    return dpari_most(0, before) + dpari_most(0, behind);
-}
-
-/* How many tokens of a rank lie beside the slices of others, each as often as it does. */
-static int64_t dpari_seq_lent(const dpar_attention *a, int32_t rank)
-{
-    int64_t lo, hi, lent = 0;
-    int32_t i;
-    dpari_seq_slice(a, rank, &lo, &hi);
-    for (i = 0; i < a->tokens.ranks; i++) {
-        lent += i != rank ? dpari_seq_beside(a, i, lo, hi) : 0;
-    }
-    return lent;
-}
-
-DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward)
-{
-    dpar_attention a;
-    int64_t all, bytes;
-    if (layer == NULL || dpari_seq_check(layer, NULL) != DPAR_OK || rank < 0 ||
-        rank >= layer->tokens.ranks || layer->tokens.ranks == 1) {
-        return 0;
-    }
-    a = dpari_seq_filled(layer);
-    all = a.tokens.ends[a.tokens.docs];
-    if (a.way != NULL) {
-        bytes = dpari_seq_lent(&a, rank) * dpar_type_bytes(a.type);
-        bytes += backward
-                     ? dpari_seq_beside(&a, rank, 0, all) * dpar_type_bytes(dpari_seq_sums(a.type))
-                     : 0;
-        return bytes * dpari_seq_each(&a);
-    }
-    bytes = all - dpar_packed_size(&a.tokens, (rank + 1) % a.tokens.ranks, NULL);
-    bytes *= dpar_type_bytes(a.type);
-    if (backward) {
-        all -= dpar_packed_size(&a.tokens, rank, NULL);
-        bytes += all * dpar_type_bytes(dpari_seq_sums(a.type));
-    }
-    return bytes * dpari_seq_each(&a);
-}
-
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
+DPARI_API const void *dpari_seq_in(const void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (const unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-static void *dpari_seq_at(void *base, int64_t elements, int32_t type)
+DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type)
 {
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
@@ -359,23 +296,24 @@ static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to
 }
 
 /* Sums to the layer's type. */
-static dpar_status dpari_seq_round(const dpar_attention_plan *p, void *to, const void *from,
-                                   int64_t n)
+DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
+                                      int64_t n)
 {
-    return n == 0 || to == from ? DPAR_OK
-                                : dpari_do_convert(p->comm, to, p->layer.type, from, p->sums, n, 0);
+    return n == 0 || to == from
+               ? DPAR_OK
+               : dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
 }
 
 /* Zeros. */
-static dpar_status dpari_seq_clear(const dpar_attention_plan *p, void *to, int64_t bytes)
+static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t bytes)
 {
     return dpari_do_copy(p->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
-                                 int64_t *hi)
+/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. */
+static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *lo, int64_t *hi)
 {
     const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
     *lo = begin;
@@ -405,7 +343,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
     double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
     int64_t lo, hi, j, n;
-    dpar_attention_row(call, i, &lo, &hi);
+    dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
         dpari_element_put(call->lse, a->type, row, dpari_seq_nothing);
@@ -431,17 +369,6 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
-DPAR_API void dpar_attention_block(const dpar_attention_call *call)
-{
-    const dpar_attention a = dpari_seq_filled(call->layer);
-    int64_t i, h;
-    for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
-        for (h = 0; h < a.heads; h++) {
-            dpari_seq_query(call, &a, i, h);
-        }
-    }
-}
-
 static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar_attention *a,
                                      int64_t i, int64_t h)
 {
@@ -453,7 +380,7 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
                  delta = dpari_element_get(call->delta, t, row);
     double score[DPARI_SEQ_PART];
     int64_t lo, hi, j, n;
-    dpar_attention_row(call, i, &lo, &hi);
+    dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
         n = dpari_least(DPARI_SEQ_PART, hi - lo);
         (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
@@ -471,47 +398,36 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
     }
 }
 
-DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call)
+DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
     int64_t i, h;
     for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
-            dpari_seq_query_gradient(call, &a, i, h);
+            if (call->out_gradient == NULL) {
+                dpari_seq_query(call, &a, i, h);
+            } else {
+                dpari_seq_query_gradient(call, &a, i, h);
+            }
         }
     }
-}
-
-DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
-                                          void *lse, const void *more, const void *more_lse)
-{
-    dpar_mem_attention_merge m;
-    dpari_zero(&m, sizeof m);
-    m.type = type;
-    m.rows = rows;
-    m.values = values;
-    m.out = out;
-    m.lse = lse;
-    m.more = more;
-    m.more_lse = more_lse;
-    return dpari_mem_attention_merge(NULL, &m);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
 /* The ring's buffers. */
-static void dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, dpari_room *buffers)
+static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
+    p->head.tokens = dpar_packed_size(&a->tokens, c->rank, NULL);
     for (i = 0; i < c->size; i++) {
         most = dpari_most(most, dpar_packed_size(&a->tokens, i, NULL));
     }
-    heads = p->tokens * a->heads;
+    heads = p->head.tokens * a->heads;
     for (i = 0; i < 2 && c->size > 1; i++) {
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
@@ -531,23 +447,12 @@ static void dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, dpari
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* What the plan's way does; all NULL: the ring. */
-static dpari_attention_way dpari_seq_way(const dpar_attention_plan *p)
-{
-    dpari_attention_way way;
-    dpari_zero(&way, sizeof way);
-    if (p->layer.way != NULL) {
-        p->layer.way(&way);
-    }
-    return way;
-}
-
 /* Where the parts of a plan in memory (NULL: counted alone) lie, and its bytes. Where arrays are on
  * a device buffers are too, device_bytes of them from p->device on. */
-static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, void *memory,
+static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
-    const dpari_attention_way way = dpari_seq_way(p);
+    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
     dpari_room behind, there;
     dpar_status st = DPAR_OK;
     behind.at = (unsigned char *)memory;
@@ -568,7 +473,7 @@ static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, voi
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why)
 {
-    dpar_attention_plan p;
+    dpari_attention p;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL) {
@@ -581,7 +486,7 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
     }
     if (st == DPAR_OK) {
         dpari_zero(&p, sizeof p);
-        p.layer = dpari_seq_filled(layer);
+        p.head.layer = dpari_seq_filled(layer);
         p.sums = dpari_seq_sums(layer->type);
         st = dpari_seq_lay(&p, c, NULL, &need, why);
     }
@@ -595,8 +500,9 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
 static void dpari_seq_state(dpari_facts *f, const void *given)
 {
     const dpar_attention *a = (const dpar_attention *)given;
+    const dpari_attention_way way = dpari_seq_way(a);
     int32_t i;
-    dpari_fact(f, "way", 0, a->way != NULL);
+    dpari_fact(f, "way", 0, way.number);
     dpari_fact(f, "tokens.docs", 0, a->tokens.docs);
     for (i = 0; i <= a->tokens.docs; i++) {
         dpari_fact(f, "tokens.ends[#]", i, a->tokens.ends[i]);
@@ -611,15 +517,18 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     dpari_fact(f, "window", 0, a->window);
     dpari_fact_real(f, "scale", 0, (double)a->scale);
     dpari_fact(f, "tag", 0, a->tag);
+    if (way.state != NULL) {
+        way.state(f, a);
+    }
 }
 
 /* Buffers in the memory of the communicator's device; kernels that are written for it. */
-static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, dpar_why *why)
+static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
-    if (p->layer.forward == dpar_attention_block ||
-        p->layer.backward == dpar_attention_block_gradient) {
+    if (p->head.layer.forward == dpar_attention_host ||
+        p->head.layer.backward == dpar_attention_host) {
         return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
                          0, 0, 0);
     }
@@ -629,7 +538,7 @@ static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, dpar_why *why)
                                      p->comm->rank, p->device_bytes, 0, 0);
 }
 
-static void dpari_seq_give_back(dpar_attention_plan *p)
+static void dpari_seq_give_back(dpari_attention *p)
 {
     if (p->device != NULL) {
         dpar_comm_release(p->comm, p->device);
@@ -641,7 +550,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why)
 {
-    dpar_attention_plan *p = (dpar_attention_plan *)memory;
+    dpari_attention *p = (dpari_attention *)memory;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -651,7 +560,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "attention", why) : st;
     if (st == DPAR_OK) {
         dpari_zero(p, sizeof *p);
-        p->layer = dpari_seq_filled(layer);
+        p->head.layer = dpari_seq_filled(layer);
         p->sums = dpari_seq_sums(layer->type);
         p->comm = c;
         st = dpari_seq_lay(p, c, p, &need, why);
@@ -659,12 +568,14 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     if (st == DPAR_OK && c->mem != NULL) {
         st = dpari_seq_elsewhere(p, why);
     }
-    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->layer : NULL, why);
-    if (st == DPAR_OK && layer->way != NULL) {
-        st = dpari_seq_way(p).init(p, why);
+    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
+                        why);
+    if (st == DPAR_OK) {
+        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        st = way.init != NULL ? way.init(p, why) : DPAR_OK;
     }
     if (st == DPAR_OK) {
-        *plan = p;
+        *plan = &p->head;
     } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
         dpari_seq_give_back(p);
     }
@@ -673,34 +584,39 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
 
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
 {
+    dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = DPAR_OK;
-    if (plan != NULL) {
-        st = plan->layer.way != NULL ? dpari_seq_way(plan).close(plan) : DPAR_OK;
-        dpari_seq_give_back(plan);
+    if (p != NULL) {
+        const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+        st = way.close != NULL ? way.close(p) : DPAR_OK;
+        dpari_seq_give_back(p);
     }
     return st;
 }
 
 /* Is all memory there that a step reads and writes? */
-static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attention_arrays *a,
                                    int backward)
 {
-    int missing;
+    dpari_attention_way way;
+    int missing, kept;
     dpar_why why;
     if (p == NULL || a == NULL) {
         return DPAR_E_ARG;
     }
-    missing =
-        (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) + (a->lse == NULL);
+    way = dpari_seq_way(&p->head.layer);
+    kept = p->head.kept > 0 && a->kept == NULL;
+    missing = (a->q == NULL) + (a->k == NULL) + (a->v == NULL) + (a->out == NULL) +
+              (!way.whole && a->lse == NULL) + kept;
     if (backward) {
         missing += (a->out_gradient == NULL) + (a->q_gradient == NULL) + (a->k_gradient == NULL) +
                    (a->v_gradient == NULL);
     }
-    if (p->tokens == 0 || missing == 0) {
+    if (missing == 0 || (p->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
-                    p->comm->rank, missing, p->tokens, 0);
+                    p->comm->rank, missing, p->head.tokens, 0);
     dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
     p->comm->why = why;
     return DPAR_E_ARG;
@@ -709,10 +625,10 @@ static dpar_status dpari_seq_given(const dpar_attention_plan *p, const dpar_atte
 /* ---- the ring -------------------------------------------------------------------------------- */
 
 /* Those of the rank `steps` before this one, laid end to end in memory. */
-static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t steps, void *memory,
+static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t steps, void *memory,
                                           int32_t type)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     dpari_seq_block b;
     b.rank = (p->comm->rank + p->comm->size - steps % p->comm->size) % p->comm->size;
     b.tokens = dpar_packed_size(&a->tokens, b.rank, NULL);
@@ -725,7 +641,7 @@ static dpari_seq_block dpari_seq_block_in(const dpar_attention_plan *p, int32_t 
     return b;
 }
 
-static void dpari_seq_mail(dpar_attention_plan *p, const void *in, void *out, int64_t count,
+static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
     const int32_t size = p->comm->size, step = in != NULL ? 1 : size - 1;
@@ -738,25 +654,25 @@ static void dpari_seq_mail(dpar_attention_plan *p, const void *in, void *out, in
         call->count = count;
         call->type = type;
         call->root = (p->comm->rank + step) % size;
-        call->tag = p->layer.tag + tag;
+        call->tag = p->head.layer.tag + tag;
         p->calls++;
-        p->sent += in != NULL ? count * dpar_type_bytes(type) : 0;
+        p->head.sent += in != NULL ? count * dpar_type_bytes(type) : 0;
     }
 }
 
 /* Asks for block `from` to go to the next rank and for `to` to come from the one before. */
-static void dpari_seq_pass(dpar_attention_plan *p, const dpari_seq_block *from,
+static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
-    const int64_t k = (int64_t)p->layer.groups * p->layer.width;
-    const int64_t v = (int64_t)p->layer.groups * p->layer.values;
+    const int64_t k = (int64_t)p->head.layer.groups * p->head.layer.width;
+    const int64_t v = (int64_t)p->head.layer.groups * p->head.layer.values;
     dpari_seq_mail(p, from->k, NULL, from->tokens * k, type, tag);
     dpari_seq_mail(p, from->v, NULL, from->tokens * v, type, tag + 1);
     dpari_seq_mail(p, NULL, to->to_k, to->tokens * k, type, tag);
     dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
 }
 
-static dpar_status dpari_seq_post(dpar_attention_plan *p)
+static dpar_status dpari_seq_post(dpari_attention *p)
 {
     const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
     p->posted = p->calls;
@@ -764,7 +680,7 @@ static dpar_status dpari_seq_post(dpar_attention_plan *p)
     return st;
 }
 
-static dpar_status dpari_seq_wait(dpar_attention_plan *p)
+static dpar_status dpari_seq_wait(dpari_attention *p)
 {
     const dpar_status st = dpar_wait_all(p->work, p->posted);
     p->posted = 0;
@@ -772,22 +688,23 @@ static dpar_status dpari_seq_wait(dpar_attention_plan *p)
 }
 
 /* Messages move inside of calls: one between blocks. How they end is told by wait. */
-static void dpari_seq_push(dpar_attention_plan *p)
+static void dpari_seq_push(dpari_attention *p)
 {
     int32_t i;
-    if (p->layer.way != NULL) {
-        dpari_seq_way(p).push(p);
+    const dpari_attention_way way = dpari_seq_way(&p->head.layer);
+    if (way.push != NULL) {
+        way.push(p);
     }
     for (i = 0; i < p->posted && dpar_test(&p->work[i]) == DPAR_OK; i++) {
     }
 }
 
 /* The kernel's arguments that both directions have. */
-static void dpari_seq_call_of(const dpar_attention_plan *p, const dpar_attention_arrays *x,
+static void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
                               const dpari_seq_block *b, const dpari_seq_walk *w,
                               dpar_attention_call *call)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     dpari_zero(call, sizeof *call);
     call->layer = a;
     call->user = a->user;
@@ -803,23 +720,22 @@ static void dpari_seq_call_of(const dpar_attention_plan *p, const dpar_attention
     call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
 }
 
-/* The queries of the rank and the keys of a block. */
-static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_block *b,
-                              dpari_seq_walk *w)
+/* The queries of the rank (of all, when one has them) and the keys of a block. */
+static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b, dpari_seq_walk *w)
 {
-    dpari_seq_begin(w, &p->layer, p->comm->rank, b->rank);
+    dpari_seq_begin(w, &p->head.layer, p->head.layer.tokens.ranks > 1 ? p->comm->rank : 0, b->rank);
     w->k.lo = b->lo;
     w->k.hi = b->hi;
 }
 
 /* What the last call gave, into what was there. */
-static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
+static dpar_status dpari_seq_merge(const dpari_attention *p, int64_t rows, void *out, void *lse)
 {
     dpar_mem_attention_merge m;
     dpari_zero(&m, sizeof m);
     m.type = p->sums;
     m.rows = rows;
-    m.values = p->layer.values;
+    m.values = p->head.layer.values;
     m.out = out;
     m.lse = lse;
     m.more = p->part;
@@ -827,10 +743,10 @@ static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, v
     return dpari_do_attention_merge(p->comm, &m);
 }
 
-DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                       const dpari_seq_block *b)
+DPARI_DOOR dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_arrays *x,
+                                        const dpari_seq_block *b)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     void *sums = a->type == p->sums ? x->out : p->out;
     dpar_status st = DPAR_OK;
     dpari_seq_walk w;
@@ -844,7 +760,7 @@ DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_atten
         lse = call.lse;
         call.out = first ? out : p->part;
         call.lse = first ? lse : p->part_lse;
-        p->pairs += dpari_seq_pairs(&w);
+        p->head.pairs += dpari_seq_pairs(&w);
         a->forward(&call);
         if (!first) {
             st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
@@ -854,24 +770,24 @@ DPARI_DOOR dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_atten
     return st;
 }
 
-static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attention_arrays *a)
+static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_status st = DPAR_OK, ended;
     dpari_seq_block here, next;
     int32_t t;
-    here = dpari_seq_block_in(plan, 0, NULL, plan->layer.type);
+    here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
     here.k = a->k;
     here.v = a->v;
-    for (t = 0; t < plan->comm->size && st == DPAR_OK; t++) {
-        next = dpari_seq_block_in(plan, t + 1, plan->keys[t % 2], plan->layer.type);
-        if (t + 1 < plan->comm->size) {
-            dpari_seq_pass(plan, &here, &next, plan->layer.type, 0);
+    for (t = 0; t < p->comm->size && st == DPAR_OK; t++) {
+        next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
+        if (t + 1 < p->comm->size) {
+            dpari_seq_pass(p, &here, &next, p->head.layer.type, 0);
         }
-        st = dpari_seq_post(plan);
+        st = dpari_seq_post(p);
         if (st == DPAR_OK) {
-            st = dpari_seq_attend(plan, a, &here);
+            st = dpari_seq_attend(p, a, &here);
         }
-        ended = dpari_seq_wait(plan);
+        ended = dpari_seq_wait(p);
         st = st == DPAR_OK ? ended : st;
         here = next;
     }
@@ -881,23 +797,26 @@ static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attentio
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a)
 {
-    dpar_status st = dpari_seq_given(plan, a, 0);
-    if (st == DPAR_OK) {
-        st = plan->layer.way != NULL ? dpari_seq_way(plan).forward(plan, a)
-                                     : dpari_seq_ring(plan, a);
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    dpar_status st = dpari_seq_given(p, a, 0);
+    dpari_attention_way way;
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK && plan->layer.type != plan->sums) {
-        st = dpari_seq_round(plan, a->out, plan->out,
-                             plan->tokens * plan->layer.heads * plan->layer.values);
+    way = dpari_seq_way(&p->head.layer);
+    st = way.forward != NULL ? way.forward(p, a) : dpari_seq_ring(p, a);
+    if (st == DPAR_OK && p->head.layer.type != p->sums && !way.whole) {
+        st = dpari_seq_round(p, a->out, p->out,
+                             p->head.tokens * p->head.layer.heads * p->head.layer.values);
     }
     return st;
 }
 
 /* ---- and back -------------------------------------------------------------------------------- */
 
-static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
-    const int64_t rows = p->tokens * p->layer.heads, values = p->layer.values;
+    const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
     double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
@@ -905,15 +824,16 @@ static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_ar
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
             n = dpari_least(DPARI_SEQ_PART, values - j);
-            dpari_seq_read(p->layer.type, dpari_seq_in(a->out, at, p->layer.type), n, x);
-            dpari_seq_read(p->layer.type, dpari_seq_in(a->out_gradient, at, p->layer.type), n, y);
+            dpari_seq_read(p->head.layer.type, dpari_seq_in(a->out, at, p->head.layer.type), n, x);
+            dpari_seq_read(p->head.layer.type,
+                           dpari_seq_in(a->out_gradient, at, p->head.layer.type), n, y);
             sum += dpari_seq_dot(DPAR_F64, x, y, n);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
     }
 }
 
-DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+DPARI_DOOR dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_mem_dot d;
     if (p->comm->mem == NULL) {
@@ -924,18 +844,18 @@ DPARI_DOOR dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attent
     d.to = p->delta;
     d.a = a->out;
     d.b = a->out_gradient;
-    d.rows = p->tokens * p->layer.heads;
+    d.rows = p->head.tokens * p->head.layer.heads;
     d.k = 1;
-    d.width = p->layer.values;
+    d.width = p->head.layer.values;
     d.to_type = p->sums;
-    d.type = p->layer.type;
+    d.type = p->head.layer.type;
     return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
-DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                                     const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
+DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
+                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq)
 {
-    const dpar_attention *a = &p->layer;
+    const dpar_attention *a = &p->head.layer;
     dpari_seq_walk w;
     dpar_attention_call call;
     dpari_seq_walk_of(p, b, &w);
@@ -954,10 +874,10 @@ DPARI_DOOR void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attenti
 }
 
 /* sum += more, all of a block's gradients. */
-static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block *sum,
+static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
-    const int64_t count = sum->tokens * dpari_seq_each(&p->layer);
+    const int64_t count = sum->tokens * dpari_seq_each(&p->head.layer);
     void *out[1];
     const void *in[2];
     if (p->comm->mem != NULL) {
@@ -971,7 +891,7 @@ static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_se
 }
 
 /* What this rank's queries give to its own keys and values: it stays here. */
-static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
+static dpari_seq_block dpari_seq_home(const dpari_attention *p)
 {
     return dpari_seq_block_in(p, 0,
                               p->gradients[p->comm->size > 2    ? 3
@@ -982,10 +902,10 @@ static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
 
 /* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
  * go on too, and those of this step's come, to which this rank's are added. */
-static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
+static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_arrays *a,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
-    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->layer.type);
+    const dpari_seq_block next = dpari_seq_block_in(p, t + 1, p->keys[t % 2], p->head.layer.type);
     const dpari_seq_block gone =
         dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
     const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
@@ -994,15 +914,15 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
                                           : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
     dpar_status st, ended;
     if (t + 1 < p->comm->size) {
-        dpari_seq_pass(p, here, &next, p->layer.type, 0);
+        dpari_seq_pass(p, here, &next, p->head.layer.type, 0);
     }
     if (t > 1) {
         dpari_seq_pass(p, &gone, &sum, p->sums, 2);
     }
     st = dpari_seq_post(p);
     if (st == DPAR_OK) {
-        st = dpari_seq_clear(p, mine.to_k,
-                             mine.tokens * dpari_seq_each(&p->layer) * dpar_type_bytes(p->sums));
+        st = dpari_seq_clear(
+            p, mine.to_k, mine.tokens * dpari_seq_each(&p->head.layer) * dpar_type_bytes(p->sums));
         dpari_seq_attend_back(p, a, here, &mine, dq);
     }
     ended = dpari_seq_wait(p);
@@ -1015,11 +935,11 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
 }
 
 /* The ring's way back. *home: the gradients of this rank's keys and values. */
-static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
-                                       void *dq, dpari_seq_block *home)
+static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
+                                       dpari_seq_block *home)
 {
     const int32_t size = p->comm->size;
-    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->layer.type);
+    dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->head.layer.type);
     dpar_status st = dpari_seq_delta(p, a), ended;
     int32_t t;
     here.k = a->k;
@@ -1046,558 +966,34 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a)
 {
-    dpar_status st = dpari_seq_given(plan, a, 1);
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    dpar_status st = dpari_seq_given(p, a, 1);
     const dpar_attention *layer;
+    dpari_attention_way way;
     dpari_seq_block home;
     int64_t queries, keys;
     void *dq;
     if (st != DPAR_OK) {
         return st;
     }
-    layer = &plan->layer;
-    queries = plan->tokens * layer->heads * layer->width;
-    dq = layer->type == plan->sums ? a->q_gradient : plan->q_gradient;
-    st = dpari_seq_clear(plan, dq, queries * dpar_type_bytes(plan->sums));
+    layer = &p->head.layer;
+    way = dpari_seq_way(layer);
+    if (way.whole) {
+        return way.backward(p, a, NULL, NULL);
+    }
+    queries = p->head.tokens * layer->heads * layer->width;
+    dq = layer->type == p->sums ? a->q_gradient : p->q_gradient;
+    st = dpari_seq_clear(p, dq, queries * dpar_type_bytes(p->sums));
     if (st == DPAR_OK) {
-        st = layer->way != NULL ? dpari_seq_way(plan).backward(plan, a, dq, &home)
-                                : dpari_seq_ring_back(plan, a, dq, &home);
+        st = way.backward != NULL ? way.backward(p, a, dq, &home)
+                                  : dpari_seq_ring_back(p, a, dq, &home);
     }
-    keys = plan->tokens * layer->groups;
+    keys = p->head.tokens * layer->groups;
     if (st == DPAR_OK) {
-        st = dpari_seq_round(plan, a->q_gradient, dq, queries);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_seq_round(plan, a->k_gradient, home.k, keys * layer->width);
-    }
-    return st == DPAR_OK ? dpari_seq_round(plan, a->v_gradient, home.v, keys * layer->values) : st;
-}
-
-/* ---- Ulysses --------------------------------------------------------------------------------- */
-
-/* Heads of a rank; *first may be NULL. */
-static int32_t dpari_ulysses_heads(const dpar_ulysses *u, int32_t rank, int32_t *first)
-{
-    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
-    if (first != NULL) {
-        *first = u->of_groups ? share.group : share.query;
-    }
-    return u->of_groups ? share.groups : share.queries;
-}
-
-static int32_t dpari_ulysses_all(const dpar_ulysses *u)
-{
-    return u->of_groups ? u->heads.groups : u->heads.queries;
-}
-
-/* Do the parts follow one another in the order of the ranks, each in one piece? */
-static int dpari_ulysses_in_order(const dpar_split *s)
-{
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
-}
-
-/* Heads that ranks hold, copies each. */
-static int64_t dpari_ulysses_held(const dpar_ulysses *u)
-{
-    int64_t held = 0;
-    int32_t i;
-    for (i = 0; i < u->tokens.parts; i++) {
-        held += dpari_ulysses_heads(u, i, NULL);
-    }
-    return held;
-}
-
-static dpar_status dpari_ulysses_check(const dpar_ulysses *u, dpar_why *why)
-{
-    const dpar_heads *h = &u->heads;
-    dpar_heads heads;
-    int64_t room;
-    dpar_status st = dpar_heads_init(&heads, h->queries, h->groups, h->ranks, h->rule, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (u->tokens.parts < 1 || u->tokens.count < 0 || u->tokens.parts != h->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens (from 0 on) of # ranks, heads of #: as many",
-                         u->tokens.count, u->tokens.parts, h->ranks, 0);
-    }
-    if (u->width < 1 || !dpari_is_float(u->type)) {
-        return dpari_say_type(why, "width # of type @: at least 1; f64, f32, bf16 or f16", u->type,
-                              u->width, 0, 0, 0);
-    }
-    if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
-        !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
-                         u->tokens.count, dpari_ulysses_held(u), u->width, 0);
-    }
-    return DPAR_OK;
-}
-
-DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward)
-{
-    int64_t tokens, mine, each;
-    if (layer == NULL || dpari_ulysses_check(layer, NULL) != DPAR_OK || rank < 0 ||
-        rank >= layer->tokens.parts) {
-        return 0;
-    }
-    tokens = dpar_split_size(&layer->tokens, rank);
-    mine = dpari_ulysses_heads(layer, rank, NULL);
-    each = layer->width * dpar_type_bytes(layer->type);
-    return each * (backward ? mine * (layer->tokens.count - tokens)
-                            : tokens * (dpari_ulysses_held(layer) - mine));
-}
-
-/* What holds elements, from `used` on. */
-static void dpari_ulysses_buffers(dpar_ulysses_plan *p, unsigned char *memory, int64_t *used)
-{
-    const dpar_ulysses *u = &p->layer;
-    const int64_t each = u->width * dpar_type_bytes(u->type);
-    dpari_room room;
-    room.at = memory;
-    room.used = *used;
-    p->packed = dpari_room_take(&room, p->tokens * dpari_ulysses_held(u) * each, 1);
-    if (!dpari_ulysses_in_order(&u->tokens)) {
-        p->ordered = dpari_room_take(&room, p->whole * p->mine * each, 1);
-    }
-    *used = room.used;
-}
-
-/* As dpari_seq_lay. buffers: bytes of them where a device has them. */
-static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsigned char *memory,
-                                 int64_t *buffers)
-{
-    const dpar_ulysses *u = &p->layer;
-    const int64_t counts = 8 * (int64_t)c->size;
-    dpari_room used;
-    used.at = memory;
-    used.used = 0;
-    (void)dpari_room_take(&used, 1, sizeof *p);
-    p->tokens = dpar_split_size(&u->tokens, c->rank);
-    p->whole = u->tokens.count;
-    p->heads = dpari_ulysses_all(u);
-    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
-    p->send = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->send_at = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->receive = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->receive_at = (int64_t *)dpari_room_take(&used, counts, 1);
-    p->cuts = (int64_t *)dpari_room_take(&used, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(&used, 2 * c->size, sizeof *p->piece);
-    p->peer = (dpari_peer *)dpari_room_take(&used, c->size, sizeof *p->peer);
-    if (c->mem != NULL) { /* what follows lies there */
-        *buffers = 0;
-        dpari_ulysses_buffers(p, (unsigned char *)p->device, buffers);
-        return used.used;
-    }
-    *buffers = used.used;
-    dpari_ulysses_buffers(p, memory, buffers);
-    return *buffers;
-}
-
-DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
-                                        int64_t *bytes, dpar_why *why)
-{
-    dpar_ulysses_plan p;
-    int64_t buffers;
-    dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
-    }
-    st = dpari_ulysses_check(layer, why);
-    if (st == DPAR_OK && layer->tokens.parts != c->size) {
-        st = dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
-                       layer->tokens.parts, c->size, 0, 0);
+        st = dpari_seq_round(p, a->q_gradient, dq, queries);
     }
     if (st == DPAR_OK) {
-        dpari_zero(&p, sizeof p);
-        p.layer = *layer;
-        *bytes = dpari_ulysses_lay(&p, c, NULL, &buffers);
+        st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
     }
-    return st;
-}
-
-/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
-static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
-{
-    const dpar_ulysses *u = &p->layer;
-    dpar_split held;
-    int32_t i;
-    dpar_status st;
-    p->cuts[0] = 0;
-    for (i = 0; i < u->tokens.parts; i++) {
-        p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
-    }
-    st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                              p->send_at, p->receive, p->receive_at, why)
-                       : st;
-    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
-    p->receive[p->comm->rank] = 0;
-    return st;
-}
-
-static void dpari_ulysses_state(dpari_facts *f, const void *given)
-{
-    const dpar_ulysses *u = (const dpar_ulysses *)given;
-    int32_t i;
-    dpari_fact(f, "tokens.count", 0, u->tokens.count);
-    dpari_fact(f, "tokens.rule", 0, u->tokens.rule);
-    dpari_fact(f, "tokens.block", 0, u->tokens.block);
-    for (i = 0; i < u->tokens.parts; i++) {
-        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
-        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
-    }
-    dpari_fact(f, "heads.queries", 0, u->heads.queries);
-    dpari_fact(f, "heads.groups", 0, u->heads.groups);
-    dpari_fact(f, "heads.rule", 0, u->heads.rule);
-    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
-    dpari_fact(f, "width", 0, u->width);
-    dpari_fact_type(f, "type", 0, u->type);
-}
-
-DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
-                                       dpar_why *why)
-{
-    dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
-    int64_t need = 0, buffers = 0;
-    dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
-    }
-    st = dpar_ulysses_bytes(c, layer, &need, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "ulysses", why) : st;
-    if (st == DPAR_OK) {
-        dpari_zero(p, sizeof *p);
-        p->layer = *layer;
-        p->comm = c;
-        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
-        st = dpari_ulysses_count(p, why);
-    }
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpar_comm_alloc(c, buffers, &p->device);
-        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
-    }
-    if (st == DPAR_OK) {
-        p->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state, &p->layer) >> 40);
-    }
-    st = dpari_agree_on(c, st, "ulysses", dpari_ulysses_state, layer, why);
-    if (st == DPAR_OK) {
-        *plan = p;
-    } else if (buffers > 0) {
-        dpar_ulysses_close(p);
-    }
-    return st;
-}
-
-DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan)
-{
-    if (plan != NULL && plan->device != NULL) {
-        dpar_comm_release(plan->comm, plan->device);
-        plan->device = NULL;
-    }
-}
-
-static dpar_status dpari_ulysses_given(const dpar_ulysses_plan *p, int in, int out)
-{
-    dpar_why why;
-    if (p == NULL) {
-        return DPAR_E_ARG;
-    }
-    if (in && out) {
-        return DPAR_OK;
-    }
-    (void)dpari_say(DPAR_E_ARG, &why,
-                    "rank #: in or out of an exchange of # tokens and # heads is "
-                    "NULL",
-                    p->comm->rank, p->whole, p->heads, 0);
-    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
-    p->comm->why = why;
-    return DPAR_E_ARG;
-}
-
-/* Rows of `bytes`, so far apart. */
-static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
-                               int64_t bytes, int64_t rows, int32_t stream)
-{
-    unsigned char *t = (unsigned char *)to;
-    const unsigned char *f = (const unsigned char *)from;
-    int64_t i;
-    for (i = 0; i < rows && bytes > 0; i++) {
-        const unsigned char *next = i + 1 < rows ? f + from_step : f;
-        dpari_kern_row(t, f, next, bytes, stream);
-        t += i + 1 < rows ? to_step : 0;
-        f = next;
-    }
-}
-
-/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
- * the order of all (whole), or among those of the rank; -1: no more. */
-static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64_t local, int whole,
-                                 int64_t *run)
-{
-    if (whole) {
-        return dpar_split_global(&p->layer.tokens, rank, local, run);
-    }
-    *run = dpar_split_size(&p->layer.tokens, rank) - local;
-    return *run > 0 ? local : -1;
-}
-
-/* All tokens between their own order and that of the ranks. */
-static dpar_status dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void *from,
-                                       int back)
-{
-    const int64_t row = p->mine * p->layer.width;
-    int64_t at = 0, local, i, run;
-    dpar_status st = DPAR_OK;
-    int32_t rank;
-    for (rank = 0; rank < p->comm->size && row > 0; rank++) {
-        for (local = 0;
-             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
-             local += run, at += run) {
-            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
-                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
-                               run * row * dpar_type_bytes(p->layer.type));
-        }
-    }
-    return st;
-}
-
-/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
-static dpar_status dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
-{
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
-    dpar_status st = DPAR_OK;
-    int32_t rank, first;
-    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
-        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-        const int own = rank == p->comm->rank;
-        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
-                                   p->layer.type);
-        const void *from = dpari_seq_in(in, first * width, p->layer.type);
-        if (p->comm->mem != NULL) {
-            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
-                               p->tokens, p->layer.type, DPAR_COPY);
-        } else {
-            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
-                               0);
-        }
-    }
-    return st;
-}
-
-/* Own heads of all tokens where the ranks have them. */
-static void dpari_ulysses_take(const dpar_ulysses_plan *p, const dpari_peers *peers, void *out)
-{
-    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
-    const int64_t row = p->mine * width, wide = p->heads * width;
-    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
-    int64_t local, i, run;
-    int32_t k;
-    for (k = 0; k < p->comm->size && row > 0; k++) {
-        const int32_t rank = (p->comm->rank + k) % p->comm->size;
-        const void *in = dpari_peers_at(peers, rank, 0);
-        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
-            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
-                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
-                               wide * bytes, row * bytes, run, stream);
-        }
-    }
-    dpari_kern_rows_end(stream);
-}
-
-/* The arrays of all ranks that are read; direct: they can be. */
-static dpar_status dpari_ulysses_open(dpar_ulysses_plan *p, const void *in, int64_t elements,
-                                      int backward, dpari_peers *peers)
-{
-    dpari_peers_array a;
-    a.at = in;
-    a.bytes = elements * dpar_type_bytes(p->layer.type);
-    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
-}
-
-/* They have been. counts: elements of this rank for each. */
-static dpar_status dpari_ulysses_close(const dpar_ulysses_plan *p, const dpari_peers *peers,
-                                       const int64_t *counts)
-{
-    int64_t n = 0;
-    int32_t i;
-    for (i = 0; i < p->comm->size; i++) {
-        n += counts[i]; /* its own is 0 */
-    }
-    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
-}
-
-DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out)
-{
-    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->tokens == 0 || in != NULL,
-                                         plan == NULL || plan->mine == 0 || out != NULL);
-    dpari_peers peers;
-    void *to;
-    if (st == DPAR_OK) {
-        st =
-            dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0, &peers);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (peers.direct) {
-        dpari_ulysses_take(plan, &peers, out);
-        return dpari_ulysses_close(plan, &peers, plan->send);
-    }
-    to = plan->ordered != NULL ? plan->ordered : out;
-    st = dpari_ulysses_cut(plan, in, to);
-    if (st == DPAR_OK) {
-        st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to,
-                               plan->receive, plan->receive_at, plan->layer.type, NULL);
-    }
-    return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
-}
-
-/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
- * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
- * rows lie there one after the other. */
-static void dpari_ulysses_unite(const dpar_ulysses_plan *p, int32_t h, int64_t local, int64_t at,
-                                int64_t run, void *out)
-{
-    const dpar_ulysses *u = &p->layer;
-    const int64_t step = u->width * dpar_type_bytes(u->type);
-    const void **row = p->piece + p->comm->size;
-    int32_t rank, first, n = 0;
-    int64_t i;
-    for (rank = 0; rank < p->comm->size; rank++) {
-        if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
-            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
-        }
-    }
-    for (i = 0; i < run; i++) {
-        void *to[1];
-        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
-        dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
-        for (rank = 0; rank < n && i + 1 < run; rank++) {
-            row[rank] = (const unsigned char *)row[rank] + step;
-        }
-    }
-}
-
-/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
- * of all tokens (whole), or of this rank's. */
-static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out, int32_t stream)
-{
-    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
-    int64_t local, i, run;
-    int32_t k, first;
-    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
-        if (p->cuts[size] > p->heads) { /* copies */
-            for (k = 0; k < p->heads; k++) {
-                dpari_ulysses_unite(p, k, local, i, run, out);
-            }
-            continue;
-        }
-        for (k = 0; k < size; k++) {
-            const int32_t rank = (me + k) % size;
-            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
-                               p->heads * each,
-                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
-                               heads * each, run, stream);
-        }
-    }
-    dpari_kern_rows_end(stream);
-}
-
-/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
- * the first one's, among what came. */
-static dpar_status dpari_ulysses_add_there(const dpar_ulysses_plan *p, int32_t rank, int32_t n)
-{
-    const dpar_ulysses *u = &p->layer;
-    const int64_t count = p->tokens * u->width;
-    const int32_t me = p->comm->rank;
-    dpar_status st = DPAR_OK;
-    dpar_mem_reduce r;
-    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
-        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
-                           count * dpar_type_bytes(u->type));
-    }
-    dpari_zero(&r, sizeof r);
-    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
-    r.from = r.to;
-    r.count = r.stride = count;
-    r.parts = n;
-    r.to_type = r.from_type = u->type;
-    r.sums = dpari_seq_sums(u->type);
-    r.op = DPAR_SUM;
-    r.scale = 1.0;
-    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
-}
-
-/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
-static dpar_status dpari_ulysses_join_there(const dpar_ulysses_plan *p, void *out)
-{
-    const dpar_ulysses *u = &p->layer;
-    dpar_status st = DPAR_OK;
-    int32_t rank, first, next, n;
-    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
-        const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
-        const void *from = p->piece[rank];
-        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
-            if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
-                break;
-            }
-        }
-        if (n > 1) {
-            st = dpari_ulysses_add_there(p, rank, n);
-            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
-        }
-        if (st == DPAR_OK) {
-            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
-                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
-                               DPAR_COPY);
-        }
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
-{
-    dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
-                                         plan == NULL || plan->tokens == 0 || out != NULL);
-    dpari_peers peers;
-    int32_t i, stream;
-    if (st == DPAR_OK) {
-        st = dpari_ulysses_open(plan, in, plan->whole * plan->mine * plan->layer.width, 1, &peers);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (peers.direct) {
-        for (i = 0; i < plan->comm->size; i++) {
-            plan->piece[i] = dpari_peers_at(&peers, i, 0);
-        }
-        stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
-                                                dpar_type_bytes(plan->layer.type));
-        dpari_ulysses_join(plan, 1, out, stream);
-        return dpari_ulysses_close(plan, &peers, plan->receive);
-    }
-    if (plan->ordered != NULL) {
-        st = dpari_ulysses_order(plan, plan->ordered, in, 1);
-        in = plan->ordered;
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
-                           plan->send, plan->send_at, plan->layer.type, NULL);
-    if (st == DPAR_OK) {
-        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
-            const int own = i == plan->comm->rank;
-            plan->piece[i] =
-                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
-                             plan->layer.type);
-        }
-        if (plan->comm->mem != NULL) {
-            return dpari_ulysses_join_there(plan, out);
-        }
-        dpari_ulysses_join(plan, 0, out, 0);
-    }
-    return st;
+    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->values) : st;
 }

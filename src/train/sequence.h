@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
- * keys and values travel round the ranks, and Ulysses, which exchanges tokens for heads before and
- * after (at the end of this file). Sliding windows need no ring: window_attention.h. Which rank has
- * which tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a
- * block is your kernel, or the plain one of this file:
+ * keys and values travel round the ranks. Other ways, by layer.way: ulysses.h exchanges tokens for
+ * heads before and after; sliding windows need no ring (window_attention.h). Which rank has which
+ * tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a block
+ * is your kernel, or the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -28,9 +28,9 @@
  * the next, and E = groups (width + values) elements a token, a rank sends
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
- * and nothing when it is alone: dpar_attention_sent. Causal masks leave rank 0 idle most of the
+ * and nothing when it is alone: plan->sent counts it. Causal masks leave rank 0 idle most of the
  * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
- * every rank has as much to do at every step as the others: dpar_attention_pairs.
+ * every rank has as much to do at every step as the others: plan->pairs counts it.
  *
  * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
  * its stream, and nothing waits.
@@ -46,14 +46,16 @@
 
 typedef struct dpar_attention dpar_attention;
 
-/* How ranks come to the keys of others: NULL, the ring; dpar_attention_halo of window_attention.h
- * (dpar_spatial.h). You name it in a layer, the plan calls it. */
+/* How ranks come to the keys of others: NULL, the ring; dpar_attention_ulysses (ulysses.h);
+ * dpar_attention_halo (window_attention.h, in dpar_spatial.h). You name it in a layer, the plan
+ * calls it. */
 struct dpari_attention_way;
 typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
 
 /* A block: some queries that follow one another, some keys that do, of one document. Query i sees
- * key j when i + low <= j <= i + high: dpar_attention_row. Arrays begin at the block's first token,
- * rows as above, all heads. Sums: f64 when the layer's type is f64, else f32. */
+ * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
+ * block's first token, rows as above, all heads. Sums: f64 when the layer's type is f64, else f32.
+ */
 typedef struct dpar_attention_call {
     const dpar_attention *layer;
     int64_t queries, keys;
@@ -74,8 +76,9 @@ typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
 /* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
 struct dpar_attention {
-    dpar_attention_way way; /* NULL: all keys pass by all ranks. dpar_attention_halo: each rank has
-                               a slice of the packed sequence and gets the keys in the window */
+    dpar_attention_way way; /* NULL: all keys pass by all ranks. Of the other ways each rank has a
+                               part of the packed sequence, whatever the documents:
+                               dpar_attention_ulysses, dpar_attention_halo */
     dpar_packed tokens; /* documents, and which tokens of them each rank has; as many ranks as the
                            communicator. ZIGZAG, CHUNK, EVEN; STRIPE has blocks of one token */
     int32_t heads;      /* of queries */
@@ -87,69 +90,41 @@ struct dpar_attention {
     int64_t window;     /* > 0: none farther than so many tokens away. Documents never see others */
     double scale;       /* 0: 1 / sqrt(width) */
     int32_t tag;        /* of the messages: tag .. tag + 3 */
-    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_block and
-                             dpar_attention_block_gradient (F64 and F32) */
+    int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_CHUNK, the last ranks have less; 0: EVEN */
+    const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
+                              tokens.rule. The caller's, as long as the plan */
+    dpar_attention_kernel forward, backward; /* NULL: dpar_attention_host (F64 and F32) */
     void *user;
 };
 
 /* ---- blocks; local ---- */
 
-/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. O(1). */
-DPAR_API void dpar_attention_row(const dpar_attention_call *call, int64_t i, int64_t *lo,
-                                 int64_t *hi);
-/* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted. Also
- * whole attention, of all tokens of a document at once (low -keys, high 0: causal). Other types:
- * nothing is written. O(pairs). */
-DPAR_API void dpar_attention_block(const dpar_attention_call *call);
-/* Its gradients. */
-DPAR_API void dpar_attention_block_gradient(const dpar_attention_call *call);
-/* Adds what other keys gave to the same queries: out and lse become those of both sets, rows of
- * `values` numbers and one lse each; all of type DPAR_F64 or DPAR_F32 (else E_ARG). With
- * a, b the two lse: out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two.
- * O(rows x values). */
-DPAR_API dpar_status dpar_attention_merge(int32_t type, int64_t rows, int64_t values, void *out,
-                                          void *lse, const void *more, const void *more_lse);
-
-/* ---- what a rank has to do; local ---- */
-
-/* Pairs of a query of `rank` and a key of `from` that sees it, in one head: the work of the ring's
- * step t with from = rank - t (modulo ranks). Over all `from` it is what dpar_packed_pairs says of
- * a causal mask without window. At most 2^63 - 1; 0 for ranks that do not exist. O(runs). */
-DPAR_API int64_t dpar_attention_pairs(const dpar_attention *layer, int32_t rank, int32_t from);
-/* Bytes that a rank sends to others in one forward, or in one backward; as above. 0 for a layer
- * that dpar_attention_bytes does not take. O(docs). */
-DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, int backward);
+/* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted; with
+ * out_gradient the gradients. Also whole attention, of all tokens of a document at once (low -keys,
+ * high 0: causal). Other types: nothing is written. O(pairs). */
+DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-enum { DPAR_ATTENTION_MAIL = 8 };
-
-/* Read it, leave it as it is. */
+/* A plan, and what of it is to be read. */
 typedef struct dpar_attention_plan {
     dpar_attention layer; /* nothing in it is 0 for a default any more */
     int64_t tokens;       /* of this rank: rows of its arrays */
+    int64_t kept;         /* bytes of arrays.kept */
     int64_t pairs;        /* of a query and a key, in one head, that forward was given so far */
     int64_t sent;         /* bytes that went to other ranks so far */
-    dpar_comm *comm;
-    int32_t sums; /* DPAR_F64 or DPAR_F32; private, as all that follows */
-    int32_t calls, posted;
-    dpar_call call[DPAR_ATTENTION_MAIL];
-    dpar_work work[DPAR_ATTENTION_MAIL];
-    void *keys[2]; /* keys, then values, of other ranks */
-    void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
-    void *of_way;       /* the state of layer.way */
-    void *device; /* buffers that do not lie behind the plan, and how large they are */
-    int64_t device_bytes;
 } dpar_attention_plan;
 
 /* The memory of one layer; NULLs on a rank without tokens. In memory of dpar_comm_alloc messages
  * are copied once. */
 typedef struct dpar_attention_arrays {
-    const void *q, *k, *v;    /* of the layer's type, as all but lse */
-    void *out;                /* forward writes, backward reads */
-    void *lse;                /* the same; sums (f64 of f64, else f32), tokens x heads */
-    const void *out_gradient; /* backward reads */
+    const void *q, *k, *v; /* of the layer's type, as all but lse */
+    void *out;             /* forward writes, backward reads */
+    void *lse;             /* the same; sums (f64 of f64, else f32), tokens x heads. Ulysses has no
+                              use for it */
+    void *kept;            /* Ulysses: plan->kept bytes (aligned to 64): q, k, v, out and lse of
+                              this rank's heads, which forward writes and backward reads */
+    const void *out_gradient;                   /* backward reads */
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
 } dpar_attention_arrays;
 
@@ -179,68 +154,5 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
 
 /* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
-
-/* ---- Ulysses: tokens for heads --------------------------------------------------------------- */
-
-/* From some tokens with all heads on each rank to all tokens with some heads: there attention is
- * that of one rank (dpar_attention_block, document by document, or any library's). Three plans
- * serve a layer, of queries, keys and values (where widths agree the last two are one), out goes
- * back by the plan of queries when values are as wide:
- *     forward:   dpar_ulysses_forward q, k, v;  attention;      dpar_ulysses_backward out
- *     backward:  dpar_ulysses_forward dout;  its gradients;  dpar_ulysses_backward dq, dk, dv
- * In shared memory, where `in` is memory of dpar_comm_alloc on all ranks, each takes its heads (or
- * tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are packed before and
- * sorted after one: three. The same bits both ways.
- *
- * Zero it and fill it in. The same on all ranks. */
-typedef struct dpar_ulysses {
-    dpar_split tokens; /* any rule; where parts are out of order or not of one piece (ZIGZAG,
-                          STRIPE, BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
-    dpar_heads heads;  /* uneven ones too; fewer groups than ranks: ranks hold copies of a group */
-    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
-    int32_t type;      /* DPAR_F64, F32, BF16, F16 */
-    int64_t width;     /* elements of a token and head */
-} dpar_ulysses;
-
-/* Read it, leave it as it is. */
-typedef struct dpar_ulysses_plan {
-    dpar_ulysses layer;
-    int64_t tokens, whole; /* of this rank, of all */
-    int32_t heads;         /* of all: rows of [tokens][heads][width] */
-    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
-    dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts; private, as all that
-                                                       follows */
-    int64_t *cuts;
-    const void **piece; /* of each rank; then of those that hold a head */
-    struct dpari_peer *peer;
-    int32_t tag;
-    void *packed, *ordered;
-    void *device; /* where they lie, when not behind the plan */
-} dpar_ulysses_plan;
-
-/* Bytes that a rank sends to others: forward (heads on all ranks, copies each, less its own) x its
- * tokens, backward its heads x the other ranks' tokens, times width and the type's bytes. 0 where
- * dpar_ulysses_bytes refuses. Local. O(ranks). */
-DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int backward);
-/* Bytes of memory for a plan on this rank: a copy of its tokens with all heads, copies too; of
- * tokens out of order another of all tokens with its heads. E_ARG, E_RANGE with a sentence. Local.
- * O(ranks). */
-DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
-                                        int64_t *bytes, dpar_why *why);
-/* As dpar_attention_init; cuts of RAGGED stay the caller's, as long. COLLECTIVE. */
-DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_ulysses *layer, dpar_ulysses_plan **plan,
-                                       dpar_why *why);
-/* Gives back what init took of a device's memory; without one there is nothing to do. Local. NULL
- * is fine. */
-DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan);
-/* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
- * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
- * different plans (but with MPI or DPAR_WITHOUT_DIRECT where as many elements travel). */
-DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out);
-/* The opposite, and the gradient of forward: out[tokens][heads][width] from in[whole][mine][width].
- * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */
-DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out);
 
 #endif

@@ -135,11 +135,9 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
     return st;
 }
 
-DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank)
+/* Tokens that a rank has outside of a pair: of all of them, or its share. */
+static int64_t dpari_tensor_tokens(const dpar_tensor *t, int32_t rank)
 {
-    if (t == NULL) {
-        return 0;
-    }
     return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
 }
 
@@ -369,7 +367,7 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
                                       const dpar_linear_arrays *a, int forward)
 {
     const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
-    const int64_t n = t->tokens.count, own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
     const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
     const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
     const int reads_dy = !forward && !(!column && sequence && a->kept);
@@ -409,7 +407,7 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
                                         const dpar_linear_arrays *a)
 {
     const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
-    const int64_t own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
     const void *x = column && sequence ? a->whole : a->x;
     void *y = !column && sequence ? a->whole : a->y;
     dpar_status st = dpari_linear_check(t, layer, a, 1);
@@ -500,101 +498,6 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
     return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
 }
 
-/* ---- features -------------------------------------------------------------------------------- */
-
-/* One run of a piece, rows x bytes, from rows that lie one width apart to such of another. */
-static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t to_width,
-                                      const unsigned char *from, int64_t from_width, int64_t rows,
-                                      int64_t bytes)
-{
-    int64_t row;
-    if (c->mem == NULL || rows * bytes == 0) {
-        for (row = 0; row < rows; row++) {
-            dpari_kern_copy(to + row * to_width, from + row * from_width, bytes, 0);
-        }
-        return DPAR_OK;
-    }
-    return dpari_do_rows(c, to, to_width / 4, from, from_width / 4, bytes / 4, rows, DPAR_F32,
-                         DPAR_COPY);
-}
-
-/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
-static dpar_status dpari_features_copy(const dpar_tensor *t, const dpar_split *features,
-                                       int32_t rank, int64_t rows, const unsigned char *from,
-                                       unsigned char *to, int into)
-{
-    const int64_t bytes = dpar_type_bytes(t->type);
-    const int64_t own = dpar_split_size(features, rank) * bytes, all = features->count * bytes;
-    dpar_status st = DPAR_OK;
-    int64_t local, global, run;
-    for (local = 0; st == DPAR_OK && (global = dpar_split_global(features, rank, local, &run)) >= 0;
-         local += run) {
-        st = into ? dpari_features_run(t->comm, to + global * bytes, all, from + local * bytes, own,
-                                       rows, run * bytes)
-                  : dpari_features_run(t->comm, to + local * bytes, own, from + global * bytes, all,
-                                       rows, run * bytes);
-    }
-    return st;
-}
-
-static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
-                                        int64_t rows)
-{
-    dpar_status st = dpari_tensor_there(t, features != NULL);
-    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
-    if (st == DPAR_OK && (features->parts != t->comm->size || rows < 0)) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "# rows of features in # parts on # ranks", rows,
-                                 features->parts, t->comm->size, 0);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
-                                          int64_t rows, const void *in, void *out, void *scratch,
-                                          int64_t *counts)
-{
-    const unsigned char *piece = (const unsigned char *)scratch;
-    dpar_status st = dpari_features_check(t, features, rows);
-    int32_t r;
-    if (st == DPAR_OK) {
-        const int64_t own = dpar_split_size(features, t->comm->rank);
-        st = dpari_tensor_given(t,
-                                (counts == NULL) + dpari_tensor_missing(in, rows, own) +
-                                    dpari_tensor_missing(out, rows, features->count) +
-                                    dpari_tensor_missing(scratch, rows, features->count),
-                                "rank #: # arrays of gathered features are NULL");
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (r = 0; r < t->comm->size; r++) {
-        counts[r] = rows * dpar_split_size(features, r);
-    }
-    st = dpar_all_gather_v(t->comm, in, scratch, counts, NULL, t->type, NULL);
-    for (r = 0; r < t->comm->size && st == DPAR_OK; r++) {
-        st = dpari_features_copy(t, features, r, rows, piece, (unsigned char *)out, 1);
-        piece += counts[r] * dpar_type_bytes(t->type);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
-                                         int64_t rows, const void *in, void *out)
-{
-    dpar_status st = dpari_features_check(t, features, rows);
-    if (st == DPAR_OK) {
-        const int64_t own = dpar_split_size(features, t->comm->rank);
-        st = dpari_tensor_given(
-            t, dpari_tensor_missing(in, rows, own) + dpari_tensor_missing(out, rows, own),
-            "rank #: # arrays of sliced features are NULL");
-    }
-    if (st == DPAR_OK) {
-        st = dpari_features_copy(t, features, t->comm->rank, rows, (const unsigned char *)in,
-                                 (unsigned char *)out, 0);
-    }
-    return st;
-}
-
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
 /* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
@@ -647,10 +550,14 @@ static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, 
 }
 
 /* For embeddings an id below 0 does not exist either. y, or its gradient. */
-static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab *v, int64_t width,
-                                         const int32_t *ids, const void *table, const void *y,
-                                         const void *whole)
+static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_embedding *layer,
+                                         const dpar_embedding_arrays *a, const void *table,
+                                         const void *y)
 {
+    const int there = layer != NULL && a != NULL;
+    const dpar_vocab *v = there ? &layer->vocab : NULL;
+    const int32_t *ids = there ? a->ids : NULL;
+    const int64_t width = there ? layer->width : 0;
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
     if (st == DPAR_OK && width < 0) {
@@ -666,70 +573,65 @@ static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab 
                : dpari_tensor_given(
                      t,
                      dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
-                         dpari_tensor_missing(y, dpar_tensor_tokens(t, t->comm->rank), width) +
-                         (t->counts != NULL && dpari_tensor_missing(whole, t->tokens.count, width)),
+                         dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
+                         (t->counts != NULL &&
+                          dpari_tensor_missing(a->whole, t->tokens.count, width)),
                      "rank #: # arrays of an embedding are NULL");
 }
 
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
-                                            int64_t width, const int32_t *ids, const void *table,
-                                            void *y, void *whole)
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+                                            const dpar_embedding_arrays *a)
 {
-    dpar_status st = dpari_embedding_check(t, v, width, ids, table, y, whole);
+    dpar_status st =
+        dpari_embedding_check(t, layer, a, a != NULL ? a->table : NULL, a != NULL ? a->y : NULL);
     dpar_mem_gather g;
     if (st == DPAR_OK) {
         dpari_zero(&g, sizeof g);
-        g.to = t->counts != NULL ? whole : y;
-        g.from = table;
+        g.to = t->counts != NULL ? a->whole : a->y;
+        g.from = a->table;
         g.rows = t->tokens.count;
-        g.bytes = g.to_step = g.from_step = width * dpar_type_bytes(t->type);
-        dpari_vocab_index(v, t->comm->rank, ids, &g.index);
+        g.bytes = g.to_step = g.from_step = layer->width * dpar_type_bytes(t->type);
+        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &g.index);
         st = dpari_do_gather(t->comm, &g);
     }
     if (st == DPAR_OK) {
-        dpari_tensor_count(t, width);
-        st = dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL);
+        dpari_tensor_count(t, layer->width);
+        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, NULL);
     }
     return st;
 }
 
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
-                                             int64_t width, const int32_t *ids, const void *dy,
-                                             void *dtable, int add, void *whole)
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+                                             const dpar_embedding_arrays *a)
 {
-    dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
+    dpar_status st =
+        dpari_embedding_check(t, layer, a, a != NULL ? a->dtable : NULL, a != NULL ? a->dy : NULL);
+    const void *dy = a != NULL ? a->dy : NULL;
     dpar_mem_scatter s;
     if (st == DPAR_OK && t->counts != NULL) {
-        dpari_tensor_count(t, width);
-        st = dpari_tensor_collect(t, dy, whole, NULL);
-        dy = whole;
+        dpari_tensor_count(t, layer->width);
+        st = dpari_tensor_collect(t, dy, a->whole, NULL);
+        dy = a->whole;
     }
-    if (st == DPAR_OK && !add) {
-        st = dpari_do_copy(t->comm, dtable, NULL,
-                           dpar_vocab_rows(v) * width * dpar_type_bytes(t->type));
+    if (st == DPAR_OK && !a->add) {
+        st =
+            dpari_do_copy(t->comm, a->dtable, NULL,
+                          dpar_vocab_rows(&layer->vocab) * layer->width * dpar_type_bytes(t->type));
     }
     if (st == DPAR_OK) {
         dpari_zero(&s, sizeof s);
-        s.to = dtable;
+        s.to = a->dtable;
         s.from = dy;
         s.rows = t->tokens.count;
-        s.width = width;
+        s.width = layer->width;
         s.type = t->type;
-        dpari_vocab_index(v, t->comm->rank, ids, &s.index);
+        dpari_vocab_index(&layer->vocab, t->comm->rank, a->ids, &s.index);
         st = dpari_do_scatter(t->comm, &s);
     }
     return st;
 }
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
-
-DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
-{
-    if (t == NULL || t->comm == NULL) {
-        return 0;
-    }
-    return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
-}
 
 static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
@@ -765,152 +667,52 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
 }
 
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const void *logits, const int32_t *targets,
-                                                double *lse, double *loss,
-                                                dpar_cross_entropy_sum *sum, void *scratch)
+                                                const dpar_cross_entropy_arrays *a)
 {
-    dpar_status st = dpari_entropy_check(t, e, targets);
-    unsigned char *all = (unsigned char *)scratch;
+    dpar_status st = dpari_entropy_check(t, a != NULL ? e : NULL, a != NULL ? a->targets : NULL);
+    unsigned char *all;
     dpar_mem_cross_entropy x;
     int64_t n = 0;
     if (st == DPAR_OK) {
         n = t->tokens.count;
         st = dpari_tensor_given(t,
-                                dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
-                                    dpari_tensor_missing(lse, n, 1) +
-                                    dpari_tensor_missing(scratch, n, 1),
+                                dpari_tensor_missing(a->logits, n, dpar_vocab_rows(&e->vocab)) +
+                                    dpari_tensor_missing(a->lse, n, 1) +
+                                    dpari_tensor_missing(a->scratch, n, 1),
                                 "rank #: # arrays of a cross-entropy are NULL");
     }
     if (st != DPAR_OK) {
         return st;
     }
-    all += 3 * n * dpar_type_bytes(t->type);
-    dpari_entropy_of(t, e, targets, &x);
+    all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
+    dpari_entropy_of(t, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
-    x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
-    x.own = scratch;
+    x.logits = a->logits; /* read only, in this phase */
+    x.own = a->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
+        st = dpar_all_gather(t->comm, a->scratch, all, 3 * n, t->type, NULL);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
-    x.lse = lse;
-    x.loss = loss;
-    x.sum = sum;
+    x.lse = a->lse;
+    x.loss = a->loss;
+    x.sum = a->sum;
     return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
 }
 
-DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                          void *logits, const int32_t *targets, const double *lse,
-                                          double scale)
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                 const dpar_cross_entropy_arrays *a, double scale)
 {
+    const dpar_status st = dpari_tensor_there(t, e != NULL && a != NULL);
     dpar_mem_cross_entropy x;
-    if (dpari_tensor_there(t, e != NULL) != DPAR_OK) {
-        return;
-    }
-    dpari_entropy_of(t, e, targets, &x);
-    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
-    x.logits = logits;
-    x.lse = (double *)(uintptr_t)lse; /* read only */
-    x.scale = scale;
-    (void)dpari_do_cross_entropy(t->comm, &x);
-}
-
-/* ---- attention heads ------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
-{
-    if (c == NULL || h == NULL || same == NULL) {
-        return DPAR_E_ARG;
-    }
-    if (h->ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
-    }
-    if (h->groups >= h->ranks) {
-        *same = NULL;
-        return DPAR_OK;
-    }
-    return dpar_comm_split(c, dpar_heads_local(h, c->rank).group, c->rank, same);
-}
-
-DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
-                                    int64_t width, int64_t in, void *dw, void *dbias)
-{
-    unsigned char *rows = (unsigned char *)dw, *bias = (unsigned char *)dbias;
-    dpar_status st = dpari_tensor_there(t, h != NULL);
-    dpar_heads_share share;
-    int64_t first;
-    if (st != DPAR_OK || same == NULL) {
+    if (st != DPAR_OK) {
         return st;
     }
-    share = dpar_heads_local(h, t->comm->rank);
-    if (share.copies < 2) {
-        return DPAR_OK;
-    }
-    first = share.queries * width * dpar_type_bytes(t->type);
-    rows += first * in;
-    st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
-    if (st == DPAR_OK && dbias != NULL) {
-        bias += first;
-        st = dpar_all_reduce(same, bias, bias, 2 * width, t->type, DPAR_SUM, NULL);
-    }
-    return st;
-}
-
-/* ---- random numbers -------------------------------------------------------------------------- */
-
-static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_t j)
-{
-    return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
-}
-
-DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
-                                         const void *x, void *y)
-{
-    const double factor = 1.0 / (1.0 - p);
-    int64_t i, j;
-    if (!dpari_is_wide(type)) {
-        return DPAR_E_ARG;
-    }
-    for (i = 0; i < r->rows; i++) {
-        for (j = 0; j < r->columns; j++) {
-            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
-            const int64_t at = i * r->columns + j;
-            dpari_element_put(y, type, at, u < p ? 0.0 : factor * dpari_element_get(x, type, at));
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
-                                      double hi, void *y)
-{
-    int64_t i, j;
-    if (!dpari_is_wide(type)) {
-        return DPAR_E_ARG;
-    }
-    for (i = 0; i < r->rows; i++) {
-        for (j = 0; j < r->columns; j++) {
-            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_element_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
-        }
-    }
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                             double deviation, void *y)
-{
-    int64_t i, j;
-    if (!dpari_is_wide(type)) {
-        return DPAR_E_ARG;
-    }
-    for (i = 0; i < r->rows; i++) {
-        for (j = 0; j < r->columns; j++) {
-            const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
-            dpari_element_put(y, type, i * r->columns + j, mean + deviation * z);
-        }
-    }
-    return DPAR_OK;
+    dpari_entropy_of(t, e, a->targets, &x);
+    x.phase = DPAR_MEM_CROSS_ENTROPY_GRADIENT;
+    x.logits = a->logits;
+    x.lse = a->lse; /* read only */
+    x.scale = scale;
+    return dpari_do_cross_entropy(t->comm, &x);
 }

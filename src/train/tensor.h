@@ -32,7 +32,6 @@
 #include "../comm/comm.h"
 
 #include "layers.h"
-#include "random.h"
 #include "../index/heads.h"
 #include "../index/split.h"
 
@@ -71,9 +70,6 @@ typedef struct dpar_tensor {
  * E_ARG with a sentence. Local. */
 DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
                                       int64_t *counts, dpar_why *why);
-/* Tokens that a rank has outside of a pair: of all of them, or its share. Local. */
-DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank);
-
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
@@ -88,7 +84,8 @@ typedef struct dpar_linear {
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* n is all tokens; own is dpar_tensor_tokens of the rank, n itself where not sequence parallel. */
+/* n is all tokens; own is the rank's share of them (dpar_split_size of t->tokens), n itself where
+ * not sequence parallel. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
     const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
@@ -120,34 +117,36 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
-/* Between a column layer and one that wants all features: out[rows][n] from the ranks' pieces
- * in[rows][own], n = features->count, cut as `features` says (by any rule); the gradient's way back
- * is dpar_features_slice. scratch: rows x n elements. One all-gather of rows x n. counts: of
- * comm->size numbers. */
-DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
-                                          int64_t rows, const void *in, void *out, void *scratch,
-                                          int64_t *counts);
-/* The rank's own features of all: what a row layer takes of an x that is whole; its gradient's way
- * back is dpar_features_gather. Local. */
-DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
-                                         int64_t rows, const void *in, void *out);
+/* A column layer's y has some of the features, a row layer's x too. A layer between that wants all
+ * of them gets them by dpar_redistribute_run, from features that are cut to features that all have;
+ * it gives the gradient its own again by the opposite (move.h). */
 
 /* ---- vocabulary ---- */
 
-/* y[token] = table[id of the token]: a rank has rows dpar_vocab_rows of the table (heads.h says
- * which), looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. ids: of all n tokens, the same on all ranks. y: [own][width]; whole: sequence
- * parallel: [n][width], else NULL. The same bits on any number of ranks. E_ARG for an id that does
- * not exist. */
-DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
-                                            int64_t width, const int32_t *ids, const void *table,
-                                            void *y, void *whole);
-/* dtable[row] = the sum of dy over its tokens, in their order (add: added to what is there); rows
- * without a token and padding become 0. Nothing travels, or an all-gather of n width into `whole`.
- * The same bits on any number of ranks. */
-DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
-                                             int64_t width, const int32_t *ids, const void *dy,
-                                             void *dtable, int add, void *whole);
+/* y[token] = table[id of the token]. */
+typedef struct dpar_embedding {
+    dpar_vocab
+        vocab; /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    int64_t width;
+} dpar_embedding;
+typedef struct dpar_embedding_arrays {
+    const int32_t *ids; /* [n], of all tokens, the same on all ranks */
+    const void *table;  /* [rows][width]. Forward reads */
+    void *y;            /* [own][width]. Forward writes */
+    const void *dy;     /* [own][width]. Backward reads, */
+    void *dtable;       /* [rows][width]: writes; rows without a token and padding become 0 */
+    void *whole;        /* sequence parallel: [n][width]; else NULL */
+    int32_t add;        /* 1: dtable is added to (micro-batches) */
+    int32_t room;       /* 0 */
+} dpar_embedding_arrays;
+/* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
+ * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. */
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
+                                            const dpar_embedding_arrays *a);
+/* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or an all-gather of
+ * n width into `whole`. The same bits on any number of ranks. */
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
+                                             const dpar_embedding_arrays *a);
 
 /* With lse = ln of the sum over the whole vocabulary of exp(logit) and V = count + added tokens:
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
@@ -161,58 +160,36 @@ typedef struct dpar_cross_entropy {
                        (torch's -100) are never counted: their loss and gradient are 0 */
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
-/* Bytes of scratch. Local. */
-DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t);
-/* logits: [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks too; targets: token ids,
- * the same on all ranks. One all-gather of three numbers a token: the largest logit of the rank,
- * the sum of exponentials below it, its part of the target's share: 12 bytes (f64: 24). Of these
- * the ranks compute the same bits; sums over the vocabulary are in f64. lse (n doubles) is for
- * backward; loss (n doubles, z-loss included; may be NULL). Equal on all ranks: sum it over data
- * parallel ones only. E_ARG for a target that does not exist. */
+typedef struct dpar_cross_entropy_arrays {
+    void *logits;                /* [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks
+                                    too. Forward reads them, backward makes gradients of them */
+    const int32_t *targets;      /* [n] token ids, the same on all ranks */
+    double *lse;                 /* [n]. Forward writes, backward reads */
+    double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
+    dpar_cross_entropy_sum *sum; /* so */
+    void *scratch;               /* [3 n (ranks + 1)] of type, of forward */
+} dpar_cross_entropy_arrays;
+/* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
+ * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
+ * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
+ * data parallel ones only. E_ARG for a target that does not exist. */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                                const void *logits, const int32_t *targets,
-                                                double *lse, double *loss,
-                                                dpar_cross_entropy_sum *sum, void *scratch);
+                                                const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
  * for their mean. Local. */
-DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                          void *logits, const int32_t *targets, const double *lse,
-                                          double scale);
+DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                 const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
 
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
  * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
  * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
- * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
- * nothing to add up. As dpar_comm_split. */
-DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same);
-/* Adds the gradients of key and value rows over them: dw [(queries + 2 groups) width][in], queries
- * first, and its dbias (or NULL). Once a step, after the last micro-batch. An all-reduce of 2 width
- * in and one of 2 width elements; no other rank has anything to do. */
-DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
-                                    int64_t width, int64_t in, void *dw, void *dbias);
-
-/* ---- random numbers ---- */
-
-/* A dense piece of a whole array, and the stream that the whole array is filled from. Ranks that
- * hold the same elements (dropout on activations that all have) draw the same numbers, others
- * different ones, as one rank would: no state to keep apart. */
-typedef struct dpar_random_piece {
-    uint64_t seed, stream; /* a stream for each purpose: layer, step, micro-batch */
-    int64_t rows, columns; /* of the piece */
-    int64_t row, column;   /* where it begins in the whole array, */
-    int64_t width;         /* whose rows have so many */
-} dpar_random_piece;
-/* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
- * the same call. 0 <= p < 1. type: F64, F32 (else E_ARG). Local, as the two below. */
-DPAR_API dpar_status dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p,
-                                         const void *x, void *y);
-/* Uniform ones between lo and hi. */
-DPAR_API dpar_status dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo,
-                                      double hi, void *y);
-/* Normal ones. */
-DPAR_API dpar_status dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
-                                             double deviation, void *y);
+ * own queries only. With share = dpar_heads_local(&heads, c->rank),
+ *     dpar_comm_split(c, share.group, c->rank, &same);
+ * on all ranks makes a communicator of those that have the same one. Once a step, after the last
+ * micro-batch, let them sum their gradients of keys and values: of dw [(queries + 2) width][in],
+ * queries first, the 2 width in elements from share.queries width in on, and 2 width of its
+ * dbias. */
 
 #endif

@@ -7,7 +7,8 @@
 example() {
     name=$(basename "$1" .c)
     [ "$(wc -l < "$1")" -le 60 ] || { echo "$1: more than 60 lines"; exit 1; }
-    command="cc -DDPAR_IMPLEMENTATION -I. $1 -o $name && ./$name"
+    number=${name%%_*}
+    command="cc -DDPAR_IMPLEMENTATION -I. $1 -o $number && ./$number"
     grep -qxF " *   $command" "$1" || { echo "$1: its first lines do not say: $command"; exit 1; }
     awk -v command=" *   $command" 'NR == 1 { next } $0 == command { on = 1; next } /\*\// { exit } on && / \*   / { print substr($0, 6) }' "$1" |
         sort > "$work/$name.expected"

@@ -276,7 +276,7 @@ static void big_optimize(int64_t n, int turn)
 {
     const int32_t wt = turn == 2 ? DPAR_F32 : DPAR_BF16;
     big_arrays arrays;
-    dpar_optimizer o = turn == 2 ? dpar_optimizer_sgd(0.9) : dpar_optimizer_adamw();
+    dpar_optimizer o = turn == 2 ? sgd(0.9) : adamw();
     dpar_optimizer_piece piece;
     dpar_mem_optimize s;
     samples x;

@@ -52,7 +52,8 @@ static void *device_reached(const void *at)
     if (at != NULL) {
         device_right(cudaPointerGetAttributes(&about, at));
         if (about.type == cudaMemoryTypeUnregistered) {
-            printf("memory of the host that the device does not reach: %p\n", (void *)(uintptr_t)at);
+            printf("memory of the host that the device does not reach: %p\n",
+                   (void *)(uintptr_t)at);
             fflush(stdout);
             abort(); /* a debugger says who gave it */
         }

@@ -2,8 +2,9 @@
 /* kernels: each operation of dpar_cuda.h's tables against the host's (dpar_mem_host and
  * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops), on random
  * numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs between
- * guards. Equal bits where mem.h and layers.h promise them, else within some units in the last place of f64, or f32 where results are that.
- * Then index math past 2^31 as pure functions, errors, launch counts, graphs.
+ * guards. Equal bits where mem.h and layers.h promise them, else within some units in the last
+ * place of f64, or f32 where results are that. Then index math past 2^31 as pure functions, errors,
+ * launch counts, graphs.
  *
  *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
  *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests -I. tests/gpu/kernels.cc -o kernels -ldl
@@ -17,6 +18,7 @@
 #include "dpar_cuda.h"
 
 #include "check.h"
+#include "../optimizers.h"
 #include "samples.h"
 
 #include <functional>
@@ -24,8 +26,8 @@
 
 typedef std::vector<unsigned char> bytes_of;
 
-/* Of the random cases: all on a device; on a stand-in, where a thread is slow, and with "few", a part
- * of them: of all operations. */
+/* Of the random cases: all on a device; on a stand-in, where a thread is slow, and with "few", a
+ * part of them: of all operations. */
 #if defined(__CUDACC__)
 static int rounds = 8;
 #else
@@ -855,15 +857,15 @@ static void test_optimize(void)
         const int narrow = wt != DPAR_F64 && turn / 16 % 2 == 0; /* moments of BF16 */
         const int32_t st = wt == DPAR_F64 ? DPAR_F64 : narrow ? DPAR_BF16 : DPAR_F32;
         const int32_t ct = turn % 3 == 0 ? DPAR_BF16 : turn % 3 == 1 ? DPAR_F16 : DPAR_F32;
-        const int many = turn % 3 == 2; /* more than one block's threads have at once, by one block */
+        const int many =
+            turn % 3 == 2; /* more than one block's threads have at once, by one block */
         const int64_t n = many ? 2100 + turn : some_count();
         const int quickly = below(3) == 0;
         twin w(n * dpar_type_bytes(wt), odd_place(wt)), g(n * dpar_type_bytes(gt), odd_place(gt));
         twin m(n * dpar_type_bytes(st), odd_place(st)), v(n * dpar_type_bytes(st), odd_place(st));
         twin copy(n * dpar_type_bytes(ct), odd_place(ct)), rest(n * 2, odd_place(DPAR_BF16));
         twin factor(8, 0);
-        dpar_optimizer o =
-            below(3) > 0 ? dpar_optimizer_adamw() : dpar_optimizer_sgd(below(2) == 0 ? 0.0 : 0.9);
+        dpar_optimizer o = below(3) > 0 ? adamw() : sgd(below(2) == 0 ? 0.0 : 0.9);
         dpar_optimizer_piece piece[2];
         dpar_mem_optimize x[2];
         const int has_rest = wt == DPAR_BF16 && below(2) == 0,
@@ -926,11 +928,14 @@ static void test_optimize(void)
         CHECK_INT(device.wait(device.ctx), DPAR_OK);
         gpu.blocks = fast.blocks = 0;
         CHECK_INT(host_layers.optimize(host.ctx, &x[1]), DPAR_OK);
-        const int moments = dpar_optimizer_moments(&o);
+        const int moments = moments_of(&o);
         within = f32 ? 1.0 : 1e-2; /* weights cancel */
         CHECK(w.same(wt, f32 && wt == DPAR_F32 ? 1e-6 : one));
         /* moments have no roots: of BF16 the same bits, in f32 one unit apart at most */
-        const double of_m = narrow ? f32 ? 8e-3 : -1.0 : f32 ? 1e-5 : st == DPAR_F64 ? 1e-14 : 1.3e-7;
+        const double of_m = narrow           ? f32 ? 8e-3 : -1.0
+                            : f32            ? 1e-5
+                            : st == DPAR_F64 ? 1e-14
+                                             : 1.3e-7;
         const double of_v = narrow ? of_m : f32 ? 1e-6 : of_m;
         CHECK(m.same(st, moments > 0 ? of_m : -1.0));
         CHECK(v.same(st, moments > 1 ? of_v : -1.0));
@@ -1465,7 +1470,7 @@ static void test_errors(void)
     CHECK(strlen(gpu.why.text) > 10);
     memset(&q, 0, sizeof q);
     CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_E_ARG);
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     dpar_optimizer_piece none;
     dpar_mem_optimize step;
     memset(&none, 0, sizeof none);

@@ -20,6 +20,8 @@
 
 #include <cuda_runtime.h>
 
+#include "../optimizers.h"
+
 #include <algorithm>
 #include <functional>
 #include <math.h>
@@ -309,8 +311,8 @@ static void expect_reduce(samples &x, const dpar_mem_reduce &r)
 static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
 {
     const dpar_optimizer_piece &w = *s.piece;
-    const int32_t moments = dpar_optimizer_moments(s.optimizer);
-    const int32_t type = dpar_optimizer_moment_type(s.optimizer, w.weight_type);
+    const int32_t moments = moments_of(s.optimizer);
+    const int32_t type = moment_type_of(s.optimizer, w.weight_type);
     const double one = fast ? 1e-6 : 1.3e-7, half = s.optimizer->stochastic && !fast ? 0.0 : 8e-3;
     const double before = within;
     within = fast ? 1.0 : 1e-2; /* weights cancel */
@@ -321,7 +323,11 @@ static void expect_step(samples &x, const dpar_mem_optimize &s, int fast)
                               w.weight_type == DPAR_F32 || s.rest != NULL ? one : half);
         part.rest = s.rest == NULL ? NULL : (int16_t *)x.rest(s.rest, p);
         piece.gradient = x.in(w.gradient, p, w.gradient_type);
-        piece.m = moments < 1 ? NULL : x.both(w.m, p, type, type == DPAR_BF16 ? half : fast ? 1e-5 : 1.3e-7);
+        piece.m = moments < 1 ? NULL
+                              : x.both(w.m, p, type,
+                                       type == DPAR_BF16 ? half
+                                       : fast            ? 1e-5
+                                                         : 1.3e-7);
         piece.v = moments < 2 ? NULL : x.both(w.v, p, type, type == DPAR_BF16 ? half : one);
         part.copy = s.copy == NULL ? NULL : x.out(s.copy, p, s.copy_type, half);
         piece.count = p.count;

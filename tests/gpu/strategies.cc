@@ -128,9 +128,9 @@ static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float 
     int64_t bytes = 0, n = 0;
     void *memory, *at = NULL;
     int m, k;
-    right(dpar_ddp_bytes(c, PARAMS, numel, o, &bytes, &why), why.text);
+    right(dpar_ddp_bytes(c, o, &bytes, &why), why.text);
     memory = room(bytes);
-    right(dpar_ddp_init(memory, bytes, c, PARAMS, numel, o, &d, &why), why.text);
+    right(dpar_ddp_init(memory, bytes, c, o, &d, &why), why.text);
     if (on_device) {
         right(dpar_comm_alloc(c, (int64_t)sizeof numbers, &at), c->why.text);
         staged = (float *)at;
@@ -139,7 +139,7 @@ static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float 
     for (m = 0; m < 2; m++) {
         right(dpar_ddp_begin(d, m == 1), c->why.text);
         for (k = PARAMS - 1; k >= 0; k--) {
-            float *g = (float *)dpar_ddp_gradient(d, k);
+            float *g = (float *)dpar_ddp_gradient(d, k, NULL);
             int64_t i;
             for (i = 0; i < numel[k]; i++) {
                 numbers[i] = number(i + 5000 * k, c->rank, m);
@@ -162,13 +162,13 @@ static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float 
             }
             right(dpar_ddp_ready(d, k), c->why.text);
         }
-        right(dpar_ddp_finish(d), c->why.text);
+        right(dpar_ddp_end(d), c->why.text);
     }
     for (k = 0; k < PARAMS; k++) {
         if (on_device && numel[k] > 0) {
-            download(to + n, dpar_ddp_gradient(d, k), numel[k] * 4);
+            download(to + n, dpar_ddp_gradient(d, k, NULL), numel[k] * 4);
         } else if (numel[k] > 0) {
-            memcpy(to + n, dpar_ddp_gradient(d, k), (size_t)numel[k] * 4);
+            memcpy(to + n, dpar_ddp_gradient(d, k, NULL), (size_t)numel[k] * 4);
         }
         n += numel[k];
     }
@@ -188,6 +188,8 @@ static int ddp(dpar_comm *host, void *arg)
     for (way = 0; way < 4; way++) {
         dpar_ddp_options o;
         memset(&o, 0, sizeof o);
+        o.params = PARAMS;
+        o.numel = numel;
         o.type = DPAR_F32;
         o.sum = way == 1;
         o.wire = way == 2 ? (int32_t)DPAR_BF16 : 0;
@@ -224,10 +226,12 @@ static dpar_fsdp *weights_open(dpar_comm *c, void **memory)
     o.compute = o.gradient = DPAR_BF16;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_SGD;
-    right(dpar_fsdp_bytes(c->size, UNITS, each, sizes_of, &o, &bytes, &why), why.text);
+    o.units = UNITS;
+    o.params_of = each;
+    o.numel = sizes_of;
+    right(dpar_fsdp_bytes(c->size, &o, &bytes, &why), why.text);
     *memory = room(bytes.plan);
-    right(dpar_fsdp_init(*memory, bytes.plan, c, NULL, UNITS, each, sizes_of, &o, &f, &why),
-          why.text);
+    right(dpar_fsdp_init(*memory, bytes.plan, c, &o, &f, &why), why.text);
     return f;
 }
 
@@ -248,13 +252,13 @@ static void weights_set(dpar_fsdp *f, const dpar_comm *c, int u, int step, float
 /* The weights of unit u as they come, behind what was read before. */
 static uint16_t *weights_read(dpar_fsdp *f, const dpar_comm *c, int u, int on_device, uint16_t *to)
 {
-    right(dpar_fsdp_before(f, u, DPAR_FORWARD), c->why.text);
+    right(dpar_fsdp_unshard(f, u, DPAR_FORWARD), c->why.text);
     if (on_device) {
         download(to, dpar_fsdp_weight(f, u), sizes_of[u] * 2);
     } else {
         memcpy(to, dpar_fsdp_weight(f, u), (size_t)sizes_of[u] * 2);
     }
-    right(dpar_fsdp_after(f, u, DPAR_FORWARD), c->why.text);
+    right(dpar_fsdp_reshard(f, u, DPAR_FORWARD), c->why.text);
     return to + sizes_of[u];
 }
 

@@ -6,6 +6,7 @@
 #include "dpar_train.h"
 
 #include "check.h"
+#include "optimizers.h"
 #include "plan_calls.h"
 
 enum { N = 301, STEPS = 30 };
@@ -77,18 +78,18 @@ static void test_steps(dpar_optimizer o)
 
 static void test_optimizers(void)
 {
-    dpar_optimizer o = dpar_optimizer_adamw();
-    CHECK_INT(dpar_optimizer_moments(&o), 2);
+    dpar_optimizer o = adamw();
+    CHECK_INT(moments_of(&o), 2);
     test_steps(o);
     o.beta1 = 0.0;
     o.beta2 = 0.5;
     o.epsilon = 0.1;
     test_steps(o);
-    o = dpar_optimizer_sgd(0.0);
-    CHECK_INT(dpar_optimizer_moments(&o), 0);
+    o = sgd(0.0);
+    CHECK_INT(moments_of(&o), 0);
     test_steps(o);
-    o = dpar_optimizer_sgd(0.9);
-    CHECK_INT(dpar_optimizer_moments(&o), 1);
+    o = sgd(0.9);
+    CHECK_INT(moments_of(&o), 1);
     o.decay = 0.1;
     test_steps(o);
     o.nesterov = 1;
@@ -98,7 +99,7 @@ static void test_optimizers(void)
 /* Roots that differ in every bit of the exponent: v of one element after one step without beta1. */
 static void test_roots(void)
 {
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     dpar_optimizer_piece p;
     double w, g, m, v;
     int e;
@@ -126,7 +127,7 @@ static void test_roots(void)
 /* A norm that is no number: the step takes no gradient, NaN and Inf too. w and v decay. */
 static void test_skipped(void)
 {
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     dpar_optimizer_piece p;
     double w[2] = {2.0, -4.0}, g[2] = {NAN, INFINITY}, m[2] = {0.0, 0.0}, v[2] = {1.0, 1.0};
     memset(&p, 0, sizeof p);
@@ -136,26 +137,26 @@ static void test_skipped(void)
     p.v = v;
     p.weight_type = p.gradient_type = DPAR_F64;
     p.count = 2;
-    CHECK_INT(dpar_optimizer_step(&o, &p, 2, 0.5, dpar_clip_factor(NAN, 1.0)), DPAR_OK);
+    CHECK_INT(dpar_optimizer_step(&o, &p, 2, 0.5, dpar_optimizer_clip(NAN, 1.0)), DPAR_OK);
     CHECK(w[0] == 2.0 * (1.0 - 0.5 * 0.01) && w[1] == -4.0 * (1.0 - 0.5 * 0.01));
     CHECK(m[0] == 0.0 && m[1] == 0.0 && v[0] == 0.999 && v[1] == 0.999);
 }
 
 static void test_refusals(void)
 {
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     dpar_optimizer_piece p;
     dpar_why why;
     double x = 0.0;
     memset(&p, 0, sizeof p);
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_OK);
-    CHECK_INT(dpar_optimizer_check(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F64, NULL, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_optimizer_check(NULL, DPAR_F64, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_I32, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* types left out */
     p.weight_type = DPAR_F64;
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
     p.gradient_type = DPAR_F64;
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK); /* of nothing */
-    CHECK(dpar_sum_squares(&x, 1, DPAR_NO_TYPE) < 0.0);
     CHECK_INT(dpar_optimizer_step(&o, &p, 0, 1.0, 1.0), DPAR_E_ARG);
     CHECK_INT(dpar_optimizer_step(&o, NULL, 1, 1.0, 1.0), DPAR_E_ARG);
     p.count = 1;
@@ -166,15 +167,15 @@ static void test_refusals(void)
     p.weight_type = DPAR_I32;
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
     o.beta2 = 1.0;
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
-    o = dpar_optimizer_sgd(1.0);
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
-    o = dpar_optimizer_sgd(0.5);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    o = sgd(1.0);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    o = sgd(0.5);
     o.decay = NAN;
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     o.decay = 0.0;
     o.kind = 2;
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
                "optimizer: kind 2 (AdamW 0, SGD 1), nesterov 0 and stochastic 0 (0 or 1)");
 }
@@ -192,21 +193,21 @@ static void test_stochastic(void)
         for (i = 0; i < MANY; i++) {
             in[i] = 1.0f + (float)k / 1024.0f;
         }
-        dpar_round_bf16(out, in, MANY, 5, 9, 1);
+        dpari_random_round(out, in, MANY, 5, 9, 1, 16);
         for (i = 0; i < MANY; i++) {
             CHECK(out[i] == 0x3f80 || out[i] == 0x3f81);
             up += out[i] == 0x3f81;
         }
         CHECK(fabs((double)up / MANY - k / 8.0) < 0.012);
-        dpar_round_bf16(again, in, 777, 5, 9, 1);
-        dpar_round_bf16(again + 777, in + 777, MANY - 777, 5, 9, 778);
+        dpari_random_round(again, in, 777, 5, 9, 1, 16);
+        dpari_random_round(again + 777, in + 777, MANY - 777, 5, 9, 778, 16);
         CHECK(memcmp(out, again, sizeof out) == 0);
     }
     in[0] = INFINITY;
     in[1] = -INFINITY;
     in[2] = NAN;
     in[3] = -0.0f;
-    dpar_round_bf16(out, in, 4, 5, 9, 0);
+    dpari_random_round(out, in, 4, 5, 9, 0, 16);
     CHECK(out[0] == 0x7f80 && out[1] == 0xff80 && (out[2] & 0x7fffu) > 0x7f80 && out[3] == 0x8000);
 }
 
@@ -257,8 +258,8 @@ static void one_narrow(const dpar_optimizer *o, int32_t type, uint64_t index, do
                        double *v, double g, int t, double rate)
 {
     const uint64_t other = (uint64_t)t + (UINT64_C(1) << 63);
-    const uint32_t of_weight = dpar_random_word(o->seed, (uint64_t)t, index);
-    const uint32_t of_moments = dpar_random_word(o->seed, other, index);
+    const uint32_t of_weight = dpari_random_word(o->seed, (uint64_t)t, index);
+    const uint32_t of_moments = dpari_random_word(o->seed, other, index);
     one_reference(o, w, m, v, g, t, rate);
     if (type == DPAR_F32) {
         *w = (double)(float)*w;
@@ -276,7 +277,7 @@ static void test_narrow_steps(dpar_optimizer o, int32_t type)
     static float w32[N];
     static uint16_t w16[N], m[N], v[N], g[N];
     static double w2[N], m2[N], v2[N];
-    const int two = dpar_optimizer_moments(&o) > 1;
+    const int two = moments_of(&o) > 1;
     unsigned char *w = type == DPAR_F32 ? (unsigned char *)w32 : (unsigned char *)w16;
     dpar_optimizer_piece p, q;
     int i, t, differ = 0;
@@ -328,7 +329,7 @@ static void test_narrow_moments(void)
     int k, stochastic;
     for (k = 0; k < 2; k++) {
         for (stochastic = 0; stochastic < 2; stochastic++) {
-            dpar_optimizer o = dpar_optimizer_adamw();
+            dpar_optimizer o = adamw();
             o.moment_type = DPAR_BF16;
             o.stochastic = stochastic;
             o.seed = 77;
@@ -388,7 +389,7 @@ static void test_follows(double g, int m_stays)
     static crowd c;
     const double m_to = g + (1.0 - g) * pow(0.9, 200),
                  v_to = g * g + (1.0 - g * g) * pow(0.999, 200);
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     int t;
     o.moment_type = DPAR_BF16;
     crowd_of(&c, g, 1.0, 1.0);
@@ -413,7 +414,7 @@ static void test_streams_apart(void)
 {
     static crowd c;
     static uint16_t w[CROWD];
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     int ways[8] = {0}, i;
     o.moment_type = DPAR_BF16;
     o.stochastic = 1;
@@ -444,7 +445,7 @@ static void test_trains(int stochastic)
     static crowd c;
     static uint16_t w[CROWD], g[CROWD];
     enum { FEW = 2000, LONG = 1000 };
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     double x = 1.0, m = 0.0, v = 0.0, sum = 0.0;
     int i, t, moved = 0;
     o.decay = 0.0;
@@ -483,20 +484,20 @@ static void test_moment_types(void)
 {
     static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
     static const int32_t wide[4] = {DPAR_F64, DPAR_F32, DPAR_F32, DPAR_F32};
-    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer o = adamw();
     dpar_optimizer_piece p;
     dpar_why why;
     double x = 0.0, g = 1.0, m = 0.0, v = 0.0;
     int i;
     for (i = 0; i < 4; i++) {
         o.moment_type = 0;
-        CHECK_INT(dpar_optimizer_moment_type(&o, floats[i]), wide[i]);
+        CHECK_INT(moment_type_of(&o, floats[i]), wide[i]);
         o.moment_type = DPAR_BF16;
-        CHECK_INT(dpar_optimizer_moment_type(&o, floats[i]), i == 0 ? DPAR_NO_TYPE : DPAR_BF16);
+        CHECK_INT(moment_type_of(&o, floats[i]), i == 0 ? DPAR_NO_TYPE : DPAR_BF16);
     }
-    CHECK_INT(dpar_optimizer_moment_type(&o, DPAR_I32), DPAR_NO_TYPE);
-    CHECK_INT(dpar_optimizer_moment_type(NULL, DPAR_F32), DPAR_NO_TYPE);
-    CHECK_INT(dpar_optimizer_moment_type(&o, DPAR_NO_TYPE), DPAR_NO_TYPE);
+    CHECK_INT(moment_type_of(&o, DPAR_I32), DPAR_NO_TYPE);
+    CHECK_INT(moment_type_of(NULL, DPAR_F32), DPAR_NO_TYPE);
+    CHECK_INT(moment_type_of(&o, DPAR_NO_TYPE), DPAR_NO_TYPE);
     memset(&p, 0, sizeof p);
     p.weight = &x;
     p.gradient = &g;
@@ -504,11 +505,11 @@ static void test_moment_types(void)
     p.v = &v;
     p.count = 1;
     p.weight_type = p.gradient_type = DPAR_F64;
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_OK);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* F64 */
     CHECK(x == 0.0 && m == 0.0 && v == 0.0);
     o.moment_type = DPAR_F16;
-    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "optimizer: moments of type f16: bf16, or left out");
 }
 
@@ -521,11 +522,11 @@ static void test_norms(void)
         x[i] = wave(i, 1);
         sum += x[i] * x[i];
     }
-    CHECK(dpar_sum_squares(x, N, DPAR_F64) == sum);
-    CHECK(dpar_sum_squares(x, 0, DPAR_F64) == 0.0);
-    CHECK(dpar_clip_factor(3.0, 0.0) == 1.0 && dpar_clip_factor(0.5, 1.0) == 1.0);
-    CHECK_NEAR(dpar_clip_factor(4.0, 1.0), 1.0 / 4.000001, 1e-15);
-    CHECK(dpar_clip_factor(NAN, 1.0) == 0.0 && dpar_clip_factor(INFINITY, 1.0) == 0.0);
+    CHECK(dpari_mem_sum_squares(x, N, DPAR_F64) == sum);
+    CHECK(dpari_mem_sum_squares(x, 0, DPAR_F64) == 0.0);
+    CHECK(dpar_optimizer_clip(3.0, 0.0) == 1.0 && dpar_optimizer_clip(0.5, 1.0) == 1.0);
+    CHECK_NEAR(dpar_optimizer_clip(4.0, 1.0), 1.0 / 4.000001, 1e-15);
+    CHECK(dpar_optimizer_clip(NAN, 1.0) == 0.0 && dpar_optimizer_clip(INFINITY, 1.0) == 0.0);
 }
 
 /* ---- bytes ---- */
@@ -578,10 +579,13 @@ static void compare(const char *recipe, int32_t zero, int32_t type, int32_t comp
     o.compute = compute;
     o.gradient = gradient;
     o.prefetch = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     o.optimizer.moment_type = moment_type;
     units = units_of(&w, params_of, numel);
-    CHECK_INT(dpar_fsdp_bytes(RANKS, units, params_of, numel, &o, &z, &why), DPAR_OK);
+    o.units = units;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(RANKS, &o, &z, &why), DPAR_OK);
     CHECK((double)(z.weights + z.master) == m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_MASTER]);
     CHECK((double)z.gradients == m.term[DPAR_MEM_GRADIENTS]);
     CHECK((double)z.moments == m.term[DPAR_MEM_OPTIMIZER]);
@@ -619,15 +623,19 @@ static void test_narrow_bytes(void)
     memset(&o, 0, sizeof o);
     o.zero = 1;
     o.type = o.compute = o.gradient = DPAR_F32;
-    o.optimizer = dpar_optimizer_adamw();
-    CHECK_INT(dpar_fsdp_bytes(4, 1, params_of, numel, &o, &z, &why), DPAR_OK);
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    o.units = 1;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_OK);
     CHECK_INT(z.moments, 250 * 8);
     o.optimizer.moment_type = DPAR_BF16;
-    CHECK_INT(dpar_fsdp_bytes(4, 1, params_of, numel, &o, &z, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_OK);
     CHECK_INT(z.moments, 250 * 4);
     o.type = o.compute = o.gradient = DPAR_F64;
-    CHECK_INT(dpar_fsdp_bytes(4, 1, params_of, numel, &o, &z, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: moments in bf16 beside masters in f64: beside f32, bf16 or f16");
+    CHECK_INT(dpar_fsdp_bytes(4, &o, &z, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text,
+               "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
 }
 
 /* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */
@@ -645,22 +653,24 @@ static void test_huge(void)
     }
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F64;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many as fit, one more */
         o.prefetch = o.zero == 3 ? 3 : SMALL;
         o.buffers = o.zero == 1 ? SMALL : 4;
-        CHECK_INT(dpar_fsdp_bytes(1, SMALL + 1, params_of, numel, &o, &z, &why), DPAR_OK);
+        o.units = SMALL + 1;
+        o.params_of = params_of;
+        o.numel = numel;
+        CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), DPAR_OK);
         CHECK(z.registered > 0);
         o.prefetch += o.zero == 3;
         o.buffers += o.zero == 2;
-        CHECK_INT(dpar_fsdp_bytes(1, SMALL + 1, params_of, numel, &o, &z, &why),
-                  o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
+        CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
     }
     CHECK_TEXT(why.text, "fsdp: prefetch 4 and buffers 4 take rooms for 281474976710656 elements: "
                          "2^50 in all");
     o.zero = 3;
     numel[1] = INT64_MAX;
-    CHECK_INT(dpar_fsdp_bytes(1, SMALL + 1, params_of, numel, &o, &z, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_fsdp_bytes(1, &o, &z, &why), DPAR_E_RANGE);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include "dpar_train.h"
 
 #include "elements.h"
+#include "optimizers.h"
 
 static dpar_mem_layers host;
 
@@ -80,7 +81,7 @@ static void rounds(void)
         for (i = 0; i < n; i++) {
             ((float *)(void *)b)[i] = (float)read_at(a, i, t);
         }
-        dpar_round_bf16(want, b, n, 5, 6, 7);
+        dpari_random_round(want, b, n, 5, 6, 7, 16);
         CHECK(memcmp(up, want, sizeof up) == 0);
     }
 }
@@ -145,7 +146,7 @@ static void optimize_case(const dpar_optimizer *o, int what)
                 write_at(want, i, DPAR_BF16, (double)w[i]);
             }
             if (o->stochastic) {
-                dpar_round_bf16(want, w, N, o->seed, (uint64_t)t, 17);
+                dpari_random_round(want, w, N, o->seed, (uint64_t)t, 17, 16);
             }
             CHECK(memcmp(copy, want, sizeof copy) == 0);
         }
@@ -164,9 +165,9 @@ static void optimizes(void)
     dpar_optimizer o[5];
     dpar_mem_optimize e;
     int i, k;
-    o[0] = dpar_optimizer_adamw();
-    o[1] = dpar_optimizer_sgd(0.9);
-    o[2] = dpar_optimizer_adamw();
+    o[0] = adamw();
+    o[1] = sgd(0.9);
+    o[2] = adamw();
     o[2].stochastic = 1;
     o[2].seed = 99;
     o[3] = o[0];

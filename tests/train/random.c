@@ -9,7 +9,7 @@ static void known(uint64_t seed, uint64_t stream, uint64_t block, uint32_t a, ui
                   uint32_t c, uint32_t d)
 {
     uint32_t w[4];
-    dpar_random_block(seed, stream, block, w);
+    dpari_random_block(seed, stream, block, w);
     CHECK(w[0] == a && w[1] == b && w[2] == c && w[3] == d);
 }
 
@@ -27,8 +27,8 @@ static void test_words(void)
     uint32_t w[4];
     uint64_t i;
     for (i = 0; i < 64; i++) {
-        dpar_random_block(7, 9, i / 4, w);
-        CHECK(dpar_random_word(7, 9, i) == w[i % 4]);
+        dpari_random_block(7, 9, i / 4, w);
+        CHECK(dpari_random_word(7, 9, i) == w[i % 4]);
         CHECK_NEAR(dpar_random_uniform(7, 9, i), (w[i % 4] + 0.5) / 4294967296.0, 0);
     }
 }

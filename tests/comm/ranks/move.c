@@ -339,6 +339,21 @@ static int32_t swapped(const dpar_transfer *t, int32_t d)
     return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
 }
 
+/* Small whole numbers, that every type has. */
+static double plain(int64_t i)
+{
+    return (double)(i * 7 % 50 + 1);
+}
+
+static double combined(int32_t op, double x, double y)
+{
+    return op == DPAR_COPY      ? y
+           : op == DPAR_SUM     ? x + y
+           : op == DPAR_PRODUCT ? x * y
+           : op == DPAR_MAX     ? (x > y ? x : y)
+                                : (x < y ? x : y);
+}
+
 #ifdef DPAR_IMPLEMENTATION /* by the loops of move.c */
 
 /* The box of a send (`extent` elements from mine[]) out of array[shape] into message[], in C order.
@@ -400,20 +415,6 @@ static dpar_status box_unpack(const dpar_transfer *t, const int64_t *shape, void
         dpari_item_combine(&a, &it, 0, it.volume, part, 2, t->op);
     }
     return DPAR_OK;
-}
-/* Small whole numbers, that every type has. */
-static double plain(int64_t i)
-{
-    return (double)(i * 7 % 50 + 1);
-}
-
-static double combined(int32_t op, double x, double y)
-{
-    return op == DPAR_COPY      ? y
-           : op == DPAR_SUM     ? x + y
-           : op == DPAR_PRODUCT ? x * y
-           : op == DPAR_MAX     ? (x > y ? x : y)
-                                : (x < y ? x : y);
 }
 
 static void check_box(int32_t dims, int most, int32_t type, int32_t op)

@@ -1000,7 +1000,7 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_spatial_outputs(NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_spatial_check(NULL, 0, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(memory);

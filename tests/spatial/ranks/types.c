@@ -3,6 +3,7 @@
  * all ranks at once, nobody waits for anybody, and the communicator goes on. Where ranks agree on
  * what they plan, one rank that left it out is enough, and all hear of it. */
 #include "dpar_spatial.h"
+#include "expert_calls.h"
 #include "halo_plans.h"
 #include "rank_program.h"
 
@@ -154,27 +155,32 @@ static void gradients(dpar_comm *c, int last, void *memory)
     int64_t bytes = 0;
     int32_t i;
     memset(&o, 0, sizeof o);
-    LEFT_OUT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), 1);
-    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, 2, numel, &o, &ddp, &why), 1);
+    o.params = 2;
+    o.numel = numel;
+    LEFT_OUT(dpar_ddp_bytes(c, &o, &bytes, &why), 1);
+    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), 1);
     o.type = last ? DPAR_NO_TYPE : DPAR_F32;
-    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, 2, numel, &o, &ddp, &why), last);
+    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), last);
     o.type = DPAR_F32; /* the wire: as the gradients, said or not */
     o.wire = last ? DPAR_F32 : DPAR_NO_TYPE;
-    CHECK_INT(dpar_ddp_init(memory, ROOM, c, 2, numel, &o, &ddp, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), DPAR_OK);
     CHECK_INT(dpar_ddp_close(ddp), DPAR_OK);
     for (i = 0; i < 3; i++) {
         memset(&p, 0, sizeof p);
+        p.units = 2;
+        p.params_of = params_of;
+        p.numel = numel;
         p.zero = 1 + i;
         p.type = i == 0 ? DPAR_NO_TYPE : DPAR_F32;
         p.compute = i == 1 ? DPAR_NO_TYPE : DPAR_F32;
         p.gradient = i == 2 ? DPAR_NO_TYPE : DPAR_F32;
-        p.optimizer = dpar_optimizer_adamw();
-        LEFT_OUT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &p, &sizes, &why), 1);
-        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, NULL, 2, params_of, numel, &p, &fsdp, &why), 1);
+        dpar_optimizer_init(&p.optimizer, DPAR_ADAMW);
+        LEFT_OUT(dpar_fsdp_bytes(c->size, &p, &sizes, &why), 1);
+        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, &p, &fsdp, &why), 1);
         if (!last) {
             p.type = p.compute = p.gradient = DPAR_F32;
         }
-        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, NULL, 2, params_of, numel, &p, &fsdp, &why), last);
+        LEFT_OUT(dpar_fsdp_init(memory, ROOM, c, &p, &fsdp, &why), last);
     }
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
@@ -226,23 +232,22 @@ static void layers(dpar_comm *c, int last, void *memory)
 {
     static const int64_t ends[2] = {0, 64};
     dpar_tensor t;
-    dpar_gate g;
+    dpar_router g;
     dpar_experts e;
+    dpar_mem_attention_merge merge;
     dpar_experts_plan *experts = NULL;
     dpar_attention a;
     dpar_attention_plan *attention = NULL;
-    dpar_ulysses u;
-    dpar_ulysses_plan *ulysses = NULL;
-    dpar_random_piece piece;
     dpar_why why;
     int64_t bytes = 0, each = 0;
     int32_t chosen[4];
+    int way;
     double scratch[16], out[4] = {0, 0, 0, 0};
     LEFT_OUT(dpar_tensor_init(&t, c, 0, 8, NULL, &why), 1);
     memset(&g, 0, sizeof g);
     g.experts = 4;
     g.choices = 1;
-    LEFT_OUT(dpar_gate_forward(&g, 1, from, chosen, to, scratch, &why), 1);
+    LEFT_OUT(router_forward(&g, 1, from, chosen, to, scratch, &why), 1);
     memset(&e, 0, sizeof e);
     CHECK_INT(dpar_split_init(&e.experts, DPAR_EVEN, 16, c->size, 0, NULL), DPAR_OK);
     e.choices = 1;
@@ -251,30 +256,25 @@ static void layers(dpar_comm *c, int last, void *memory)
     LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), 1);
     e.type = last ? DPAR_NO_TYPE : DPAR_F32;
     LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), last);
-    memset(&a, 0, sizeof a);
-    a.tokens.docs = 1;
-    a.tokens.ends = ends;
-    a.tokens.ranks = c->size;
-    a.tokens.rule = DPAR_CHUNK;
-    a.heads = a.groups = a.width = a.values = 1;
-    LEFT_OUT(dpar_attention_bytes(c, &a, &bytes, &why), 1);
-    LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), 1);
-    a.type = last ? DPAR_NO_TYPE : DPAR_F32;
-    LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), last);
-    memset(&u, 0, sizeof u);
-    CHECK_INT(dpar_split_init(&u.tokens, DPAR_EVEN, 16, c->size, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_heads_init(&u.heads, 8, 8, c->size, DPAR_EVEN, NULL), DPAR_OK);
-    u.width = 1;
-    LEFT_OUT(dpar_ulysses_bytes(c, &u, &bytes, &why), 1);
-    LEFT_OUT(dpar_ulysses_init(memory, ROOM, c, &u, &ulysses, &why), 1);
-    u.type = last ? DPAR_NO_TYPE : DPAR_F32;
-    LEFT_OUT(dpar_ulysses_init(memory, ROOM, c, &u, &ulysses, &why), last);
-    memset(&piece, 0, sizeof piece);
-    piece.rows = piece.columns = piece.width = 1;
-    CHECK_INT(dpar_random_dropout(&piece, 0, 0.5, out, out), DPAR_E_ARG);
-    CHECK_INT(dpar_random_fill(&piece, 0, 1.0, 2.0, out), DPAR_E_ARG);
-    CHECK_INT(dpar_random_fill_normal(&piece, 0, 1.0, 2.0, out), DPAR_E_ARG);
-    CHECK_INT(dpar_attention_merge(0, 1, 1, out, out, out, out), DPAR_E_ARG);
+    for (way = 0; way < 2; way++) {
+        memset(&a, 0, sizeof a);
+        a.way = way ? dpar_attention_ulysses : NULL;
+        a.tokens.docs = 1;
+        a.tokens.ends = ends;
+        a.tokens.ranks = c->size;
+        a.tokens.rule = DPAR_CHUNK;
+        a.heads = a.groups = 8;
+        a.width = a.values = 1;
+        LEFT_OUT(dpar_attention_bytes(c, &a, &bytes, &why), 1);
+        LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), 1);
+        a.type = last ? DPAR_NO_TYPE : DPAR_F32;
+        LEFT_OUT(dpar_attention_init(memory, ROOM, c, &a, &attention, &why), last);
+    }
+    memset(&merge, 0, sizeof merge);
+    merge.rows = merge.values = 1;
+    merge.out = merge.lse = out;
+    merge.more = merge.more_lse = out;
+    CHECK_INT(dpar_mem_host_layers().attention_merge(NULL, &merge), DPAR_E_ARG);
     CHECK_NEAR(out[0], 0.0, 0.0);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
@@ -284,6 +284,7 @@ static void grids(dpar_comm *c, int last, void *memory)
     dpar_spatial s;
     dpar_spatial_plan *plan = NULL;
     dpar_norm n;
+    dpar_norm_arrays arrays;
     dpar_tile tile;
     dpar_why why;
     double room[64];
@@ -298,7 +299,10 @@ static void grids(dpar_comm *c, int last, void *memory)
     memset(&n, 0, sizeof n);
     memset(&tile, 0, sizeof tile);
     n.samples = n.channels = 1;
-    LEFT_OUT_OF(c, dpar_norm_forward(c, &n, &tile, &tile, room, room));
+    memset(&arrays, 0, sizeof arrays);
+    arrays.x = arrays.y = &tile;
+    arrays.saved = arrays.scratch = room;
+    LEFT_OUT_OF(c, dpar_norm_forward(c, &n, &arrays));
 }
 
 static int each(dpar_comm *c, void *arg)

@@ -9,11 +9,10 @@
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
-#define dpar_ddp_init(m, b, c, n, e, o, d, w)                                                      \
-    (dpar_status) ON_DEVICE(dpar_ddp_init(m, b, c, n, e, o, d, w))
+#define dpar_ddp_init(m, b, c, o, d, w) (dpar_status) ON_DEVICE(dpar_ddp_init(m, b, c, o, d, w))
 #define dpar_ddp_zero(d) (void)ON_DEVICE((dpar_ddp_zero(d), 0))
 #define dpar_ddp_ready(d, i) (dpar_status) ON_DEVICE(dpar_ddp_ready(d, i))
-#define dpar_ddp_finish(d) (dpar_status) ON_DEVICE(dpar_ddp_finish(d))
+#define dpar_ddp_end(d) (dpar_status) ON_DEVICE(dpar_ddp_end(d))
 #define dpar_ddp_close(d) (dpar_status) ON_DEVICE(dpar_ddp_close(d))
 #define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
 #define dpar_comm_release(c, memory) free(memory)
@@ -50,7 +49,7 @@ static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int
     dpar_bucket b;
     dpar_status st;
     int32_t i;
-    CHECK(dpar_ddp_bucket(m->d, bucket, &b));
+    CHECK(dpar_ddp_bucket(m->d, bucket, &b) != NULL);
     m->wrong_order += bucket != m->sent++;
     m->elements += count;
     CHECK_INT(count, b.hi - b.lo);
@@ -111,7 +110,7 @@ static void backward(model *m, int b, uint64_t seed)
     }
     for (i = 0; i < m->params; i++) {
         const int32_t p = order[i];
-        void *g = dpar_ddp_gradient(m->d, p);
+        void *g = dpar_ddp_gradient(m->d, p, NULL);
         if (!uses(m, seed, m->c->rank, b, p)) {
             continue;
         }
@@ -121,7 +120,7 @@ static void backward(model *m, int b, uint64_t seed)
         m->is_ready[p] = 1;
         CHECK_INT(dpar_ddp_ready(m->d, p), DPAR_OK);
     }
-    CHECK_INT(dpar_ddp_finish(m->d), DPAR_OK);
+    CHECK_INT(dpar_ddp_end(m->d), DPAR_OK);
 }
 
 /* Largest relative error of an average. */
@@ -137,18 +136,20 @@ static void compare(const model *m, uint64_t seed)
     int r, b;
     int64_t e;
     for (k = 0, i = 0; i < m->params; i++) {
-        const void *g = dpar_ddp_gradient(m->d, i);
+        int used = -1;
+        const void *g = dpar_ddp_gradient(m->d, i, &used);
         dpar_bucket bucket;
         dpar_piece piece;
         int any = 0, mine = 0;
         piece.in_param = 0;
         piece.count = m->numel[i];
-        for (k = 0; dpar_ddp_bucket(m->d, k, &bucket) && !(bucket.first <= i && i < bucket.last);
+        for (k = 0;
+             dpar_ddp_bucket(m->d, k, &bucket) != NULL && !(bucket.first <= i && i < bucket.last);
              k++) {
         }
         if (m->o.scatter) { /* starts as the header says: bytes of the view into the buffer */
             const int64_t start =
-                ((const unsigned char *)g - (const unsigned char *)dpar_ddp_buffer(m->d)) /
+                ((const unsigned char *)g - (const unsigned char *)dpar_ddp_bucket(m->d, 0, NULL)) /
                 dpar_type_bytes(m->o.type);
             if (!dpar_bucket_piece(&bucket, m->c->size, start, m->numel[i], m->c->rank, &piece)) {
                 piece.count = 0;
@@ -173,7 +174,7 @@ static void compare(const model *m, uint64_t seed)
                 any |= uses(m, seed, r, b, i);
             }
         }
-        CHECK_INT(dpar_ddp_used(m->d, i), m->o.unused ? any : mine);
+        CHECK_INT(used, m->o.unused ? any : mine);
     }
 }
 
@@ -189,10 +190,12 @@ static void random_case(dpar_comm *c, uint64_t seed)
     memset(&m, 0, sizeof m);
     m.c = c;
     draw(&m, &s);
-    CHECK_INT(dpar_ddp_bytes(c, m.params, m.numel, &m.o, &bytes, &why), DPAR_OK);
+    m.o.params = m.params;
+    m.o.numel = m.numel;
+    CHECK_INT(dpar_ddp_bytes(c, &m.o, &bytes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
     memset(memory, 0xa5, (size_t)bytes);
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, m.params, m.numel, &m.o, &m.d, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, &m.o, &m.d, &why), DPAR_OK);
     for (step = 0; step < 2; step++) {
         int i;
         m.sent = m.wrong_order = 0;
@@ -202,10 +205,11 @@ static void random_case(dpar_comm *c, uint64_t seed)
             CHECK_INT(m.sent, 0);
             backward(&m, i, seed + (uint64_t)step);
         }
-        for (k = 0, sum = 0; dpar_ddp_bucket(m.d, k, &b); k++) {
+        for (k = 0, sum = 0; dpar_ddp_bucket(m.d, k, &b) != NULL; k++) {
             sum += b.hi - b.lo;
         }
-        CHECK((k == 0 || dpar_ddp_bucket(m.d, k - 1, NULL)) && !dpar_ddp_bucket(m.d, k, NULL));
+        CHECK((k == 0 || dpar_ddp_bucket(m.d, k - 1, NULL) != NULL) &&
+              dpar_ddp_bucket(m.d, k, NULL) == NULL);
         if (m.o.hook != NULL) { /* all buckets, each once, in their order */
             CHECK_INT(m.sent, k);
             CHECK_INT(m.wrong_order, 0);
@@ -213,10 +217,11 @@ static void random_case(dpar_comm *c, uint64_t seed)
         }
         compare(&m, seed + (uint64_t)step);
     }
-    CHECK(dpar_ddp_gradient(m.d, -1) == NULL && dpar_ddp_gradient(m.d, m.params) == NULL);
+    CHECK(dpar_ddp_gradient(m.d, -1, NULL) == NULL &&
+          dpar_ddp_gradient(m.d, m.params, NULL) == NULL);
     CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
     dpar_ddp_zero(m.d); /* its memory is others' now */
-    CHECK(dpar_ddp_gradient(m.d, 0) == NULL && !dpar_ddp_bucket(m.d, 0, NULL));
+    CHECK(dpar_ddp_gradient(m.d, 0, NULL) == NULL && dpar_ddp_bucket(m.d, 0, NULL) == NULL);
     CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     dpar_comm_release(c, memory);
@@ -243,15 +248,17 @@ static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t wi
     w->numel[0] = 1000;
     w->numel[1] = 20;
     w->numel[2] = 3;
+    w->o.params = 3;
+    w->o.numel = w->numel;
     w->o.type = DPAR_F32;
     w->o.names = few_names;
     w->o.finite = finite;
     w->o.wire = wire;
     CHECK_INT(dpar_comm_split(world, 0, 0, &w->c), DPAR_OK);
-    CHECK_INT(dpar_ddp_bytes(w->c, 3, w->numel, &w->o, &w->bytes, &w->why), DPAR_OK);
+    CHECK_INT(dpar_ddp_bytes(w->c, &w->o, &w->bytes, &w->why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
     memset(w->memory, 0xa5, (size_t)w->bytes); /* what lies there before is of no meaning */
-    return dpar_ddp_init(w->memory, w->bytes, w->c, 3, w->numel, &w->o, &w->d, &w->why);
+    return dpar_ddp_init(w->memory, w->bytes, w->c, &w->o, &w->d, &w->why);
 }
 
 static void few_close(few *w)
@@ -265,7 +272,7 @@ static void in_order(dpar_comm *world)
 {
     few w;
     CHECK_INT(few_open(&w, world, 0, 0), DPAR_OK);
-    CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_end(w.d), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_E_ARG);
     CHECK_TEXT(w.c->why.text, "ddp: parameter 0 of 3 is ready outside of a pass");
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_OK);
@@ -278,7 +285,7 @@ static void in_order(dpar_comm *world)
     CHECK_TEXT(w.c->why.text, "ddp: parameter 2 of 3 is ready for the second time in a pass");
     CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_OK);
     CHECK_INT(dpar_ddp_ready(w.d, 1), DPAR_OK);
-    CHECK_INT(dpar_ddp_finish(w.d), DPAR_OK);
+    CHECK_INT(dpar_ddp_end(w.d), DPAR_OK);
     few_close(&w);
 }
 
@@ -295,7 +302,7 @@ static void missing(dpar_comm *world)
         (void)dpar_ddp_ready(w.d, 1);
         (void)dpar_ddp_ready(w.d, 2);
     }
-    CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_end(w.d), DPAR_E_ARG);
     (void)snprintf(expected, sizeof expected,
                    "ddp: rank %d has no gradient of 'h.0.weight', 'h.0.bias' (options.unused = 1 "
                    "lets them be without)",
@@ -313,8 +320,8 @@ static void not_finite(dpar_comm *world)
     CHECK_INT(few_open(&w, world, 1, 0), DPAR_OK);
     st = dpar_ddp_begin(w.d, 1); /* rank 0 may have given up already */
     if (world->rank == 0) {
-        ((float *)dpar_ddp_gradient(w.d, 0))[611] = -INFINITY;
-        ((float *)dpar_ddp_gradient(w.d, 0))[900] = NAN;
+        ((float *)dpar_ddp_gradient(w.d, 0, NULL))[611] = -INFINITY;
+        ((float *)dpar_ddp_gradient(w.d, 0, NULL))[900] = NAN;
     }
     for (i = 2; i >= 0; i--) {
         const dpar_status s = dpar_ddp_ready(w.d, i);
@@ -322,7 +329,7 @@ static void not_finite(dpar_comm *world)
     }
     CHECK(st == DPAR_OK || st == DPAR_E_ARG);
     CHECK(world->rank > 0 || st == DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_end(w.d), DPAR_E_ARG);
     (void)snprintf(expected, sizeof expected,
                    "ddp: the gradient of 'wte' is NaN or infinite at element 611 on rank 0");
     CHECK_TEXT(w.c->why.text, expected);
@@ -338,10 +345,10 @@ static void other_wire(dpar_comm *world)
     few w;
     dpar_bucket b;
     CHECK_INT(few_open(&w, world, 0, DPAR_BF16), DPAR_OK);
-    CHECK(dpar_ddp_bucket(w.d, 0, &b));
+    CHECK(dpar_ddp_bucket(w.d, 0, &b) != NULL);
     if (world->rank == world->size - 1) {
-        CHECK_INT(dpar_all_reduce(w.c, dpar_ddp_buffer(w.d), dpar_ddp_buffer(w.d), b.hi - b.lo,
-                                  DPAR_F32, DPAR_AVG, NULL),
+        CHECK_INT(dpar_all_reduce(w.c, dpar_ddp_bucket(w.d, 0, NULL), dpar_ddp_bucket(w.d, 0, NULL),
+                                  b.hi - b.lo, DPAR_F32, DPAR_AVG, NULL),
                   DPAR_E_MISMATCH);
     } else {
         int i;
@@ -349,7 +356,7 @@ static void other_wire(dpar_comm *world)
         for (i = 2; i >= 0; i--) {
             (void)dpar_ddp_ready(w.d, i);
         }
-        CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_ddp_end(w.d), DPAR_E_MISMATCH);
     }
     CHECK(strstr(w.c->why.text, " f32 as bf16, avg)") != NULL);
     CHECK(strstr(w.c->why.text, " f32, avg)") != NULL);
@@ -366,48 +373,54 @@ static void wrong_plans(dpar_comm *c)
     dpar_why why;
     void *memory = NULL;
     memset(&o, 0, sizeof o);
+    o.params = 2;
+    o.numel = numel;
     o.type = DPAR_F32;
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
     numel[1] += c->rank == c->size - 1;
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why),
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 || says_who_differs(why.text, (int)c->size, "ddp: numel[1]", "6", "7"));
     CHECK_INT(dpar_ddp_close(d), DPAR_OK);
     numel[1] = 6;
-    CHECK_INT(dpar_ddp_init(memory, bytes - (c->rank == 0), c, 2, numel, &o, &d, &why),
-              DPAR_E_ROOM);
+    CHECK_INT(dpar_ddp_init(memory, bytes - (c->rank == 0), c, &o, &d, &why), DPAR_E_ROOM);
     CHECK(c->rank == 0 || strncmp(why.text, "rank 0: ddp: ", 13) == 0);
     numel[0] = c->rank == 0 ? -1 : 5;
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why), DPAR_E_ARG);
     numel[0] = numel[1] = INT64_C(1) << 62;
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why), DPAR_E_RANGE);
     numel[0] = numel[1] = 5;
     o.type = DPAR_I32;
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
     o.type = DPAR_F16;
     o.wire = DPAR_F32;
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
     o.wire = DPAR_NO_TYPE;
     o.bucket_bytes = -1;
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_bytes(c, 2, NULL, &o, &bytes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, NULL, &bytes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
     o.bucket_bytes = 0;
+    o.numel = NULL;
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
+    o.numel = numel;
+    o.params = -1;
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
+    o.params = 2;
+    CHECK_INT(dpar_ddp_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(NULL, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(NULL, &o, NULL, &why), DPAR_E_ARG);
     o.finite = c->rank == c->size - 1; /* one alone would look */
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_OK);
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why),
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     o.finite = 0;
     o.unused = 2;
-    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "ddp: sum 0, scatter 0, unused 2, finite 0: each 0 or 1");
     CHECK_INT(dpar_ddp_close(NULL), DPAR_OK);
     CHECK_INT(dpar_ddp_begin(NULL, 1), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_ready(NULL, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_finish(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_end(NULL), DPAR_E_ARG);
     dpar_comm_release(c, memory);
 }
 

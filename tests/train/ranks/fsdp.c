@@ -12,6 +12,8 @@
  *   mpirun -np 4 fsdp                    built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "rank_program.h"
+
+#include "optimizers.h"
 #ifdef DEVICE_CUDA
 #define FEW 1 /* stand-ins take their time */
 #else
@@ -19,24 +21,23 @@
 #endif
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
-#define dpar_fsdp_init(m, b, s, r, n, p, e, o, f, w)                                               \
-    (dpar_status) ON_DEVICE(dpar_fsdp_init(m, b, s, r, n, p, e, o, f, w))
+#define dpar_fsdp_init(m, b, c, o, f, w) (dpar_status) ON_DEVICE(dpar_fsdp_init(m, b, c, o, f, w))
 #define dpar_fsdp_set(f, i, x) (dpar_status) ON_DEVICE(dpar_fsdp_set(f, i, x))
-#define dpar_fsdp_before(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_before(f, u, d))
-#define dpar_fsdp_after(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_after(f, u, d))
+#define dpar_fsdp_unshard(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_unshard(f, u, d))
+#define dpar_fsdp_reshard(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_reshard(f, u, d))
 #define dpar_fsdp_ready(f, u) (dpar_status) ON_DEVICE(dpar_fsdp_ready(f, u))
-#define dpar_fsdp_finish(f) (dpar_status) ON_DEVICE(dpar_fsdp_finish(f))
+#define dpar_fsdp_end(f) (dpar_status) ON_DEVICE(dpar_fsdp_end(f))
 #define dpar_fsdp_norm(f, n) (dpar_status) ON_DEVICE(dpar_fsdp_norm(f, n))
 #define dpar_fsdp_step(f, r, x) (dpar_status) ON_DEVICE(dpar_fsdp_step(f, r, x))
 #define dpar_fsdp_load(f, n, s, r, x, w) (dpar_status) ON_DEVICE(dpar_fsdp_load(f, n, s, r, x, w))
-#define dpar_fsdp_reduced(f, u, n, t)                                                              \
-    (void *)(intptr_t)ON_DEVICE((intptr_t)dpar_fsdp_reduced(f, u, n, t))
+#define dpar_fsdp_state(f, a, u, n, t)                                                             \
+    (void *)(intptr_t)ON_DEVICE((intptr_t)dpar_fsdp_state(f, a, u, n, t))
 #define dpar_fsdp_close(f) (dpar_status) ON_DEVICE(dpar_fsdp_close(f))
 #define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
 #define dpar_comm_release(c, memory) free(memory)
 #endif
 #ifdef DEVICE_CUDA /* NCCL takes what a call reads and writes from one kind of memory */
-#define dpar_fsdp_whole(f, a, u, room) (dpar_status) ON_DEVICE(dpar_fsdp_whole(f, a, u, room))
+#define gather_unit(m, a, u, room) (dpar_status) ON_DEVICE(gather_unit(m, a, u, room))
 #define dpar_broadcast(c, x, n, type, root, work)                                                  \
     (dpar_status) ON_DEVICE(dpar_broadcast(c, x, n, type, root, work))
 #define dpar_redistribute_run(c, move, why)                                                        \
@@ -140,7 +141,8 @@ typedef struct model {
     dpar_fsdp_sizes sizes;
     int32_t units, params, batches, ranks, rank;
     int32_t full; /* no unit is empty */
-    double clip;  /* in every other step; 0: never */
+    int32_t steps;
+    double clip; /* in every other step; 0: never */
     int32_t params_of[UNITS], first[UNITS + 1], unit_of[MOST];
     int64_t numel[MOST], key[MOST];
     unsigned char *whole[MOST][DPAR_FSDP_ARRAYS]; /* the reference: masters and moments */
@@ -181,8 +183,7 @@ static void draw(model *m, uint64_t *seed)
     m->o.assigned = (int32_t)lot_below(seed, 2);
     m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2); /* else averages are exact */
     m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 9) : 0;
-    m->o.optimizer = lot_below(seed, 3) > 0 ? dpar_optimizer_adamw()
-                                            : dpar_optimizer_sgd(0.9 * (double)lot_below(seed, 2));
+    m->o.optimizer = lot_below(seed, 3) > 0 ? adamw() : sgd(0.9 * (double)lot_below(seed, 2));
     m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_SGD && lot_below(seed, 2);
     m->o.optimizer.stochastic = (int32_t)lot_below(seed, 2);
     m->o.optimizer.seed = lot_next(seed);
@@ -278,6 +279,26 @@ static void reference_step(model *m, int64_t t, double rate, double factor)
     }
 }
 
+static double sum_squares(const void *x, int64_t count, int32_t type)
+{
+    double sum = 0.0;
+    int64_t e;
+    for (e = 0; e < count; e++) {
+        sum += float_get(x, e, type) * float_get(x, e, type);
+    }
+    return sum;
+}
+
+/* Element e of x, f32 and finite, as bf16: away from zero by the probability of what is cut off. */
+static void put_bf16(void *to, int64_t e, const void *x, double uniform)
+{
+    uint32_t bits;
+    uint16_t h;
+    memcpy(&bits, (const char *)x + 4 * e, sizeof bits);
+    h = (uint16_t)((bits + (uint32_t)(uniform * 65536.0)) >> 16);
+    memcpy((char *)to + 2 * e, &h, sizeof h);
+}
+
 /* The norm again, from the shards of all ranks: padding is 0, nothing is twice. */
 static void check_reduced(const model *m, double squares)
 {
@@ -285,10 +306,10 @@ static void check_reduced(const model *m, double squares)
     int64_t elements;
     int32_t u, type;
     for (u = 0; u < m->units; u++) {
-        const void *at = dpar_fsdp_reduced(m->f, u, &elements, &type);
-        sum += dpar_sum_squares(at, elements, type);
+        const void *at = dpar_fsdp_state(m->f, DPAR_FSDP_GRADIENT, u, &elements, &type);
+        sum += sum_squares(at, elements, type);
     }
-    CHECK(dpar_fsdp_reduced(m->f, m->units, &elements, &type) == NULL);
+    CHECK(dpar_fsdp_state(m->f, DPAR_FSDP_GRADIENT, m->units, &elements, &type) == NULL);
     CHECK_INT(elements, 0);
     CHECK_INT(dpar_all_reduce(m->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
     CHECK_NEAR(sum, squares, 1e-15);
@@ -321,8 +342,11 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
         return;
     }
     if (m->o.type == DPAR_F32 && m->o.compute == DPAR_BF16 && m->o.optimizer.stochastic) {
-        dpar_round_bf16(expected, m->whole[i][0], m->numel[i], m->o.optimizer.seed, (uint64_t)steps,
-                        (uint64_t)m->key[i]);
+        for (e = 0; e < m->numel[i]; e++) {
+            put_bf16(expected, e, m->whole[i][0],
+                     dpar_random_uniform(m->o.optimizer.seed, (uint64_t)steps,
+                                         (uint64_t)(m->key[i] + e)));
+        }
     } else {
         for (e = 0; e < m->numel[i]; e++) {
             float_put(expected, e, m->o.compute, float_get(m->whole[i][0], e, m->o.type));
@@ -340,12 +364,13 @@ static void check_state(const model *m)
         if (!dpar_fsdp_piece(m->f, i, &piece)) {
             continue;
         }
-        for (a = 0; a <= dpar_optimizer_moments(&m->o.optimizer); a++) {
-            const int32_t type = dpar_fsdp_state_type(m->f, a);
-            const int size = dpar_type_bytes(type);
+        for (a = 0; a <= moments_of(&m->o.optimizer); a++) {
+            int32_t type;
             int64_t elements;
             const unsigned char *at =
-                (const unsigned char *)dpar_fsdp_state(m->f, a, m->unit_of[i], &elements);
+                (const unsigned char *)dpar_fsdp_state(m->f, a, m->unit_of[i], &elements, &type);
+            const int size = dpar_type_bytes(type);
+            CHECK_INT(type, a == DPAR_FSDP_MASTER ? m->o.type : moment_type(m));
             CHECK(piece.in_shard + piece.count <= elements);
             CHECK(same(at + piece.in_shard * size, m->whole[i][a] + piece.in_param * size,
                        piece.count, type));
@@ -361,10 +386,11 @@ static int kept(const model *m)
 /* Backward of parameter i: it adds, or assigns where it is told that it may. */
 static void put_gradient(const model *m, int32_t i, int step, int me, int b, int adds)
 {
-    void *g = dpar_fsdp_gradient(m->f, i);
+    int told = -1;
+    void *g = dpar_fsdp_gradient(m->f, i, &told);
     int64_t e;
     CHECK(g != NULL);
-    CHECK(m->numel[i] == 0 || dpar_fsdp_adds(m->f, i) == adds);
+    CHECK(m->numel[i] == 0 || told == adds);
     for (e = 0; e < m->numel[i] && g != NULL; e++) {
         float_put(g, e, m->o.gradient,
                   (adds ? float_get(g, e, m->o.gradient) : 0.0) + number(step, me, b, i, e));
@@ -376,28 +402,36 @@ static void pass(model *m, int step, int b, int me)
     int32_t u, i;
     CHECK_INT(dpar_fsdp_begin(m->f, b == m->batches - 1), DPAR_OK);
     for (u = 0; u < m->units; u++) {
-        CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_FORWARD), DPAR_OK);
         if (b == 0 && m->full) { /* this one and those ahead were asked for */
             const int32_t ahead = u + 1 + m->o.prefetch;
             CHECK_INT(counted.gathers, ahead < m->units ? ahead : m->units);
         }
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
-            check_weights(m, i, dpar_fsdp_steps(m->f));
-            CHECK(dpar_fsdp_gradient(m->f, i) == NULL);
+            check_weights(m, i, m->steps);
+            CHECK(dpar_fsdp_gradient(m->f, i, NULL) == NULL);
         }
-        CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_FORWARD), DPAR_OK);
     }
     for (u = m->units - 1; u >= 0; u--) {
-        CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
-            check_weights(m, i, dpar_fsdp_steps(m->f));
+            check_weights(m, i, m->steps);
             put_gradient(m, i, step, me, b, !m->o.assigned || (kept(m) && b > 0));
         }
-        CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
         CHECK(m->first[u] == m->first[u + 1] || dpar_fsdp_weight(m->f, m->first[u]) == NULL);
     }
-    CHECK_INT(dpar_fsdp_finish(m->f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_end(m->f), DPAR_OK);
+}
+
+/* Of unit u on so many ranks, by its layout. */
+static int64_t shard_of(const model *m, int32_t u, int32_t ranks)
+{
+    dpar_layout layout;
+    CHECK_INT(dpar_fsdp_layout(m->f, u, 0, ranks, &layout, NULL), DPAR_OK);
+    return (layout.extent[0] + ranks - 1) / ranks;
 }
 
 /* Bytes of a step by formula: the first visit gathers all units; each later way through them finds
@@ -407,10 +441,10 @@ static void check_wire(const model *m)
     int64_t gathered = 0, reduced = 0, reduces = 0, gathers = 0;
     int32_t u, way, ranks = m->shard->size, empty = 0;
     for (u = 0; u < m->units; u++) {
-        empty += dpar_fsdp_shard(m->f, u, ranks) == 0;
+        empty += shard_of(m, u, ranks) == 0;
     }
     for (u = 0; u < m->units; u++) {
-        const int64_t shard = dpar_fsdp_shard(m->f, u, ranks);
+        const int64_t shard = shard_of(m, u, ranks);
         if (shard == 0) {
             continue;
         }
@@ -448,10 +482,10 @@ static void train(model *m, int from, int to, int me, int wire)
         CHECK_INT(dpar_fsdp_norm(m->f, &norm), DPAR_OK);
         CHECK_NEAR(norm, sqrt(squares), 4e-16);
         check_reduced(m, squares);
-        factor = dpar_clip_factor(norm, limit);
+        factor = dpar_optimizer_clip(norm, limit);
         CHECK_INT(dpar_fsdp_step(m->f, 0.01, factor), DPAR_OK);
         reference_step(m, step + 1, 0.01, factor);
-        CHECK_INT(dpar_fsdp_steps(m->f), step + 1);
+        m->steps = step + 1;
         check_state(m);
     }
 }
@@ -472,15 +506,15 @@ static void open_model(model *m, uint64_t seed)
     dpar_why why;
     int32_t i;
     why.text[0] = 0;
-    CHECK_INT(
-        dpar_fsdp_bytes(m->shard->size, m->units, m->params_of, m->numel, &m->o, &m->sizes, &why),
-        DPAR_OK);
+    m->o.units = m->units;
+    m->o.params_of = m->params_of;
+    m->o.numel = m->numel;
+    CHECK_INT(dpar_fsdp_bytes(m->shard->size, &m->o, &m->sizes, &why), DPAR_OK);
     m->bytes = m->sizes.plan;
     CHECK_INT(dpar_comm_alloc(m->shard, m->bytes, &m->memory), DPAR_OK);
     count_from(m->shard);
-    CHECK_INT(dpar_fsdp_init(m->memory, m->bytes, m->shard, m->replicas, m->units, m->params_of,
-                             m->numel, &m->o, &m->f, &why),
-              DPAR_OK);
+    m->o.replicas = m->replicas;
+    CHECK_INT(dpar_fsdp_init(m->memory, m->bytes, m->shard, &m->o, &m->f, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(counted.registered, m->sizes.registered > 64 ? m->sizes.registered : 64);
     reference_open(m, seed);
@@ -506,11 +540,11 @@ static void look_around(model *m, uint64_t *seed)
     int k, i;
     for (k = 0; k < 12 && m->units > 0; k++) {
         const int32_t u = (int32_t)lot_below(seed, m->units);
-        CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_FORWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
-            check_weights(m, i, dpar_fsdp_steps(m->f));
+            check_weights(m, i, m->steps);
         }
-        CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_FORWARD), DPAR_OK);
     }
 }
 
@@ -556,7 +590,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
     double squares = 0.0;
     int64_t elements, e;
     int32_t i, type;
-    const void *at = dpar_fsdp_reduced(m->f, u, &elements, &type);
+    const void *at = dpar_fsdp_state(m->f, DPAR_FSDP_GRADIENT, u, &elements, &type);
     for (i = m->first[u]; i < m->first[u + 1]; i++) {
         dpar_piece piece;
         if (!dpar_fsdp_piece(m->f, i, &piece)) {
@@ -568,7 +602,7 @@ static void check_sums(const model *m, sums *s, int32_t u)
             squares += x * x;
         }
     }
-    CHECK_NEAR(dpar_sum_squares(at, elements, type), squares, 0.0);
+    CHECK_NEAR(sum_squares(at, elements, type), squares, 0.0);
     s->there[u] = 1;
 }
 
@@ -605,8 +639,8 @@ static void sequence_pass(model *m, sums *s, int step, uint64_t *seed)
         if (!last && lot_below(seed, 3) == 0) {
             continue;
         }
-        CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_BACKWARD), DPAR_OK);
-        CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(m->f, u, DPAR_BACKWARD), DPAR_OK);
         if (late >= 0) {
             sequence_ready(m, s, step, late);
             late = -1;
@@ -620,7 +654,7 @@ static void sequence_pass(model *m, sums *s, int step, uint64_t *seed)
     if (late >= 0) {
         sequence_ready(m, s, step, late);
     }
-    CHECK_INT(dpar_fsdp_finish(m->f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_end(m->f), DPAR_OK);
     s->first_of_step = last && (kept(m) || m->replicas != NULL);
     for (u = 0; u < m->units && (last || (!kept(m) && m->replicas == NULL)); u++) {
         check_sums(m, s, u);
@@ -697,13 +731,22 @@ static dpar_status read_saved(void *ctx, int32_t array, int32_t u, int32_t rank,
     return s->read % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
 }
 
+/* A whole unit on rank 0, as fsdp.h says. */
+static dpar_status(gather_unit)(const model *m, int32_t a, int32_t u, void *room)
+{
+    int64_t count;
+    int32_t type;
+    const void *mine = dpar_fsdp_state(m->f, a, u, &count, &type);
+    return dpar_gather(m->shard, mine, room, count, type, 0, NULL);
+}
+
 /* Every rank of the world gets what the first `ranks` have; whole: put together by the library. */
 static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whole)
 {
     int32_t a, u, r;
     memset(s, 0, sizeof *s);
     s->ranks = whole ? 1 : ranks;
-    s->arrays = 1 + dpar_optimizer_moments(&m->o.optimizer);
+    s->arrays = 1 + moments_of(&m->o.optimizer);
     for (a = 0; a < s->arrays; a++) {
         s->type[a] = a == 0 ? m->o.type : moment_type(m);
         for (u = 0; u < m->units; u++) {
@@ -718,13 +761,14 @@ static void save(saved *s, const model *m, dpar_comm *c, int32_t ranks, int whol
                 const int64_t bytes = (mine * ranks + 1) * 8;
                 s->at[a][u][r] = (unsigned char *)device_zeroed(bytes);
                 if (whole && m->f != NULL) {
-                    CHECK_INT(dpar_fsdp_numel(m->f, u), total);
-                    CHECK_INT(
-                        dpar_fsdp_whole(m->f, a, u, m->shard->rank == 0 ? s->at[a][u][r] : NULL),
-                        DPAR_OK);
+                    dpar_layout layout;
+                    CHECK_INT(dpar_fsdp_layout(m->f, u, 0, 1, &layout, NULL), DPAR_OK);
+                    CHECK_INT(layout.extent[0], total);
+                    CHECK_INT(gather_unit(m, a, u, m->shard->rank == 0 ? s->at[a][u][r] : NULL),
+                              DPAR_OK);
                 } else if (m->f != NULL && m->shard->rank == r) {
                     int64_t n;
-                    memcpy(s->at[a][u][r], dpar_fsdp_state(m->f, a, u, &n),
+                    memcpy(s->at[a][u][r], dpar_fsdp_state(m->f, a, u, &n, NULL),
                            (size_t)(mine * dpar_type_bytes(s->type[a])));
                     CHECK_INT(n, mine);
                 }
@@ -755,7 +799,7 @@ static void check_move(const model *m, dpar_comm *c, const saved *s)
         dpar_move o;
         dpar_why why;
         int64_t had = s->elements[u], have = 0;
-        const void *mine = dpar_fsdp_state(m->f, DPAR_FSDP_MASTER, u, &have);
+        const void *mine = dpar_fsdp_state(m->f, DPAR_FSDP_MASTER, u, &have, NULL);
         unsigned char *out = (unsigned char *)device_zeroed((have + 1) * 8);
         CHECK_INT(dpar_fsdp_layout(m->f, u, 0, s->ranks, &before, &why), DPAR_OK);
         CHECK_INT(dpar_fsdp_layout(m->f, u, 0, c->size, &after, &why), DPAR_OK);
@@ -830,7 +874,7 @@ static void checkpoint_case(dpar_comm *c, uint64_t seed, int32_t from, int32_t t
         }
         load_broken(&m, second, &s);
         CHECK_INT(dpar_fsdp_load(m.f, s.ranks, 2, read_saved, &s, &why), DPAR_OK);
-        CHECK_INT(dpar_fsdp_steps(m.f), 2);
+        m.steps = 2;
         check_state(&m);
         if (!whole && to == c->size) {
             check_move(&m, c, &s);
@@ -1012,20 +1056,20 @@ static void chain_pass(dpar_fsdp *f, const dpar_fsdp_options *o, int s)
         a.in[0][k] = input(s, k);
     }
     for (l = 0; l < LAYERS; l++) {
-        CHECK_INT(dpar_fsdp_before(f, l, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_FORWARD), DPAR_OK);
         layer_forward(&a, l, dpar_fsdp_weight(f, 2 * l), dpar_fsdp_weight(f, 2 * l + 1),
                       o->compute);
-        CHECK_INT(dpar_fsdp_after(f, l, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_FORWARD), DPAR_OK);
     }
     loss_backward(&a, s);
     for (l = LAYERS - 1; l >= 0; l--) {
-        CHECK_INT(dpar_fsdp_before(f, l, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, l, DPAR_BACKWARD), DPAR_OK);
         if (s < SAMPLES) {
             layer_backward(&a, l, dpar_fsdp_weight(f, 2 * l), o->compute,
-                           dpar_fsdp_gradient(f, 2 * l), dpar_fsdp_gradient(f, 2 * l + 1),
-                           o->gradient);
+                           dpar_fsdp_gradient(f, 2 * l, NULL),
+                           dpar_fsdp_gradient(f, 2 * l + 1, NULL), o->gradient);
         }
-        CHECK_INT(dpar_fsdp_after(f, l, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, l, DPAR_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, l), DPAR_OK);
     }
 }
@@ -1037,7 +1081,7 @@ static void chain_compare(dpar_fsdp *f, const plain *p, const dpar_fsdp_options 
     for (l = 0; l < LAYERS; l++) {
         for (j = 0; j < 2; j++) {
             dpar_piece piece;
-            const void *at = dpar_fsdp_state(f, DPAR_FSDP_MASTER, l, NULL);
+            const void *at = dpar_fsdp_state(f, DPAR_FSDP_MASTER, l, NULL, NULL);
             if (!dpar_fsdp_piece(f, 2 * l + j, &piece)) {
                 continue;
             }
@@ -1064,7 +1108,7 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
     int l, j, t, b;
     int64_t e;
     o.sum = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     o.optimizer.beta2 = 0.99;
     o.optimizer.epsilon = 1e-3;
     o.optimizer.decay = 0.1;
@@ -1072,12 +1116,13 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
         numel[l] = chain_numel(l / 2, l % 2);
     }
     plain_start(&p);
-    CHECK_INT(dpar_fsdp_bytes(w->shard[way]->size, LAYERS, params_of, numel, &o, &sizes, &why),
-              DPAR_OK);
+    o.units = LAYERS;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(w->shard[way]->size, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, sizes.plan, &memory), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, w->shard[way], w->replicas[way], LAYERS, params_of,
-                             numel, &o, &f, &why),
-              DPAR_OK);
+    o.replicas = w->replicas[way];
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, w->shard[way], &o, &f, &why), DPAR_OK);
     for (l = 0; l < LAYERS; l++) {
         for (j = 0; j < 2; j++) {
             for (e = 0; e < chain_numel(l, j); e++) {
@@ -1092,12 +1137,12 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
         for (b = 0; b < batches; b++) {
             CHECK_INT(dpar_fsdp_begin(f, b == batches - 1), DPAR_OK);
             chain_pass(f, &o, b * ranks + w->c->rank);
-            CHECK_INT(dpar_fsdp_finish(f), DPAR_OK);
+            CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
         }
         plain_step(&p, t, 0.02, 0.1);
         CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_OK);
         CHECK_NEAR(norm, p.norm, bound * 20.0);
-        CHECK_INT(dpar_fsdp_step(f, 0.02, dpar_clip_factor(norm, 0.1)), DPAR_OK);
+        CHECK_INT(dpar_fsdp_step(f, 0.02, dpar_optimizer_clip(norm, 0.1)), DPAR_OK);
     }
     chain_compare(f, &p, &o, bound);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
@@ -1142,14 +1187,16 @@ static void crossed(dpar_comm *c)
     memset(&o, 0, sizeof o);
     o.zero = 3;
     o.type = o.compute = o.gradient = DPAR_F32;
-    o.optimizer = dpar_optimizer_sgd(0.0);
+    o.optimizer = sgd(0.0);
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &shard), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, other, c->rank, &replicas), DPAR_OK);
-    CHECK_INT(dpar_fsdp_bytes(half, 1, &params_of, &numel, &o, &sizes, &why), DPAR_OK);
+    o.units = 1;
+    o.params_of = &params_of;
+    o.numel = &numel;
+    CHECK_INT(dpar_fsdp_bytes(half, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, sizes.plan, &memory), DPAR_OK);
-    CHECK_INT(
-        dpar_fsdp_init(memory, sizes.plan, shard, replicas, 1, &params_of, &numel, &o, &f, &why),
-        DPAR_E_MISMATCH);
+    o.replicas = replicas;
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, shard, &o, &f, &why), DPAR_E_MISMATCH);
     (void)dpar_comm_close(shard);
     (void)dpar_comm_close(replicas);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -1163,18 +1210,18 @@ static void crossed(dpar_comm *c)
 static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_options *o, void *memory,
                        int64_t bytes)
 {
-    const int32_t params_of[3] = {1, 1, 1};
     dpar_ddp_options of_ddp;
     dpar_fsdp *f = NULL;
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_status st;
     memset(&of_ddp, 0, sizeof of_ddp);
+    of_ddp.params = 3;
+    of_ddp.numel = numel;
     of_ddp.type = DPAR_F32;
     if (c->size > 1) {
-        st = c->rank == c->size - 1
-                 ? dpar_ddp_init(memory, bytes, c, 3, numel, &of_ddp, &d, &why)
-                 : dpar_fsdp_init(memory, bytes, c, NULL, 3, params_of, numel, o, &f, &why);
+        st = c->rank == c->size - 1 ? dpar_ddp_init(memory, bytes, c, &of_ddp, &d, &why)
+                                    : dpar_fsdp_init(memory, bytes, c, o, &f, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         CHECK(strstr(why.text, " begins such a plan, rank ") != NULL);
         CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -1182,18 +1229,15 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_optio
 }
 
 /* Replicas, each rank its own, but none on the last. */
-static void replicas_on_some(dpar_comm *c, const int64_t *numel, const dpar_fsdp_options *o,
-                             void *memory, int64_t bytes)
+static void replicas_on_some(dpar_comm *c, dpar_fsdp_options o, void *memory, int64_t bytes)
 {
-    const int32_t params_of[3] = {1, 1, 1};
     dpar_comm *alone = NULL;
     dpar_fsdp *f = NULL;
     dpar_why why;
     CHECK_INT(dpar_comm_split(c, c->rank, 0, &alone), DPAR_OK);
     if (c->size > 1) {
-        CHECK_INT(dpar_fsdp_init(memory, bytes, c, c->rank == c->size - 1 ? NULL : alone, 3,
-                                 params_of, numel, o, &f, &why),
-                  DPAR_E_MISMATCH);
+        o.replicas = c->rank == c->size - 1 ? NULL : alone;
+        CHECK_INT(dpar_fsdp_init(memory, bytes, c, &o, &f, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, (int)c->size, "fsdp: replicas != NULL", "1", "0"));
     }
     CHECK_INT(dpar_comm_close(alone), DPAR_OK);
@@ -1211,106 +1255,116 @@ static void refusals(dpar_comm *c)
     dpar_why why;
     void *memory = NULL;
     int64_t n;
+    int32_t type = 0;
     double norm;
     memset(&o, 0, sizeof o);
     o.zero = 3;
     o.type = o.compute = o.gradient = DPAR_F32;
-    o.optimizer = dpar_optimizer_sgd(0.0);
-    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &o, &sizes, &why), DPAR_OK);
+    o.optimizer = sgd(0.0);
+    o.units = 3;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, sizes.plan, &memory), DPAR_OK);
     other = o;
     other.zero = 4;
-    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "fsdp: zero 4 is 1, 2 or 3; once 0, sum 0 and assigned 0 are 0 or 1");
     other = o;
     other.assigned = 2;
-    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
     other = o;
     other.compute = DPAR_F64;
-    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
     other = o;
     other.gradient = DPAR_BF16;
-    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
     other = o;
     other.prefetch = -1;
-    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_bytes(0, 3, params_of, numel, &o, &sizes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_bytes(1, 3, params_of, NULL, &o, &sizes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_bytes(1, 3, params_of, numel, &o, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan - (c->rank == 0), c, NULL, 3, params_of, numel, &o,
-                             &f, &why),
-              DPAR_E_ROOM);
+    CHECK_INT(dpar_fsdp_bytes(c->size, &other, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_bytes(0, &o, &sizes, &why), DPAR_E_ARG);
+    other = o;
+    other.numel = NULL;
+    CHECK_INT(dpar_fsdp_bytes(1, &other, &sizes, &why), DPAR_E_ARG);
+    other = o;
+    other.params_of = NULL;
+    CHECK_INT(dpar_fsdp_bytes(1, &other, &sizes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_bytes(1, &o, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan - (c->rank == 0), c, &o, &f, &why), DPAR_E_ROOM);
     other = o;
     other.optimizer.decay = c->rank == c->size - 1 ? 0.1 : 0.0;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 ||
           says_who_differs(why.text, (int)c->size, "fsdp: optimizer.decay", "0", "0.1"));
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     other.optimizer.decay = c->rank == c->size - 1 ? 0.1 + 1e-16 : 0.1;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 || says_who_differs(why.text, (int)c->size, "fsdp: optimizer.decay",
                                            "0.10000000000000001", "0.1000000000000001"));
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     other.optimizer.decay = c->rank == c->size - 1 ? -0.0 : 0.0;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
-              DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     other_plan(c, numel, &o, memory, sizes.plan);
-    replicas_on_some(c, numel, &o, memory, sizes.plan);
+    replicas_on_some(c, o, memory, sizes.plan);
     other = o;
     other.optimizer.moment_type = c->rank == c->size - 1 ? DPAR_BF16 : 0;
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &other, &f, &why),
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &other, &f, &why),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 ||
           says_who_differs(why.text, (int)c->size, "fsdp: optimizer.moment_type", "f32", "bf16"));
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 3, params_of, numel, &o, &f, &why),
-              DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_set(NULL, 0, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_set(f, 7, NULL), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: parameter 7 of 3 is set (pass under way: 0)");
     CHECK_INT(dpar_fsdp_set(f, 1, NULL), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: the 20 values of parameter 1 are NULL");
-    CHECK_INT(dpar_fsdp_before(f, 0, DPAR_BACKWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_BACKWARD), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "fsdp: unit 0 goes backward outside of a pass");
-    CHECK_INT(dpar_fsdp_before(f, 3, DPAR_FORWARD), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_after(f, 0, DPAR_FORWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_unshard(f, 3, DPAR_FORWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_finish(f), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_close(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_step(f, 1.0, 1.0), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_before(f, 2, DPAR_BACKWARD), DPAR_OK);
-    CHECK_INT(dpar_fsdp_before(f, 2, DPAR_BACKWARD), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_before(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* prefetch 0: one at a time */
+    CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* prefetch 0: one at a time */
     CHECK_TEXT(c->why.text,
                "fsdp: unit 1 is used while 1 are in use: options.prefetch 0 allows so many");
-    CHECK_INT(dpar_fsdp_after(f, 2, DPAR_BACKWARD), DPAR_OK);
-    CHECK_INT(dpar_fsdp_before(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* 2 is not ready: one bucket */
+    CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* 2 is not ready: one bucket */
     CHECK_TEXT(c->why.text,
                "fsdp: gradients of unit 1 while those of 1 are not ready: options.buffers");
     for (n = 2; n >= 0; n--) {
-        CHECK(n == 2 || dpar_fsdp_before(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
-        CHECK(n == 2 || dpar_fsdp_after(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
+        CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
+        CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(f, (int32_t)n), DPAR_OK);
     }
-    CHECK_INT(dpar_fsdp_finish(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
     CHECK(dpar_fsdp_piece(f, 1, NULL) == dpar_fsdp_piece(f, 1, &piece));
     CHECK(dpar_fsdp_piece(f, 7, NULL) == 0 && dpar_fsdp_piece(NULL, 0, NULL) == 0);
-    CHECK(dpar_fsdp_state(f, DPAR_FSDP_MOMENT_1, 0, &n) == NULL && n == 0);
-    CHECK_INT(dpar_fsdp_state_type(f, DPAR_FSDP_MASTER), DPAR_F32);
-    CHECK_INT(dpar_fsdp_state_type(f, DPAR_FSDP_MOMENT_1), -1);
+    CHECK(dpar_fsdp_state(f, DPAR_FSDP_MOMENT_1, 0, &n, NULL) == NULL && n == 0);
+    CHECK(dpar_fsdp_state(f, DPAR_FSDP_MASTER, 0, &n, &type) != NULL);
+    CHECK_INT(type, DPAR_F32);
+    CHECK(dpar_fsdp_state(f, DPAR_FSDP_MOMENT_1, 0, &n, &type) == NULL);
+    CHECK_INT(type, DPAR_NO_TYPE);
+    CHECK(dpar_fsdp_state(f, 17, 0, NULL, &type) == NULL);
+    CHECK_INT(type, DPAR_NO_TYPE);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 1, &layout, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_layout(f, 0, INT32_MAX, 2, &layout, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
-    CHECK_INT(dpar_fsdp_before(f, 0, DPAR_FORWARD), DPAR_E_ARG); /* its memory is others' now */
+    CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_FORWARD), DPAR_E_ARG); /* its memory is others' now */
     CHECK_TEXT(c->why.text, "fsdp: unit 0 of 0, direction 1: there is none");
     CHECK_INT(dpar_fsdp_set(f, 0, &norm), DPAR_E_ARG);
-    CHECK(dpar_fsdp_weight(f, 0) == NULL && dpar_fsdp_state(f, DPAR_FSDP_MASTER, 0, &n) == NULL);
+    CHECK(dpar_fsdp_weight(f, 0) == NULL &&
+          dpar_fsdp_state(f, DPAR_FSDP_MASTER, 0, &n, NULL) == NULL);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_close(NULL), DPAR_OK);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -1334,21 +1388,23 @@ static void missing(dpar_comm *world)
     memset(&o, 0, sizeof o);
     o.zero = 1;
     o.type = o.compute = o.gradient = DPAR_F32;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
-    CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
+    o.units = 2;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),
-              DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     for (u = 1; u >= 0; u--) {
-        dpar_status st = dpar_fsdp_before(f, u, DPAR_BACKWARD);
-        (void)dpar_fsdp_after(f, u, DPAR_BACKWARD);
+        dpar_status st = dpar_fsdp_unshard(f, u, DPAR_BACKWARD);
+        (void)dpar_fsdp_reshard(f, u, DPAR_BACKWARD);
         if (st == DPAR_OK && !(u == 0 && c->rank == c->size - 1)) {
             (void)dpar_fsdp_ready(f, u);
         }
     }
-    CHECK_INT(dpar_fsdp_finish(f), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
     (void)snprintf(expected, sizeof expected, "fsdp: a pass ends before unit 0 is ready on rank %d",
                    c->size - 1);
     CHECK_TEXT(c->why.text, expected);
@@ -1378,29 +1434,31 @@ static void other_order(dpar_comm *world, int backward)
     o.zero = backward ? 2 : 3;
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.buffers = 2;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
-    CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
+    o.units = 2;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
-    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),
-              DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
     if (backward) {
-        CHECK_INT(dpar_fsdp_before(f, 0, DPAR_BACKWARD), DPAR_OK);
-        CHECK_INT(dpar_fsdp_before(f, 1, DPAR_BACKWARD), DPAR_OK);
-        (void)dpar_fsdp_after(f, 0, DPAR_BACKWARD);
-        (void)dpar_fsdp_after(f, 1, DPAR_BACKWARD);
+        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_OK);
+        (void)dpar_fsdp_reshard(f, 0, DPAR_BACKWARD);
+        (void)dpar_fsdp_reshard(f, 1, DPAR_BACKWARD);
         CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
         (void)dpar_fsdp_ready(f, odd);
         (void)dpar_fsdp_ready(f, !odd);
-        st = dpar_fsdp_finish(f);
+        st = dpar_fsdp_end(f);
     } else {
-        st = dpar_fsdp_before(f, odd, DPAR_FORWARD);
+        st = dpar_fsdp_unshard(f, odd, DPAR_FORWARD);
     }
     CHECK_INT(st, DPAR_E_MISMATCH);
     CHECK(strstr(c->why.text, "tag 1") != NULL && strstr(c->why.text, "tag 2") != NULL);
-    (void)dpar_fsdp_finish(f);
+    (void)dpar_fsdp_end(f);
     CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
     (void)dpar_comm_close(c);
     CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);

@@ -10,7 +10,7 @@
 #include "rank_program.h"
 
 #define GPT_DOUBLE
-#include "../../apps/gpt.h"
+#include "../../../apps/gpt.h"
 
 enum { LAYERS = 4, SAMPLES = 2, LENGTH = 11 };
 
@@ -39,7 +39,7 @@ static void *fresh(int64_t bytes)
 /* Some text: token t of sample s. */
 static int32_t text(int64_t s, int64_t t, int32_t vocab)
 {
-    return (int32_t)(dpar_random_word(3, 4, (uint64_t)(s * 1000 + t)) % (uint32_t)vocab);
+    return (int32_t)(dpar_random_uniform(3, 4, (uint64_t)(s * 1000 + t)) * vocab);
 }
 
 /* Makes it, with samples first_sample .. of the text. */
@@ -175,7 +175,8 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
                 continue;
             }
             for (n = 0; n < 6; n++) {
-                const int64_t at = dpar_random_word(9, (uint64_t)slot, (uint64_t)n) % p.numel;
+                const int64_t at = (int64_t)(dpar_random_uniform(9, (uint64_t)slot, (uint64_t)n) *
+                                             (double)p.numel);
                 gpt_real *w = m.w[i][slot] + at;
                 const double had = *w, got = m.dw[i][slot][at] - 0.5;
                 double up, down;
@@ -287,12 +288,10 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
     c.q = x[0];
     c.k = x[1];
     c.v = x[2];
-    c.out_gradient = x[3];
-    c.delta = x[4];
     for (own = 0; own < 2; own++) {
         c.out = x[5 + own];
         c.lse = x[7 + own];
-        own ? gpt_attend_block(&c) : dpar_attention_block(&c);
+        own ? gpt_attend_block(&c) : dpar_attention_host(&c);
     }
     for (i = 0; i < queries * HEADS; i++) { /* of rows that see nothing: -1e30 or less */
         bad += !(fabs(x[7][i] - x[8][i]) <= 1e-12 || (x[7][i] <= -1e30 && x[8][i] <= -1e30));
@@ -300,11 +299,13 @@ static int attention(int64_t queries, int64_t keys, int64_t high)
     bad += !(apart(x[5], x[6], queries * HEADS * WIDTH) <= 1e-12);
     c.out = x[5];
     c.lse = x[7];
+    c.out_gradient = x[3];
+    c.delta = x[4];
     for (own = 0; own < 2; own++) {
         c.q_gradient = x[9 + own];
         c.k_gradient = x[11 + own];
         c.v_gradient = x[13 + own];
-        own ? gpt_attend_block_back(&c) : dpar_attention_block_gradient(&c);
+        own ? gpt_attend_block_back(&c) : dpar_attention_host(&c);
     }
     for (n = 9; n < ARRAYS; n += 2) {
         bad += !(apart(x[n], x[n + 1], MOST) <= 1e-12);

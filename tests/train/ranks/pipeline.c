@@ -538,7 +538,8 @@ static dpar_status reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     j->reduced[t->action.stage]++;
     if (j->ddp != NULL || j->fsdp != NULL) {
-        g = j->ddp != NULL ? dpar_ddp_gradient(j->ddp, q) : dpar_fsdp_gradient(j->fsdp, q);
+        g = j->ddp != NULL ? dpar_ddp_gradient(j->ddp, q, NULL)
+                           : dpar_fsdp_gradient(j->fsdp, q, NULL);
     }
     launch(j, t, NULL, (double *)g, reduce_turn);
     return j->ddp != NULL    ? dpar_ddp_ready(j->ddp, q)
@@ -558,9 +559,9 @@ static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
         return DPAR_OK;
     }
     /* all micro-batches are one pass: the first time there has to be room for gradients, too */
-    return dpar_fsdp_before(j->fsdp, link_of(j, t),
-                            dpar_fsdp_gradient(j->fsdp, link_of(j, t)) == NULL ? DPAR_BACKWARD
-                                                                               : DPAR_FORWARD);
+    return dpar_fsdp_unshard(
+        j->fsdp, link_of(j, t),
+        dpar_fsdp_gradient(j->fsdp, link_of(j, t), NULL) == NULL ? DPAR_BACKWARD : DPAR_FORWARD);
 }
 
 static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -571,7 +572,7 @@ static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     j->wrong += j->gathered[t->action.stage] != 1;
     j->gathered[t->action.stage] = 0;
-    return j->fsdp == NULL ? DPAR_OK : dpar_fsdp_after(j->fsdp, link_of(j, t), DPAR_FORWARD);
+    return j->fsdp == NULL ? DPAR_OK : dpar_fsdp_reshard(j->fsdp, link_of(j, t), DPAR_FORWARD);
 }
 
 /* What is given an activation alone. */
@@ -1072,23 +1073,24 @@ static void replicas(dpar_comm *c)
         numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
     }
     memset(&how, 0, sizeof how);
+    how.params = l.s.chain;
+    how.numel = numel;
     how.type = DPAR_F64;
     how.sum = 1;
     how.unused = 1;
     how.bucket_bytes = how.first_bytes = 8;
-    CHECK_INT(dpar_ddp_bytes(pair, l.s.chain, numel, &how, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_bytes(pair, &how, &bytes, &why), DPAR_OK);
     at = zeroed_aligned(bytes, &memory);
-    CHECK_INT(ON_DEVICE(dpar_ddp_init(at, bytes, pair, l.s.chain, numel, &how, &j->ddp, &why)),
-              DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_ddp_init(at, bytes, pair, &how, &j->ddp, &why)), DPAR_OK);
     (void)ON_DEVICE((dpar_ddp_zero(j->ddp), 0));
     CHECK_INT(ON_DEVICE(dpar_ddp_begin(j->ddp, 1)), DPAR_OK);
     whole(j, &o);
-    CHECK_INT(ON_DEVICE(dpar_ddp_finish(j->ddp)), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_ddp_end(j->ddp)), DPAR_OK);
     serial(l.s.chain, l.s.micros, 1, 1, &expected);
     for (q = 0; q < l.s.chain; q++) {
         double got[WIDE] = {0.0};
         if (numel[q] > 0) {
-            device_read(got, dpar_ddp_gradient(j->ddp, q), numel[q] * 8);
+            device_read(got, dpar_ddp_gradient(j->ddp, q, NULL), numel[q] * 8);
         }
         for (i = 0; i < numel[q]; i++) { /* both replicas had the same */
             CHECK(got[i] == 2.0 * small(expected.weight[q][i]));
@@ -1135,18 +1137,19 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     how.zero = zero;
     how.type = how.compute = how.gradient = DPAR_F64;
     how.sum = 1;
-    how.optimizer = dpar_optimizer_sgd(0.0);
+    dpar_optimizer_init(&how.optimizer, DPAR_SGD);
     for (q = 0; q < l.s.chain; q++) {
         params_of[q] = 1;
         numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
         how.prefetch += numel[q] > 0; /* a room for each of this rank's stages */
     }
     how.buffers = how.prefetch;
-    CHECK_INT(dpar_fsdp_bytes(2, l.s.chain, params_of, numel, &how, &sizes, &why), DPAR_OK);
+    how.units = l.s.chain;
+    how.params_of = params_of;
+    how.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(2, &how, &sizes, &why), DPAR_OK);
     at = zeroed_aligned(sizes.plan, &memory);
-    CHECK_INT(ON_DEVICE(dpar_fsdp_init(at, sizes.plan, pair, NULL, l.s.chain, params_of, numel,
-                                       &how, &j->fsdp, &why)),
-              DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_fsdp_init(at, sizes.plan, pair, &how, &j->fsdp, &why)), DPAR_OK);
     values = (double *)zeroed_there(WIDE * 8);
     for (q = 0; q < l.s.chain; q++) {
         for (i = 0; i < numel[q]; i++) {
@@ -1158,11 +1161,11 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     (void)ON_DEVICE((dpar_fsdp_zero(j->fsdp), 0));
     CHECK_INT(ON_DEVICE(dpar_fsdp_begin(j->fsdp, 1)), DPAR_OK);
     whole(j, &o);
-    CHECK_INT(ON_DEVICE(dpar_fsdp_finish(j->fsdp)), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_fsdp_end(j->fsdp)), DPAR_OK);
     CHECK_INT(ON_DEVICE(dpar_fsdp_step(j->fsdp, 1.0, 1.0)), DPAR_OK);
     serial(l.s.chain, l.s.micros, 1, 1, &expected);
     for (q = 0; q < l.s.chain; q++) {
-        const double *w = (const double *)dpar_fsdp_state(j->fsdp, DPAR_FSDP_MASTER, q, NULL);
+        const double *w = (const double *)dpar_fsdp_state(j->fsdp, DPAR_FSDP_MASTER, q, NULL, NULL);
         double got[WIDE] = {0.0};
         dpar_piece piece;
         if (!dpar_fsdp_piece(j->fsdp, q, &piece) || piece.count == 0) {

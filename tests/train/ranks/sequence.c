@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* sequence: attention on real ranks against the textbook over whole arrays, written out in this
  * file with exp and log of libm: forward, its log-sum-exp, gradients of queries, keys and values to
- * 1e-12 in f64; gradients also against finite differences of what the ranks computed. Ring
- * and halo form. Ulysses: what arrives bit by bit, and a whole layer. Bytes are counted under the
+ * 1e-12 in f64; gradients also against finite differences of what the ranks computed. Ring,
+ * Ulysses and halo form. Ulysses: what arrives bit by bit, too. Bytes are counted under the
  * engine, pairs of query and key one by one.
  *
  *   sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
@@ -17,10 +17,8 @@
     (dpar_status) ON_DEVICE(dpar_attention_init(m, b, c, l, p, w))
 #define dpar_attention_forward(p, a) (dpar_status) ON_DEVICE(dpar_attention_forward(p, a))
 #define dpar_attention_backward(p, a) (dpar_status) ON_DEVICE(dpar_attention_backward(p, a))
-#define dpar_ulysses_init(m, b, c, l, p, w)                                                        \
-    (dpar_status) ON_DEVICE(dpar_ulysses_init(m, b, c, l, p, w))
-#define dpar_ulysses_forward(p, in, out) (dpar_status) ON_DEVICE(dpar_ulysses_forward(p, in, out))
-#define dpar_ulysses_backward(p, in, out) (dpar_status) ON_DEVICE(dpar_ulysses_backward(p, in, out))
+#define dpar_attention_exchange(p, array, back, in, out)                                           \
+    (dpar_status) ON_DEVICE(dpar_attention_exchange(p, array, back, in, out))
 #define dpar_attention_close(p) (dpar_status) ON_DEVICE(dpar_attention_close(p))
 #endif
 
@@ -28,7 +26,8 @@ enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
 
 /* A layer. Whole arrays are f64 and every rank has them; `loud`: how large scores get. */
 typedef struct test_case {
-    int docs, heads, groups, width, values, type, causal, window, rule, halo;
+    int docs, heads, groups, width, values, type, causal, window, rule, halo, ulysses, chunked;
+    const dpar_split *cut; /* of Ulysses; NULL: by rule */
     double loud;
     int64_t ends[MOST_DOCS + 1];
     double *x[TENSORS], *dx[TENSORS]; /* q, k, v and their gradients */
@@ -61,6 +60,11 @@ static void *reached(int64_t n, int64_t unit)
         exit(1);
     }
     return a;
+}
+
+static void reached_free(void *a)
+{
+    (free)(a);
 }
 
 static void *fresh(int64_t n, int64_t unit)
@@ -257,8 +261,10 @@ static void part_split(const test_case *t, const dpar_split *split, int rank, pa
 static void part_of(const test_case *t, const dpar_attention *layer, int rank, part *p)
 {
     dpar_split s;
-    if (!t->halo) {
+    if (!t->halo && !t->ulysses) {
         part_packed(t, &layer->tokens, rank, p);
+    } else if (t->cut != NULL) {
+        part_split(t, t->cut, rank, p);
     } else {
         (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, NULL);
         part_split(t, &s, rank, p);
@@ -352,13 +358,11 @@ static void wide_kernel(const dpar_attention_call *call)
     inner.q = x;
     inner.k = y;
     inner.v = z;
-    if (call->out_gradient == NULL) {
-        dpar_attention_block(&inner);
-    } else {
+    if (call->out_gradient != NULL) {
         widen(call->out_gradient, q * a->values, d);
         inner.out_gradient = d;
-        dpar_attention_block_gradient(&inner);
     }
+    dpar_attention_host(&inner);
     free(x);
     free(y);
     free(z);
@@ -377,7 +381,9 @@ static void watching_kernel(const dpar_attention_call *call)
     witness *w = (witness *)call->user;
     int64_t i, j, lo, hi;
     for (i = 0; i < call->queries; i++) {
-        dpar_attention_row(call, i, &lo, &hi);
+        lo = i + call->low < 0 ? 0 : i + call->low < call->keys ? i + call->low : call->keys;
+        hi = i + call->high + 1 < call->keys ? i + call->high + 1 : call->keys;
+        hi = hi > lo ? hi : lo;
         w->pairs += hi - lo;
         w->wrong += lo < 0 || hi > call->keys || lo > hi;
         for (j = 0; j < call->keys; j++) {
@@ -387,7 +393,7 @@ static void watching_kernel(const dpar_attention_call *call)
     if (w->t->type == DPAR_BF16) {
         wide_kernel(call);
     } else {
-        dpar_attention_block(call);
+        dpar_attention_host(call);
     }
 }
 
@@ -410,7 +416,7 @@ static void attend_later(void *at)
     } else if (call->layer->type == DPAR_BF16) {
         wide_kernel(call);
     } else {
-        dpar_attention_block_gradient(call);
+        dpar_attention_host(call);
     }
 }
 
@@ -423,7 +429,9 @@ static void queueing_kernel(const dpar_attention_call *call)
 static void describe(const test_case *t, int ranks, witness *w, dpar_attention *layer)
 {
     memset(layer, 0, sizeof *layer);
-    layer->way = t->halo ? dpar_attention_halo : NULL;
+    layer->way = t->halo ? dpar_attention_halo : t->ulysses ? dpar_attention_ulysses : NULL;
+    layer->cut = t->cut;
+    layer->heads_chunked = t->chunked;
     layer->tokens.docs = t->docs;
     layer->tokens.ends = t->ends;
     layer->tokens.ranks = ranks;
@@ -586,27 +594,64 @@ static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_att
     return bytes;
 }
 
+/* As the headers say: of the ring and of Ulysses. */
+static int64_t foretold(const dpar_comm *c, const test_case *t, const dpar_attention *layer,
+                        int back)
+{
+    const int64_t type = type_bytes(t->type), each = t->groups * (t->width + t->values);
+    int64_t held[2] = {0, 0}, mine, next, all = total(t), there, here;
+    dpar_heads_share s;
+    dpar_heads h;
+    part p;
+    int32_t r;
+    part_of(t, layer, c->rank, &p);
+    mine = p.tokens;
+    free(p.token);
+    part_of(t, layer, (c->rank + 1) % c->size, &p);
+    next = p.tokens;
+    free(p.token);
+    if (!t->ulysses) {
+        return c->size == 1 ? 0
+                            : each * ((all - next) * type +
+                                      (back ? (all - mine) * type_bytes(sums(t->type)) : 0));
+    }
+    (void)dpar_heads_init(&h, t->heads, t->groups, c->size, t->chunked ? DPAR_CHUNK : DPAR_EVEN,
+                          NULL);
+    for (r = 0; r < c->size; r++) {
+        held[0] += dpar_heads_local(&h, r).queries;
+        held[1] += dpar_heads_local(&h, r).groups;
+    }
+    s = dpar_heads_local(&h, c->rank);
+    there = (held[0] - s.queries) * mine * t->width +
+            (held[1] - s.groups) * mine * (t->width + t->values);
+    here = s.queries * (all - mine) * t->width + s.groups * (all - mine) * (t->width + t->values);
+    return type * (back ? here + (held[0] - s.queries) * mine * t->values
+                        : there + s.queries * (all - mine) * t->values);
+}
+
 /* Bytes and pairs as foretold? */
 static int accounts(dpar_comm *c, const test_case *t, const dpar_attention *layer,
                     const dpar_attention_plan *plan, const witness *w, const int64_t *sent)
 {
     int64_t pairs = 0;
-    int from, bad = w->wrong != 0;
-    for (from = 0; from < c->size; from++) {
-        const int64_t have = dpar_attention_pairs(layer, c->rank, from);
-        bad += have != pairs_between(t, layer, c->rank, from);
-        pairs += have;
+    int from, rank, bad = w->wrong != 0;
+    for (rank = 0; rank < c->size; rank++) {
+        for (from = 0; from < c->size && (rank == c->rank || t->ulysses); from++) {
+            pairs += pairs_between(t, layer, rank, from);
+        }
     }
+    pairs = t->ulysses && w->pairs == 0 ? 0 : pairs; /* a rank without heads */
     bad += w->pairs != pairs || plan->pairs != pairs;
-    bad += t->causal && t->window == 0 && pairs != dpar_packed_pairs(&layer->tokens, c->rank);
-    bad += t->halo && halo_bytes(c, t, layer) != sent[0] + sent[1];
-    bad += sent[0] != dpar_attention_sent(layer, c->rank, 0) ||
-           sent[1] != dpar_attention_sent(layer, c->rank, 1) || plan->sent != sent[0] + sent[1];
+    bad += !t->ulysses && t->causal && t->window == 0 &&
+           pairs != dpar_packed_pairs(&layer->tokens, c->rank);
+    bad += t->halo ? halo_bytes(c, t, layer) != sent[0] + sent[1]
+                   : sent[0] != foretold(c, t, layer, 0) || sent[1] != foretold(c, t, layer, 1);
+    bad += plan->sent != sent[0] + sent[1];
     if (bad > 0) {
         printf("rank %d of %d: %d things are not as foretold: pairs %d %d %d, bytes %d %d, %d %d\n",
                (int)c->rank, (int)c->size, bad, (int)pairs, (int)w->pairs, (int)plan->pairs,
-               (int)sent[0], (int)dpar_attention_sent(layer, c->rank, 0), (int)sent[1],
-               (int)dpar_attention_sent(layer, c->rank, 1));
+               (int)sent[0], (int)foretold(c, t, layer, 0), (int)sent[1],
+               (int)foretold(c, t, layer, 1));
     }
     return bad;
 }
@@ -636,6 +681,41 @@ static void plan_release(dpar_comm *c, void *memory, int registered)
     }
 }
 
+/* Where the arrays are. */
+static void *kept_memory(dpar_comm *c, int64_t bytes, int registered)
+{
+#ifdef DEVICE_MEMORY
+    (void)c;
+    (void)registered;
+    return fresh(bytes, 1);
+#else
+    return plan_memory(c, bytes + 64, registered);
+#endif
+}
+
+static void kept_release(dpar_comm *c, void *memory, int registered)
+{
+#ifdef DEVICE_MEMORY
+    (void)c;
+    (void)registered;
+    free(memory);
+#else
+    plan_release(c, memory, registered);
+#endif
+}
+
+/* The lse of a part as the textbook has it. */
+static void float_scatter(const test_case *t, const part *p)
+{
+    int64_t i;
+    int h;
+    for (i = 0; i < p->tokens; i++) {
+        for (h = 0; h < t->heads; h++) {
+            float_put(p->lse, i * t->heads + h, sums(t->type), t->lse[p->token[i] * t->heads + h]);
+        }
+    }
+}
+
 /* One layer: forward, backward, twice (a plan does all layers), then by differences. */
 static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
 {
@@ -645,7 +725,7 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     dpar_why why;
     witness w;
     part p;
-    int64_t bytes = 0, sent[2];
+    int64_t bytes = 0, sent[2], counted;
     void *memory = NULL;
     int bad = 0;
     memset(&w, 0, sizeof w);
@@ -662,24 +742,34 @@ static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
     part_of(t, &layer, c->rank, &p);
     part_arrays(t, &p);
     arrays_of(&p, &a);
-    bad += plan->tokens != p.tokens;
+    bad += plan->tokens != p.tokens || (plan->kept > 0 && !t->ulysses);
+    if (t->ulysses) { /* it stays with the heads */
+        float_scatter(t, &p);
+        a.lse = NULL;
+        a.kept = kept_memory(c, plan->kept, seed % 2 == 0);
+    }
     engine_batch[c->rank] = c->engine.batch;
     c->engine.batch = counting_batch;
     engine_sent[c->rank] = 0;
+    counted = c->sent[DPAR_ALL_TO_ALL];
     bad += dpar_attention_forward(plan, &a) != DPAR_OK;
-    sent[0] = !t->halo ? engine_sent[c->rank] : plan->sent;
+    sent[0] = t->halo || t->ulysses ? plan->sent : engine_sent[c->rank];
     bad += dpar_attention_backward(plan, &a) != DPAR_OK;
-    sent[1] = (!t->halo ? engine_sent[c->rank] : plan->sent) - sent[0];
+    sent[1] = (t->halo || t->ulysses ? plan->sent : engine_sent[c->rank]) - sent[0];
     c->engine.batch = engine_batch[c->rank];
-    bad += judge(t, &p, !t->halo ? "ring" : "halo", c->rank, c->size);
+    bad += t->ulysses && c->sent[DPAR_ALL_TO_ALL] - counted != plan->sent;
+    bad += judge(t, &p, t->halo ? "halo" : t->ulysses ? "ulysses" : "ring", c->rank, c->size);
     bad += accounts(c, t, &layer, plan, &w, sent);
-    if (differ && t->type == DPAR_F64) {
+    if (differ && t->type == DPAR_F64 && total(t) > 0) {
         bad += differences(c, plan, &a, t, &p);
         bad += dpar_attention_forward(plan, &a) != DPAR_OK;
         bad += dpar_attention_backward(plan, &a) != DPAR_OK;
         bad += judge(t, &p, "again", c->rank, c->size);
     }
     bad += dpar_attention_close(plan) != DPAR_OK;
+    if (t->ulysses) {
+        kept_release(c, a.kept, seed % 2 == 0);
+    }
     part_free(&p);
     textbook_free(t);
     plan_release(c, memory, seed % 2 == 0);
@@ -794,17 +884,17 @@ static int balance(dpar_comm *c)
     t.ends[2] = t.ends[1] + 2 * c->size * 3;
     describe(&t, c->size, NULL, &layer);
     for (step = 0; step < c->size; step++) {
-        const int64_t first = dpar_attention_pairs(&layer, 0, (c->size - step) % c->size);
+        const int64_t first = pairs_between(&t, &layer, 0, (c->size - step) % c->size);
         for (rank = 0; rank < c->size; rank++) {
             const int from = (rank - step + c->size) % c->size;
-            bad += dpar_attention_pairs(&layer, rank, from) != first;
-            whole += dpar_attention_pairs(&layer, rank, from);
+            bad += pairs_between(&t, &layer, rank, from) != first;
+            whole += pairs_between(&t, &layer, rank, from);
         }
     }
     layer.tokens.rule = DPAR_CHUNK;
     for (step = 0; step < c->size; step++) {
         for (rank = 0, most = 0; rank < c->size; rank++) {
-            const int64_t n = dpar_attention_pairs(&layer, rank, (rank - step + c->size) % c->size);
+            const int64_t n = pairs_between(&t, &layer, rank, (rank - step + c->size) % c->size);
             most = n > most ? n : most;
             same += n;
         }
@@ -814,6 +904,21 @@ static int balance(dpar_comm *c)
     /* the slowest rank of each step, P of them, against P even shares: (2 P - 1) / P */
     bad += c->size > 1 && 10 * in_order * c->size < (c->size > 2 ? 15 : 13) * whole;
     return bad;
+}
+
+static void merge(int32_t type, int64_t rows, int64_t values, void *out, void *lse,
+                  const void *more, const void *more_lse)
+{
+    dpar_mem_attention_merge m;
+    memset(&m, 0, sizeof m);
+    m.type = type;
+    m.rows = rows;
+    m.values = values;
+    m.out = out;
+    m.lse = lse;
+    m.more = more;
+    m.more_lse = more_lse;
+    CHECK_INT(dpar_mem_host_layers().attention_merge(NULL, &m), DPAR_OK);
 }
 
 /* Hand-made pieces: rows that see nothing, NaN, both types. */
@@ -828,20 +933,90 @@ static int merges(void)
     other[1] = 5.0;
     lse[2] = 2.0;
     other[2] = -HUGE_VAL;
-    dpar_attention_merge(DPAR_F64, 3, 2, out, lse, more, other);
+    merge(DPAR_F64, 3, 2, out, lse, more, other);
     bad += !(fabs(out[0] - 2.5) < 1e-15 && fabs(out[1] - 2.0) < 1e-15 &&
              fabs(lse[0] - log(4.0)) < 1e-15);
     bad += !(out[2] == more[2] && out[3] == more[3] && lse[1] == 5.0);
     bad += !(out[4] == 5.0 && out[5] == 6.0 && lse[2] == 2.0);
     other[0] = HUGE_VAL - HUGE_VAL;
-    dpar_attention_merge(DPAR_F64, 1, 2, out, lse, more, other);
+    merge(DPAR_F64, 1, 2, out, lse, more, other);
     bad += out[0] == out[0]; /* a NaN stays one */
-    dpar_attention_merge(DPAR_F32, 1, 2, small, a, small_more, b);
+    merge(DPAR_F32, 1, 2, small, a, small_more, b);
     bad += !(small[0] == 1.5f && small[1] == 2.5f && fabs((double)a[0] - log(2.0)) < 1e-7);
     return bad;
 }
 
 /* ---- Ulysses --------------------------------------------------------------------------------- */
+
+/* An exchange: a plan's of queries (which are then as wide as keys and values), or of keys. */
+typedef struct ulysses {
+    dpar_split tokens;
+    dpar_heads heads;
+    int32_t of_groups, type;
+    int64_t width, ends[2];
+} ulysses;
+
+static void no_kernel(const dpar_attention_call *call)
+{
+    (void)call;
+}
+
+static dpar_attention ulysses_layer(ulysses *u)
+{
+    dpar_attention a;
+    memset(&a, 0, sizeof a);
+    u->ends[1] = u->tokens.count;
+    a.way = dpar_attention_ulysses;
+    a.tokens.docs = 1;
+    a.tokens.ends = u->ends;
+    a.tokens.ranks = u->heads.ranks;
+    a.tokens.rule = DPAR_EVEN;
+    a.cut = &u->tokens;
+    a.heads = u->heads.queries;
+    a.groups = u->heads.groups;
+    a.heads_chunked = u->heads.rule == DPAR_CHUNK;
+    a.width = (int32_t)u->width;
+    a.type = u->type;
+    a.forward = a.backward = no_kernel;
+    return a;
+}
+
+static dpar_status ulysses_bytes(const dpar_comm *c, ulysses *u, int64_t *bytes, dpar_why *why)
+{
+    const dpar_attention a = ulysses_layer(u);
+    return dpar_attention_bytes(c, &a, bytes, why);
+}
+
+static dpar_status ulysses_init(void *memory, int64_t bytes, dpar_comm *c, ulysses *u,
+                                dpar_attention_plan **plan, dpar_why *why)
+{
+    const dpar_attention a = ulysses_layer(u);
+    return dpar_attention_init(memory, bytes, c, &a, plan, why);
+}
+
+static int32_t array_of(const ulysses *u)
+{
+    return u->of_groups ? DPAR_ATTENTION_K : DPAR_ATTENTION_Q;
+}
+
+/* Heads of a rank; -1: of all, copies each. */
+static int64_t heads_of(const ulysses *u, int32_t rank)
+{
+    int64_t held = 0;
+    int32_t r;
+    for (r = 0; r < u->heads.ranks; r++) {
+        const dpar_heads_share s = dpar_heads_local(&u->heads, r);
+        held += rank < 0 || r == rank ? (u->of_groups ? s.groups : s.queries) : 0;
+    }
+    return held;
+}
+
+static int64_t ulysses_sent(const ulysses *u, int32_t rank, int back)
+{
+    const int64_t n = dpar_split_size(&u->tokens, rank), mine = heads_of(u, rank);
+    return u->width * type_bytes(u->type) *
+           (back ? mine * (u->tokens.count - n) : n * (heads_of(u, -1) - mine));
+}
 
 /* What a rank has in the middle: all tokens, some heads. Heads `from` on of every token. */
 typedef struct middle {
@@ -929,11 +1104,10 @@ static void middle_attend(const test_case *t, const middle *m, int backward)
         call.q_gradient = behind(m->dx[0], at * middle_elements(t, m, 0), t->type);
         call.k_gradient = behind(m->dx[1], at * middle_elements(t, m, 1), t->type);
         call.v_gradient = behind(m->dx[2], at * middle_elements(t, m, 2), t->type);
-        if (backward) {
-            dpar_attention_block_gradient(&call);
-        } else {
-            dpar_attention_block(&call);
+        if (!backward) {
+            call.out_gradient = NULL;
         }
+        dpar_attention_host(&call);
     }
 }
 
@@ -954,73 +1128,79 @@ static int middle_agrees(const test_case *t, const middle *m, int tensor)
 }
 
 /* The same again, to the same bits, from memory of dpar_comm_alloc, on the last rank from its own
- * where `lacks` is 1. Registered everywhere the ranks of a node read it where it lies: then nothing
- * is written to the plan's pieces. It counts as what the all-to-all gave away. */
-static int again(dpar_comm *c, const dpar_ulysses *u, dpar_ulysses_plan *plan, const void *in,
-                 const void *out, int backward, int lacks)
+ * where `lacks` is 1. Registered everywhere the ranks of a node read it where it lies: then of the
+ * plan's memory nothing is written but where the arrays of all ranks are. It counts as what the
+ * all-to-all gave away. */
+static int again(dpar_comm *c, const ulysses *u, dpar_attention_plan *plan, const void *memory,
+                 int64_t bytes, const void *in, const void *out, int backward, int lacks)
 {
 #ifdef DEVICE_CUDA
     return 0; /* of the host's memory */
 #endif
-    const int64_t each = u->width * type_bytes(u->type), sent = c->sent[DPAR_ALL_TO_ALL];
-    const int64_t wide = plan->tokens * plan->heads * each, tall = plan->whole * plan->mine * each;
+    const int64_t each = u->width * type_bytes(u->type);
+    const int64_t wide = plan->tokens * (u->of_groups ? u->heads.groups : u->heads.queries) * each;
+    const int64_t tall = u->tokens.count * heads_of(u, c->rank) * each;
     const int64_t reads = backward ? tall : wide, writes = backward ? wide : tall;
-    const int64_t pieces = plan->tokens * plan->cuts[c->size] * each;
     const int own = lacks && c->rank == c->size - 1;
     char *got = (char *)fresh(writes + 1, 1), *from = (char *)plan_memory(c, reads + 1, !own);
-    int64_t i, touched = 0, bad = 0;
+    char *before = (char *)reached(bytes, 1);
+    int64_t i, touched = 0, sent, bad = 0;
+    for (i = 0; i < reads; i++) { /* other numbers than those that the plan has seen */
+        from[i] = (char)~((const char *)in)[i];
+    }
+    memcpy(before, memory, (size_t)bytes);
+    bad += dpar_attention_exchange(plan, array_of(u), backward, from, got) != DPAR_OK;
+    for (i = 0; i < bytes; i++) {
+        touched += before[i] != ((const char *)memory)[i];
+    }
+    bad += touched > 512 + 64 * c->size && !lacks && strcmp(c->engine.name, "shm") == 0;
     if (reads > 0) {
         memcpy(from, in, (size_t)reads);
     }
-    memset(plan->packed, 0x5a, (size_t)pieces);
-    bad += (backward ? dpar_ulysses_backward(plan, from, got)
-                     : dpar_ulysses_forward(plan, from, got)) != DPAR_OK;
+    sent = c->sent[DPAR_ALL_TO_ALL];
+    bad += dpar_attention_exchange(plan, array_of(u), backward, from, got) != DPAR_OK;
     bad += writes > 0 && memcmp(got, out, (size_t)writes) != 0;
-    bad += c->sent[DPAR_ALL_TO_ALL] - sent != dpar_ulysses_sent(u, c->rank, backward);
-    for (i = 0; i < pieces; i++) {
-        touched += ((const char *)plan->packed)[i] != 0x5a;
-    }
-    bad += touched > 0 && !lacks && strcmp(c->engine.name, "shm") == 0;
+    bad += c->sent[DPAR_ALL_TO_ALL] - sent != ulysses_sent(u, c->rank, backward);
     if (bad > 0) {
         printf("rank %d of %d: ulysses %s, %s: differs, or %d bytes packed\n", (int)c->rank,
                (int)c->size, backward ? "back" : "there", lacks ? "one without" : "in place",
                (int)touched);
     }
+    reached_free(before);
     free(got);
     plan_release(c, from, !own);
     return bad != 0;
 }
 
 /* One way and back through a plan of its own, bytes counted. */
-static int exchange(dpar_comm *c, const dpar_ulysses *u, const void *in, void *out, int backward)
+static int exchange(dpar_comm *c, ulysses *u, const void *in, void *out, int backward)
 {
-    dpar_ulysses_plan *plan = NULL;
+    dpar_attention_plan *plan = NULL;
     dpar_why why;
     int64_t bytes = 0, sent;
     void *memory = NULL;
     int bad = 0;
     why.text[0] = 0;
-    if (dpar_ulysses_bytes(c, u, &bytes, &why) != DPAR_OK ||
+    if (ulysses_bytes(c, u, &bytes, &why) != DPAR_OK ||
         (memory = plan_memory(c, bytes, backward)) == NULL ||
-        dpar_ulysses_init(memory, bytes, c, u, &plan, &why) != DPAR_OK) {
+        ulysses_init(memory, bytes, c, u, &plan, &why) != DPAR_OK) {
         printf("rank %d: %s\n", (int)c->rank, why.text);
         return 1;
     }
     engine_run[c->rank] = c->engine.run;
     c->engine.run = counting_run;
     engine_sent[c->rank] = 0;
-    bad += (backward ? dpar_ulysses_backward(plan, in, out)
-                     : dpar_ulysses_forward(plan, in, out)) != DPAR_OK;
+    bad += dpar_attention_exchange(plan, array_of(u), backward, in, out) != DPAR_OK;
     sent = engine_sent[c->rank];
     c->engine.run = engine_run[c->rank];
-    if (sent != dpar_ulysses_sent(u, c->rank, backward)) {
+    if (sent != ulysses_sent(u, c->rank, backward) || plan->sent != sent) {
         printf("rank %d of %d: sent %d bytes, foretold %d\n", (int)c->rank, (int)c->size, (int)sent,
-               (int)dpar_ulysses_sent(u, c->rank, backward));
+               (int)ulysses_sent(u, c->rank, backward));
         bad++;
     }
-    bad += again(c, u, plan, in, out, backward, 0) + again(c, u, plan, in, out, backward, 1);
-    dpar_ulysses_close(plan);
-    dpar_ulysses_close(NULL);
+    bad += again(c, u, plan, memory, bytes, in, out, backward, 0) +
+           again(c, u, plan, memory, bytes, in, out, backward, 1);
+    bad += dpar_attention_close(plan) != DPAR_OK;
     plan_release(c, memory, backward);
     return bad;
 }
@@ -1028,7 +1208,7 @@ static int exchange(dpar_comm *c, const dpar_ulysses *u, const void *in, void *o
 /* A whole layer: q, k, v to the heads, attention there, out back; then gradients the same way. */
 static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uint32_t seed)
 {
-    dpar_ulysses u[4]; /* q, k, v, out */
+    ulysses u[4]; /* q, k, v, out */
     middle m;
     part p;
     int k, bad = 0;
@@ -1078,7 +1258,7 @@ static int ulysses_cases(dpar_comm *c, int rounds)
         dpar_split split;
         const int rule = rules[lot(&state, 7)];
         t = n == 0 ? plain(0) : t;
-        t.type = t.type == DPAR_BF16 ? DPAR_F64 : t.type;
+        t.type = n % 3 > 0 && t.type == DPAR_BF16 ? DPAR_F64 : t.type;
         for (r = 0; r < c->size; r++) {
             weight[r] = 1 + lot(&state, 3) * lot(&state, 3);
         }
@@ -1088,7 +1268,11 @@ static int ulysses_cases(dpar_comm *c, int rounds)
         } else {
             bad += dpar_split_init(&split, rule, total(&t), c->size, 3, NULL) != DPAR_OK;
         }
-        bad += ulysses_case(c, &t, &split, 5000 + (uint32_t)n);
+        bad += t.type != DPAR_BF16 ? ulysses_case(c, &t, &split, 5000 + (uint32_t)n) : 0;
+        t.ulysses = 1;
+        t.cut = rule == t.rule ? NULL : &split;
+        t.chunked = n % 2;
+        bad += layer_case(c, &t, 6000 + (uint32_t)n, n % 8 == 1);
     }
     return bad;
 }
@@ -1098,7 +1282,7 @@ static int ulysses_cases(dpar_comm *c, int rounds)
 static int ulysses_copies(dpar_comm *c)
 {
     const int64_t whole = 5;
-    dpar_ulysses u;
+    ulysses u;
     uint16_t *in = (uint16_t *)fresh(5, 2), *out = (uint16_t *)fresh(5, 2);
     double want = rounded(DPAR_BF16, 1.0 + (c->size - 1) / 256.0);
     int i, bad = 0;
@@ -1124,7 +1308,7 @@ static int ulysses_copies(dpar_comm *c)
 static int ulysses_large(dpar_comm *c)
 {
     const int64_t tokens = 1070, row = 16 * 67;
-    dpar_ulysses u;
+    ulysses u;
     float *in = (float *)fresh(tokens * row, 4), *mid = (float *)fresh(tokens * row, 4);
     float *out = (float *)fresh(tokens * row, 4);
     int64_t i;
@@ -1149,8 +1333,8 @@ static int ulysses_large(dpar_comm *c)
 static int ulysses_quarrel(dpar_comm *c)
 {
     dpar_comm *other = NULL;
-    dpar_ulysses u;
-    dpar_ulysses_plan *plan[2] = {NULL, NULL};
+    ulysses u;
+    dpar_attention_plan *plan[2] = {NULL, NULL};
     dpar_why why;
     void *memory[3] = {NULL, NULL, NULL};
     int64_t bytes = 0;
@@ -1161,16 +1345,16 @@ static int ulysses_quarrel(dpar_comm *c)
     bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, NULL) != DPAR_OK;
     u.type = DPAR_F32;
     u.width = 4;
-    for (k = 0; k < 2 && bad == 0; k++) {
-        u.of_groups = k;
-        bad += dpar_ulysses_bytes(other, &u, &bytes, &why) != DPAR_OK;
+    for (k = 0; k < 1 && bad == 0; k++) {
+        bad += ulysses_bytes(other, &u, &bytes, &why) != DPAR_OK;
         bad += dpar_comm_alloc(other, bytes, &memory[k]) != DPAR_OK;
-        bad += dpar_ulysses_init(memory[k], bytes, other, &u, &plan[k], &why) != DPAR_OK;
+        bad += ulysses_init(memory[k], bytes, other, &u, &plan[k], &why) != DPAR_OK;
     }
     bad += dpar_comm_alloc(c, 4096, &memory[2]) != DPAR_OK;
     if (bad == 0 && c->size > 1 && strcmp(c->engine.name, "shm") == 0) {
         float got[64];
-        st = dpar_ulysses_forward(plan[c->rank == 0], memory[2], got);
+        st = dpar_attention_exchange(plan[0], c->rank == 0 ? DPAR_ATTENTION_K : DPAR_ATTENTION_Q, 0,
+                                     memory[2], got);
         bad += st != DPAR_E_MISMATCH || other->status != DPAR_E_MISMATCH ||
                strstr(other->why.text, "tag") == NULL;
     }
@@ -1187,13 +1371,13 @@ static int ulysses_quarrel(dpar_comm *c)
 
 static int ulysses_refusals(dpar_comm *c)
 {
-    static const char *const what[4] = {"", "ulysses: width", "ulysses: of_groups",
-                                        "ulysses: type"};
+    static const char *const what[4] = {"", "attention: width", "attention: heads_chunked",
+                                        "attention: type"};
     static const char *const others[4] = {"", "4", "0", "f64"}, *const of_last[4] = {"", "5", "1",
                                                                                      "f32"};
     const int odd = c->rank == c->size - 1 && c->size > 1;
-    dpar_ulysses good, u;
-    dpar_ulysses_plan *plan = NULL;
+    ulysses good, u;
+    dpar_attention_plan *plan = NULL;
     dpar_why why;
     int64_t bytes = 0;
     void *memory = aligned_alloc(64, 1 << 16);
@@ -1206,30 +1390,27 @@ static int ulysses_refusals(dpar_comm *c)
     for (way = 0; way < 6; way++) {
         u = good;
         why.text[0] = 0;
-        u.tokens.count = way == 5 ? -1 : u.tokens.count;
-        u.width = way == 0 ? 0 : way == 1 ? INT64_C(1) << 60 : u.width;
+        u.tokens.count = way == 5 ? -1 : way == 1 ? INT64_C(1) << 55 : u.tokens.count;
+        u.width = way == 0 ? -1 : u.width;
         u.type = way == 2 ? DPAR_I8 : u.type;
-        u.heads.ranks += way == 3;
+        u.tokens.parts += way == 3;
         u.heads.groups = way == 4 ? 3 : u.heads.groups;
-        bad += dpar_ulysses_bytes(c, &u, &bytes, &why) == DPAR_OK || why.text[0] == 0;
+        bad += ulysses_bytes(c, &u, &bytes, &why) == DPAR_OK || why.text[0] == 0;
     }
     for (way = 0; way < 4 && c->size > 1; way++) {
         u = good;
         why.text[0] = 0;
         u.width += way == 1 && odd;
-        u.of_groups = way == 2 && odd;
+        u.heads.rule = way == 2 && odd ? DPAR_CHUNK : DPAR_EVEN;
         u.type = way == 3 && odd ? DPAR_F32 : DPAR_F64;
-        bad += dpar_ulysses_init(memory, way == 0 && odd ? 64 : 1 << 16, c, &u, &plan, &why) !=
+        bad += ulysses_init(memory, way == 0 && odd ? 64 : 1 << 16, c, &u, &plan, &why) !=
                    (way == 0 ? DPAR_E_ROOM : DPAR_E_MISMATCH) ||
                why.text[0] == 0 ||
                (way > 0 &&
                 !says_who_differs(why.text, (int)c->size, what[way], others[way], of_last[way]));
     }
-    bad += dpar_ulysses_forward(NULL, NULL, NULL) != DPAR_E_ARG ||
-           dpar_ulysses_backward(NULL, NULL, NULL) != DPAR_E_ARG ||
-           dpar_ulysses_bytes(c, NULL, &bytes, NULL) != DPAR_E_ARG ||
-           dpar_ulysses_init(NULL, 0, c, &good, NULL, NULL) != DPAR_E_ARG ||
-           dpar_ulysses_sent(NULL, 0, 0) != 0;
+    bad += dpar_attention_exchange(NULL, DPAR_ATTENTION_Q, 0, NULL, NULL) != DPAR_E_ARG ||
+           ulysses_init(NULL, 0, c, &good, NULL, NULL) != DPAR_E_ARG;
     free(memory);
     return bad;
 }
@@ -1271,8 +1452,6 @@ static int refusals(dpar_comm *c)
            dpar_attention_forward(NULL, NULL) != DPAR_E_ARG ||
            dpar_attention_backward(NULL, NULL) != DPAR_E_ARG ||
            dpar_attention_close(NULL) != DPAR_OK;
-    bad += dpar_attention_pairs(&good, -1, 0) != 0 || dpar_attention_pairs(&good, 0, 99) != 0 ||
-           dpar_attention_sent(&good, 99, 0) != 0 || dpar_attention_pairs(NULL, 0, 0) != 0;
     return bad;
 }
 

@@ -9,25 +9,24 @@
  *   mpirun -np 4 tensor                     built with -DUSE_MPI */
 #include "dpar_train.h"
 #include "rank_program.h"
+
+#include "tensor_calls.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
 #define free device_free
 #define dpar_linear_forward(t, l, a) (dpar_status) ON_DEVICE(dpar_linear_forward(t, l, a))
 #define dpar_linear_backward(t, l, a) (dpar_status) ON_DEVICE(dpar_linear_backward(t, l, a))
-#define dpar_features_gather(t, f, n, in, out, s, k)                                               \
-    (dpar_status) ON_DEVICE(dpar_features_gather(t, f, n, in, out, s, k))
-#define dpar_features_slice(t, f, n, in, out)                                                      \
-    (dpar_status) ON_DEVICE(dpar_features_slice(t, f, n, in, out))
-#define dpar_embedding_forward(t, v, n, ids, table, y, s)                                          \
-    (dpar_status) ON_DEVICE(dpar_embedding_forward(t, v, n, ids, table, y, s))
-#define dpar_embedding_backward(t, v, n, ids, dy, dt, add, s)                                      \
-    (dpar_status) ON_DEVICE(dpar_embedding_backward(t, v, n, ids, dy, dt, add, s))
-#define dpar_cross_entropy_forward(t, e, x, ids, lse, loss, sum, s)                                \
-    (dpar_status) ON_DEVICE(dpar_cross_entropy_forward(t, e, x, ids, lse, loss, sum, s))
-#define dpar_cross_entropy_backward(t, e, x, ids, lse, by)                                         \
-    (void)ON_DEVICE((dpar_cross_entropy_backward(t, e, x, ids, lse, by), 0))
-#define dpar_heads_sum(t, h, c, w, n, dw, db)                                                      \
-    (dpar_status) ON_DEVICE(dpar_heads_sum(t, h, c, w, n, dw, db))
+#define dpar_redistribute_run(c, m, why) (dpar_status) ON_DEVICE(dpar_redistribute_run(c, m, why))
+#define embedding_forward(t, v, n, ids, table, y, s)                                               \
+    (dpar_status) ON_DEVICE(embedding_forward(t, v, n, ids, table, y, s))
+#define embedding_backward(t, v, n, ids, dy, dt, add, s)                                           \
+    (dpar_status) ON_DEVICE(embedding_backward(t, v, n, ids, dy, dt, add, s))
+#define cross_entropy_forward(t, e, x, ids, lse, loss, sum, s)                                     \
+    (dpar_status) ON_DEVICE(cross_entropy_forward(t, e, x, ids, lse, loss, sum, s))
+#define cross_entropy_backward(t, e, x, ids, lse, by)                                              \
+    (dpar_status) ON_DEVICE(cross_entropy_backward(t, e, x, ids, lse, by))
+#define dpar_all_reduce(c, in, out, n, type, op, work)                                             \
+    (dpar_status) ON_DEVICE(dpar_all_reduce(c, in, out, n, type, op, work))
 #endif
 
 enum { MOST_RANKS = 64, TRACE = 32 };
@@ -384,6 +383,12 @@ typedef struct part {
 } part;
 
 /* Uneven features: rank r has r mod 3 parts, the last one more. */
+/* Tokens of this rank outside of a pair. */
+static int64_t own_tokens(const dpar_tensor *t)
+{
+    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, t->comm->rank);
+}
+
 static dpar_split cut_features(dpar_comm *c, const shape *s, part *p)
 {
     dpar_split cut;
@@ -416,7 +421,7 @@ static int part_make(dpar_comm *c, const shape *s, const pair *a, part *p)
     }
     p->t.matmul = counted_matmul;
     p->t.user = &this_rank;
-    p->own = dpar_tensor_tokens(&p->t, c->rank);
+    p->own = own_tokens(&p->t);
     p->t0 = s->sequence && p->own > 0 ? dpar_split_offset(&p->t.tokens, c->rank) : 0;
     p->up.kind = DPAR_COLUMN;
     p->up.in = p->down.out = h;
@@ -713,7 +718,20 @@ static int pair_cases(dpar_comm *c)
 
 /* ---- features -------------------------------------------------------------------------------- */
 
-/* Sliced and gathered again, by every rule that needs no more than numbers. */
+static dpar_status carry(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
+                         const void *in, void *out)
+{
+    dpar_move m;
+    memset(&m, 0, sizeof m);
+    m.from = from;
+    m.to = to;
+    m.in = in;
+    m.out = out;
+    m.type = DPAR_F64;
+    return dpar_redistribute_run(c, &m, NULL);
+}
+
+/* As tensor.h says: sliced and gathered again, by every rule that needs no more than numbers. */
 static int feature_cases(dpar_comm *c)
 {
     static const int32_t rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_STRIDED, DPAR_ZIGZAG, DPAR_STRIPE};
@@ -722,34 +740,37 @@ static int feature_cases(dpar_comm *c)
     int64_t n, k;
     int bad = 0;
     for (i = 0; i < 5; i++) {
-        for (n = 0; n <= MOST; n++) {
+        for (n = 1; n <= MOST; n++) {
             double *whole = (double *)fresh(ROWS * MOST), *own = (double *)fresh(ROWS * MOST);
-            double *back = (double *)fresh(ROWS * MOST), *scratch = (double *)fresh(ROWS * MOST);
-            int64_t counts[MOST_RANKS], l, g;
-            dpar_split cut;
-            dpar_tensor t;
-            bad += dpar_split_init(&cut, rules[i], n, c->size, 2, NULL) != DPAR_OK;
-            bad += dpar_tensor_init(&t, c, DPAR_F64, ROWS, NULL, NULL) != DPAR_OK;
+            double *back = (double *)fresh(ROWS * MOST);
+            const int64_t extent[2] = {ROWS, n};
+            const dpar_placement some = dpar_shard_by(1, rules[i], 2), all = dpar_replicate();
+            dpar_layout cut, uncut;
+            dpar_mesh mesh;
+            dpar_split split;
+            dpar_why why;
+            int64_t l, g;
+            bad += dpar_split_init(&split, rules[i], n, c->size, 2, NULL) != DPAR_OK;
+            bad += dpar_mesh_init(&mesh, "tp", &c->size, DPAR_LAST_FASTEST, 0, &why) != DPAR_OK;
+            bad += dpar_layout_init(&cut, &mesh, 2, extent, &some, &why) != DPAR_OK;
+            bad += dpar_layout_init(&uncut, &mesh, 2, extent, &all, &why) != DPAR_OK;
             for (k = 0; k < ROWS * n; k++) {
                 whole[k] = number(9, k);
                 back[k] = 0.0;
             }
-            bad += dpar_features_slice(&t, &cut, ROWS, whole, own) != DPAR_OK;
-            for (l = 0; (g = dpar_split_global(&cut, c->rank, l, NULL)) >= 0; l++) {
+            bad += carry(c, &uncut, &cut, whole, own) < 0;
+            for (l = 0; (g = dpar_split_global(&split, c->rank, l, NULL)) >= 0; l++) {
                 for (k = 0; k < ROWS; k++) {
-                    const double d = own[k * dpar_split_size(&cut, c->rank) + l] - whole[k * n + g];
+                    const double d =
+                        own[k * dpar_split_size(&split, c->rank) + l] - whole[k * n + g];
                     bad += d < 0.0 || d > 0.0;
                 }
             }
-            look_begins(c);
-            bad += dpar_features_gather(&t, &cut, ROWS, own, back, scratch, counts) != DPAR_OK;
-            bad += sent(c, 1, DPAR_ALL_GATHER, 8 * ROWS * n, "r");
-            look_ends(c);
+            bad += carry(c, &cut, &uncut, own, back) < 0;
             bad += memcmp(whole, back, (size_t)(ROWS * n) * sizeof *back) != 0;
             free(whole);
             free(own);
             free(back);
-            free(scratch);
         }
     }
     return bad;
@@ -801,7 +822,7 @@ static int embedding_case(dpar_comm *c, const words *s)
     dpar_tensor t;
     int bad = dpar_tensor_init(&t, c, s->type, n, s->sequence ? counts : NULL, NULL) != DPAR_OK;
     int round;
-    own = dpar_tensor_tokens(&t, c->rank);
+    own = own_tokens(&t);
     t0 = s->sequence && own > 0 ? dpar_split_offset(&t.tokens, c->rank) : 0;
     y = fresh(own * w);
     whole = fresh(n * w);
@@ -810,7 +831,7 @@ static int embedding_case(dpar_comm *c, const words *s)
         ids[i] = word_of(s, i);
     }
     look_begins(c);
-    bad += dpar_embedding_forward(&t, &s->v, w, ids, mine, y, whole) != DPAR_OK;
+    bad += embedding_forward(&t, &s->v, w, ids, mine, y, whole) != DPAR_OK;
     bad += sent(c, 1, s->sequence ? DPAR_REDUCE_SCATTER : DPAR_ALL_REDUCE, bytes, "r");
     for (i = 0; i < own; i++) {
         for (j = 0; j < w; j++) {
@@ -819,7 +840,7 @@ static int embedding_case(dpar_comm *c, const words *s)
         }
     }
     for (round = 0; round < 2; round++) {
-        bad += dpar_embedding_backward(&t, &s->v, w, ids, dy, dtable, round, whole) != DPAR_OK;
+        bad += embedding_backward(&t, &s->v, w, ids, dy, dtable, round, whole) != DPAR_OK;
         bad +=
             sent(c, s->sequence, DPAR_ALL_GATHER, s->sequence ? bytes : 0, s->sequence ? "r" : "");
         for (i = 0; i < n; i++) {
@@ -907,7 +928,7 @@ static int entropy_differs(const dpar_tensor *t, const dpar_cross_entropy *e, co
             if (row >= 0) {
                 x[at] = before + (side ? 1e-4 : -1e-4);
             }
-            bad += dpar_cross_entropy_forward(t, e, x, targets, lse, NULL, sum, scratch) != DPAR_OK;
+            bad += cross_entropy_forward(t, e, x, targets, lse, NULL, sum, scratch) != DPAR_OK;
             slope[side] = sum->loss + sum->z;
         }
         if (row >= 0) {
@@ -970,15 +991,15 @@ static int entropy_case(dpar_comm *c, const words *s)
         }
     }
     entropy_textbook(s, x, targets, want_loss, want);
-    scratch = fresh(dpar_cross_entropy_scratch(&t) / 8 + 1);
+    scratch = fresh(3 * t.tokens.count * (c->size + 1));
     look_begins(c);
     if (s->type == DPAR_F64 && n > 0 && s->offset <= 0.0) {
         bad += entropy_differs(&t, &e, logits, targets, want, n, lse, scratch);
         bad += sent(c, 6, DPAR_ALL_GATHER, 6 * 24 * n * c->size, "rrrrrr");
     }
-    bad += dpar_cross_entropy_forward(&t, &e, logits, targets, lse, loss, sum, scratch) != DPAR_OK;
+    bad += cross_entropy_forward(&t, &e, logits, targets, lse, loss, sum, scratch) != DPAR_OK;
     bad += sent(c, 1, DPAR_ALL_GATHER, (s->type == DPAR_F64 ? 24 : 12) * n * c->size, "r");
-    dpar_cross_entropy_backward(&t, &e, logits, targets, lse, 0.25);
+    cross_entropy_backward(&t, &e, logits, targets, lse, 0.25);
     bad += sent(c, 0, 0, 0, "");
     look_ends(c);
     bad += entropy_compare(c, s, want_loss, want, loss, logits, 0.25);
@@ -1052,9 +1073,9 @@ static int odd_logits(dpar_comm *c)
         x[i] = c->rank == 0 && i % 4 < 2 ? 3.0 : (double)-INFINITY;
     }
     x[7] = c->rank == c->size - 1 ? (double)NAN : x[7];
-    bad += dpar_cross_entropy_forward(&t, &e, x, targets, lse, loss, NULL, scratch) != DPAR_OK;
+    bad += cross_entropy_forward(&t, &e, x, targets, lse, loss, NULL, scratch) != DPAR_OK;
     bad += !(fabs(loss[0] - log(2.0)) < 1e-14) || !isnan(loss[1]);
-    dpar_cross_entropy_backward(&t, &e, x, targets, lse, 1.0);
+    cross_entropy_backward(&t, &e, x, targets, lse, 1.0);
     for (i = 0; i < 4; i++) {
         const double g = c->rank > 0 || i > 1 ? 0.0 : i == 0 ? 0.5 : -0.5;
         bad += !(fabs(x[i] - g) < 1e-14) || !isnan(x[4 + i]);
@@ -1062,7 +1083,7 @@ static int odd_logits(dpar_comm *c)
     for (i = 0; i < 8; i++) { /* rank r has 1000 r: e^1000 must not come up; then nothing at all */
         x[i] = i < 4 ? 1000.0 * c->rank : (double)-INFINITY;
     }
-    bad += dpar_cross_entropy_forward(&t, &e, x, targets, lse, loss, NULL, scratch) != DPAR_OK;
+    bad += cross_entropy_forward(&t, &e, x, targets, lse, loss, NULL, scratch) != DPAR_OK;
     bad += !(fabs(lse[0] - 1000.0 * (c->size - 1) - log(4.0)) < 1e-11) || !isnan(loss[1]);
     free(x);
     free(lse);
@@ -1267,6 +1288,22 @@ static int key_differs(const dpar_tensor *t, const block *s, const dpar_linear *
     return bad + !(fabs((sum[1] - sum[0]) / 2e-4 - m->dw[there]) < 1e-6);
 }
 
+/* As tensor.h says: the sums of keys and values over the ranks that have the same ones. */
+static dpar_status sum_heads(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                             int64_t width, int64_t in, void *dw, void *dbias)
+{
+    const dpar_heads_share share = dpar_heads_local(h, t->comm->rank);
+    const int64_t first = share.queries * width * dpar_type_bytes(t->type);
+    char *rows = (char *)dw + first * in, *bias = (char *)dbias + first;
+    dpar_status st = DPAR_OK;
+    if (same == NULL || share.copies < 2) {
+        return st;
+    }
+    st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
+    return st == DPAR_OK ? dpar_all_reduce(same, bias, bias, 2 * width, t->type, DPAR_SUM, NULL)
+                         : st;
+}
+
 static int block_run(const dpar_tensor *t, const block *s, const whole_block *m, dpar_comm *same)
 {
     dpar_comm *c = t->comm;
@@ -1318,7 +1355,7 @@ static int block_run(const dpar_tensor *t, const block *s, const whole_block *m,
     if (same != NULL) {
         look_begins(same);
     }
-    bad += dpar_heads_sum(t, &s->heads, same, w, h, a.dw, a.dbias) != DPAR_OK;
+    bad += sum_heads(t, &s->heads, same, w, h, a.dw, a.dbias) != DPAR_OK;
     if (same != NULL) {
         bad += sent(same, copies ? 2 : 0, copies ? DPAR_ALL_REDUCE : 0,
                     copies ? 2 * w * (h + 1) * bytes : 0, copies ? "rr" : "");
@@ -1361,7 +1398,9 @@ static int block_cases(dpar_comm *c)
         s.width = 2 + i % 3;
         bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_EVEN, NULL) !=
                DPAR_OK;
-        bad += dpar_heads_comm(c, &s.heads, &same) != DPAR_OK;
+        if (s.heads.groups < c->size) {
+            bad += dpar_comm_split(c, dpar_heads_local(&s.heads, c->rank).group, c->rank, &same) < 0;
+        }
         bad += (same != NULL) != (counts[i][1] < c->size);
         for (k = 0; k < 4; k++) {
             double **each = &m.x;
@@ -1391,68 +1430,6 @@ static int block_cases(dpar_comm *c)
     return bad;
 }
 
-/* ---- random numbers -------------------------------------------------------------------------- */
-
-/* Pieces of all ranks are those of the whole array that one rank fills; neighbours differ. */
-static int random_cases(dpar_comm *c)
-{
-    enum { ROWS = 7, WIDTH = 90 };
-    const int32_t type = c->size % 2 ? DPAR_F64 : DPAR_F32;
-    double *x = numbers(41, ROWS * WIDTH, 1.0);
-    void *whole = fresh(ROWS * WIDTH), *mine = fresh(ROWS * WIDTH), *typed;
-    dpar_random_piece all, own;
-    int64_t i, j, kept = 0;
-    int k, bad = 0;
-    memset(&all, 0, sizeof all);
-    all.seed = 5;
-    all.stream = 6;
-    all.rows = ROWS;
-    all.columns = all.width = WIDTH;
-    own = all;
-    own.column = WIDTH * c->rank / c->size;
-    own.columns = WIDTH * (c->rank + 1) / c->size - own.column;
-    own.row = 1;
-    own.rows = ROWS - 1;
-    typed = piece(x, WIDTH, 0, ROWS, 0, WIDTH, type);
-    for (k = 0; k < 3; k++) {
-        if (k == 0) {
-            void *part = piece(x, WIDTH, 1, ROWS, own.column, own.column + own.columns, type);
-            dpar_random_dropout(&all, type, 0.25, typed, whole);
-            dpar_random_dropout(&own, type, 0.25, part, part);
-            memcpy(mine, part, (size_t)(own.rows * own.columns * dpar_type_bytes(type)));
-            free(part);
-        } else if (k == 1) {
-            dpar_random_fill(&all, type, -2.0, 3.0, whole);
-            dpar_random_fill(&own, type, -2.0, 3.0, mine);
-        } else {
-            dpar_random_fill_normal(&all, type, 1.0, 2.0, whole);
-            dpar_random_fill_normal(&own, type, 1.0, 2.0, mine);
-        }
-        for (i = 0; i < own.rows; i++) {
-            for (j = 0; j < own.columns; j++) {
-                const double d = float_get(mine, i * own.columns + j, type) -
-                                 float_get(whole, (i + 1) * WIDTH + own.column + j, type);
-                bad += !(d >= 0.0 && d <= 0.0);
-            }
-        }
-        for (i = 0; i < ROWS * WIDTH; i++) {
-            const double u = dpar_random_uniform(5, 6, (uint64_t)i),
-                         got = float_get(whole, i, type);
-            const double want = k == 0   ? (u < 0.25 ? 0.0 : x[i] / 0.75)
-                                : k == 1 ? -2.0 + 5.0 * u
-                                         : 1.0 + 2.0 * dpar_random_normal(5, 6, (uint64_t)i);
-            bad += !(fabs(got - want) <= (type == DPAR_F64 ? 1e-14 : 1e-6));
-            kept += k == 0 && u >= 0.25;
-        }
-    }
-    bad += kept < ROWS * WIDTH * 7 / 10 || kept > ROWS * WIDTH * 8 / 10;
-    free(x);
-    free(whole);
-    free(mine);
-    free(typed);
-    return bad;
-}
-
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static dpar_status no_product(void *user, const dpar_matmul *call)
@@ -1472,36 +1449,29 @@ static dpar_status wrong_words(const dpar_tensor *t, int culprit)
     }
     memset(table, 0, sizeof table);
     ids[1] = culprit ? 2 : 1;
-    return dpar_embedding_forward(t, &v, 2, ids, table, y, whole);
+    return embedding_forward(t, &v, 2, ids, table, y, whole);
 }
 
 /* Arrays that lack, of sequence parallel ranks. */
 static dpar_status wrong_arrays(dpar_tensor t, int culprit, int what)
 {
-    double some[64], y[4] = {0.0}, whole[64], lse[2], scratch[3 * 2 * 33], features_of[64];
+    double some[64], y[4] = {0.0}, whole[64], lse[2], scratch[3 * 2 * 33];
     int64_t counts[32];
     const int32_t ids[2] = {0, 1};
     dpar_cross_entropy e;
-    dpar_split features;
     dpar_why why;
     memset(&e, 0, sizeof e);
     memset(some, 0, sizeof some);
     if (t.comm->size > 32 ||
-        dpar_vocab_init(&e.vocab, 2, 0, t.comm->size, t.comm->size, &why) < 0 ||
-        dpar_split_init(&features, DPAR_EVEN, 32, t.comm->size, 1, &why) < 0) {
+        dpar_vocab_init(&e.vocab, 2, 0, t.comm->size, t.comm->size, &why) < 0) {
         return DPAR_OK;
     }
     t.counts = counts;
     switch (what) {
-    case 4: return dpar_embedding_forward(&t, &e.vocab, 2, ids, some, y, culprit ? NULL : whole);
-    case 5:
-        return dpar_embedding_backward(&t, &e.vocab, 2, ids, y, culprit ? NULL : some, 0, whole);
-    case 6:
-        return dpar_features_gather(&t, &features, 2, some, whole, culprit ? NULL : features_of,
-                                    counts);
+    case 4: return embedding_forward(&t, &e.vocab, 2, ids, some, y, culprit ? NULL : whole);
+    case 5: return embedding_backward(&t, &e.vocab, 2, ids, y, culprit ? NULL : some, 0, whole);
     default:
-        return dpar_cross_entropy_forward(&t, &e, some, ids, lse, NULL, NULL,
-                                          culprit ? NULL : scratch);
+        return cross_entropy_forward(&t, &e, some, ids, lse, NULL, NULL, culprit ? NULL : scratch);
     }
 }
 
@@ -1551,39 +1521,26 @@ static int nothing(dpar_comm *c)
 {
     double x[4] = {0, 0, 0, 0};
     dpar_cross_entropy e;
-    dpar_split cut;
     dpar_vocab v;
-    dpar_heads h;
     dpar_linear l;
     dpar_linear_arrays a;
-    dpar_comm *other = NULL;
     dpar_tensor t;
     int32_t id = 0;
-    int64_t count = 0;
     int k, bad = 0;
     memset(&e, 0, sizeof e);
     memset(&l, 0, sizeof l);
     memset(&a, 0, sizeof a);
     memset(&t, 0, sizeof t);
     bad += dpar_vocab_init(&v, 4, 0, c->size, c->size, NULL) != DPAR_OK;
-    bad += dpar_heads_init(&h, 1, 1, c->size, DPAR_EVEN, NULL) != DPAR_OK;
-    bad += dpar_split_init(&cut, DPAR_EVEN, 1, c->size, 1, NULL) != DPAR_OK;
     for (k = 0; k < 2; k++) {
         const dpar_tensor *none = k ? &t : NULL;
         bad += dpar_linear_forward(none, &l, &a) != DPAR_E_ARG;
         bad += dpar_linear_backward(none, &l, &a) != DPAR_E_ARG;
-        bad += dpar_features_gather(none, &cut, 1, x, x, x, &count) != DPAR_E_ARG;
-        bad += dpar_features_slice(none, &cut, 1, x, x) != DPAR_E_ARG;
-        bad += dpar_embedding_forward(none, &v, 1, &id, x, x, NULL) != DPAR_E_ARG;
-        bad += dpar_embedding_backward(none, &v, 1, &id, x, x, 0, NULL) != DPAR_E_ARG;
-        bad += dpar_cross_entropy_forward(none, &e, x, &id, x, x, NULL, x) != DPAR_E_ARG;
-        dpar_cross_entropy_backward(none, &e, x, &id, x, 1.0);
-        bad += dpar_heads_sum(none, &h, c, 1, 1, x, NULL) != DPAR_E_ARG;
-        bad += dpar_tensor_tokens(none, 0) != 0 || dpar_cross_entropy_scratch(none) != 0;
+        bad += embedding_forward(none, &v, 1, &id, x, x, NULL) != DPAR_E_ARG;
+        bad += embedding_backward(none, &v, 1, &id, x, x, 0, NULL) != DPAR_E_ARG;
+        bad += cross_entropy_forward(none, &e, x, &id, x, x, NULL, x) != DPAR_E_ARG;
+        bad += cross_entropy_backward(none, &e, x, &id, x, 1.0) != DPAR_E_ARG;
     }
-    bad += dpar_heads_comm(NULL, &h, &other) != DPAR_E_ARG;
-    bad += dpar_heads_comm(c, NULL, &other) != DPAR_E_ARG;
-    bad += dpar_heads_comm(c, &h, NULL) != DPAR_E_ARG;
     return bad;
 }
 
@@ -1610,9 +1567,9 @@ static int undescribed(dpar_comm *c)
         }
         st = k == 0   ? dpar_linear_forward(&t, NULL, &a)
              : k == 1 ? dpar_linear_backward(&t, &l, NULL)
-             : k == 2 ? dpar_features_slice(&t, NULL, 1, x, x)
-             : k == 3 ? dpar_embedding_forward(&t, NULL, 1, &id, x, x, NULL)
-                      : dpar_cross_entropy_forward(&t, NULL, x, &id, x, x, NULL, x);
+             : k == 2 ? cross_entropy_backward(&t, NULL, x, &id, x, 1.0)
+             : k == 3 ? embedding_forward(&t, NULL, 1, &id, x, x, NULL)
+                      : cross_entropy_forward(&t, NULL, x, &id, x, x, NULL, x);
         bad += st != DPAR_E_ARG || strstr(other->why.text, "description is NULL") == NULL;
         (void)dpar_comm_close(other);
     }
@@ -1630,7 +1587,7 @@ static int everything(dpar_comm *c, void *arg)
 #endif
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
     bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
-    bad += block_cases(c) + random_cases(c) + nothing(c);
+    bad += block_cases(c) + nothing(c);
 #ifdef DEVICE_MEMORY
     bad += the_device.calls == 0;
     c = device_return(c);

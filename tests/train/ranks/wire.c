@@ -14,6 +14,9 @@
 
 static const char *const traffic[DPAR_TRAFFICS] = {"dp", "tp", "cp", "ep", "pp", "halo"};
 
+#include "expert_calls.h"
+#include "tensor_calls.h"
+
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
 /* ---- what the planner says ---------------------------------------------------------------------
@@ -164,17 +167,20 @@ static void parameters_of(const plan *p, int32_t stage, parameters *a)
 static const char *const dense = "gpt:layers=4,hidden=48,heads=24,vocab=96,seq=48,element=4";
 
 static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters *a,
-                    const dpar_ddp_options *o)
+                    const dpar_ddp_options *how)
 {
+    dpar_ddp_options o = *how;
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_bucket b;
     int64_t bytes = 0, elements = 0;
     int32_t i, m;
     void *whole, *memory;
-    CHECK_INT(dpar_ddp_bytes(g, a->params, a->numel, o, &bytes, &why), DPAR_OK);
+    o.params = a->params;
+    o.numel = a->numel;
+    CHECK_INT(dpar_ddp_bytes(g, &o, &bytes, &why), DPAR_OK);
     memory = zeroed_aligned(bytes, &whole);
-    CHECK_INT(dpar_ddp_init(memory, bytes, g, a->params, a->numel, o, &d, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, bytes, g, &o, &d, &why), DPAR_OK);
     memset(g->sent, 0, sizeof g->sent);
     dpar_ddp_zero(d);
     for (m = 0; m < MICROS; m++) {
@@ -182,12 +188,12 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
         for (i = a->params - 1; i >= 0; i--) {
             CHECK_INT(dpar_ddp_ready(d, i), DPAR_OK);
         }
-        CHECK_INT(dpar_ddp_finish(d), DPAR_OK);
+        CHECK_INT(dpar_ddp_end(d), DPAR_OK);
     }
-    for (i = 0; dpar_ddp_bucket(d, i, &b); i++) {
+    for (i = 0; dpar_ddp_bucket(d, i, &b) != NULL; i++) {
         elements += b.hi - b.lo;
     }
-    CHECK(o->align == 1 ? elements == a->all : elements > a->all);
+    CHECK(o.align == 1 ? elements == a->all : elements > a->all);
     /* padding travels, too: it is the difference, and all of it */
     counted_is(c, g, NULL, p, DPAR_TRAFFIC_DP, DPAR_ALL_REDUCE,
                2 * (c->size - 1) * (elements - a->all) * 4);
@@ -268,8 +274,8 @@ static void registered_from(dpar_comm *c)
 /* A unit's forward or backward; the gradients are what happens to be there. */
 static void fsdp_unit(dpar_fsdp *f, int32_t u, int32_t direction)
 {
-    CHECK_INT(dpar_fsdp_before(f, u, direction), DPAR_OK);
-    CHECK_INT(dpar_fsdp_after(f, u, direction), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, u, direction), DPAR_OK);
+    CHECK_INT(dpar_fsdp_reshard(f, u, direction), DPAR_OK);
     if (direction == DPAR_BACKWARD) {
         CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
     }
@@ -287,28 +293,31 @@ static void fsdp_step(dpar_fsdp *f, int32_t units, int32_t micros)
         for (u = units - 1; u >= 0; u--) {
             fsdp_unit(f, u, DPAR_BACKWARD);
         }
-        CHECK_INT(dpar_fsdp_finish(f), DPAR_OK);
+        CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
     }
     CHECK_INT(dpar_fsdp_step(f, 1e-3, 1.0), DPAR_OK);
 }
 
 /* Two steps, each with the traffic of the plan; *peak: registered bytes. */
 static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const plan *p,
-                     int32_t stage, const dpar_fsdp_options *o, int64_t *peak,
+                     int32_t stage, const dpar_fsdp_options *how, int64_t *peak,
                      dpar_fsdp_sizes *sizes)
 {
+    dpar_fsdp_options o = *how;
     parameters a;
     dpar_fsdp *f = NULL;
     dpar_why why;
     void *whole, *memory;
     int32_t i;
     parameters_of(p, stage, &a);
-    CHECK_INT(dpar_fsdp_bytes(shard->size, a.units, a.params_of, a.numel, o, sizes, &why), DPAR_OK);
+    o.units = a.units;
+    o.params_of = a.params_of;
+    o.numel = a.numel;
+    o.replicas = replicas;
+    CHECK_INT(dpar_fsdp_bytes(shard->size, &o, sizes, &why), DPAR_OK);
     memory = zeroed_aligned(sizes->plan, &whole);
     registered_from(shard);
-    CHECK_INT(dpar_fsdp_init(memory, sizes->plan, shard, replicas, a.units, a.params_of, a.numel, o,
-                             &f, &why),
-              DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes->plan, shard, &o, &f, &why), DPAR_OK);
     memset(shard->sent, 0, sizeof shard->sent);
     if (replicas) {
         memset(replicas->sent, 0, sizeof replicas->sent);
@@ -404,7 +413,7 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
                 o.compute = recipes[i].compute;
                 o.gradient = recipes[i].gradient;
                 o.prefetch = 1;
-                o.optimizer = dpar_optimizer_adamw();
+                dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
                 o.optimizer.moment_type = recipes[i].moments;
                 snprintf(strategy, sizeof strategy, "dp=%d,zero=%d,m=%d", (int)c->size, (int)zero,
                          (int)m);
@@ -429,7 +438,7 @@ static void test_once(dpar_comm *c, dpar_comm *g)
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = o.once = 1;
-    o.optimizer = dpar_optimizer_sgd(0.0);
+    dpar_optimizer_init(&o.optimizer, DPAR_SGD);
     snprintf(strategy, sizeof strategy, "dp=%d,zero=1,m=3", (int)c->size);
     plan_open(&wide, c->size, dense, "fp32", strategy);
     o.zero = 2;
@@ -460,7 +469,7 @@ static void test_hybrid(dpar_comm *c)
     memset(&o, 0, sizeof o);
     o.type = o.compute = o.gradient = DPAR_F32;
     o.prefetch = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     for (o.zero = 1; o.zero <= 3; o.zero++) {
         snprintf(strategy, sizeof strategy, "dp=%d,shard=%d,zero=%d,m=3", (int)c->size, (int)half,
                  (int)o.zero);
@@ -491,7 +500,7 @@ static void test_beside(dpar_comm *c)
     memset(&d, 0, sizeof d);
     d.type = o.type = o.compute = o.gradient = DPAR_F32;
     d.align = o.prefetch = 1;
-    o.optimizer = dpar_optimizer_adamw();
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
     for (i = 0; i < 2; i++) {
         /* tp fastest, pp slowest */
         const int32_t color = i == 0 ? c->rank % 2 : c->rank / (c->size / 2);
@@ -552,7 +561,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
     const int32_t n = t->comm->size;
     int32_t ids[SEQ], l, i;
     double *lse = (double *)zeroed(SEQ * 8);
-    void *scratch = zeroed(dpar_cross_entropy_scratch(t));
+    void *scratch = zeroed(3 * SEQ * (n + 1) * 4);
     float *whole = t->counts != NULL ? room + ROOM : NULL;
     dpar_cross_entropy e;
     dpar_cross_entropy_sum sum;
@@ -562,8 +571,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
         ids[i] = (7 * i) % VOCAB;
     }
     CHECK_INT(dpar_vocab_init(&e.vocab, VOCAB, 0, 1, n, &why), DPAR_OK);
-    CHECK_INT(dpar_embedding_forward(t, &e.vocab, HIDDEN, ids, room + 2 * ROOM, room, whole),
-              DPAR_OK);
+    CHECK_INT(embedding_forward(t, &e.vocab, HIDDEN, ids, room + 2 * ROOM, room, whole), DPAR_OK);
     for (l = 0; l < LAYERS; l++) {
         linear(t, DPAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 0);
         linear(t, DPAR_ROW, HIDDEN / n, HIDDEN, room, 0);
@@ -571,7 +579,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
         linear(t, DPAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 0);
     }
     linear(t, DPAR_COLUMN, HIDDEN, VOCAB / n, room, 0);
-    CHECK_INT(dpar_cross_entropy_forward(t, &e, room, ids, lse, NULL, &sum, scratch), DPAR_OK);
+    CHECK_INT(cross_entropy_forward(t, &e, room, ids, lse, NULL, &sum, scratch), DPAR_OK);
     linear(t, DPAR_COLUMN, HIDDEN, VOCAB / n, room, 1);
     for (l = 0; l < LAYERS; l++) {
         linear(t, DPAR_ROW, 4 * HIDDEN / n, HIDDEN, room, 1);
@@ -579,7 +587,7 @@ static void tensor_pass(const dpar_tensor *t, float *room)
         linear(t, DPAR_ROW, HIDDEN / n, HIDDEN, room, 1);
         linear(t, DPAR_COLUMN, HIDDEN, 3 * HIDDEN / n, room, 1);
     }
-    CHECK_INT(dpar_embedding_backward(t, &e.vocab, HIDDEN, ids, room, room + 2 * ROOM, 0, whole),
+    CHECK_INT(embedding_backward(t, &e.vocab, HIDDEN, ids, room, room + 2 * ROOM, 0, whole),
               DPAR_OK);
     free(lse);
     free(scratch);
@@ -664,46 +672,51 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
     const int32_t groups = HEADS / 2 % c->size == 0 ? HEADS / 2 : HEADS;
-    dpar_ulysses layer;
-    dpar_ulysses_plan *plans[2] = {NULL, NULL};
-    void *whole[2];
+    const int64_t ends[2] = {0, SEQ}, each = (int64_t)SEQ * HIDDEN;
+    dpar_attention layer;
+    dpar_attention_plan *u = NULL;
+    dpar_attention_arrays a;
+    void *whole, *of_kept, *memory;
     dpar_why why;
     char strategy[64], model[128];
-    float *in = (float *)zeroed(SEQ * HIDDEN * 4), *out = (float *)zeroed(SEQ * HIDDEN * 4);
+    float *room = (float *)zeroed(9 * each * 4);
     int64_t bytes = 0;
-    int32_t l, i;
+    int32_t l;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_split_init(&layer.tokens, DPAR_EVEN, SEQ, c->size, 1, &why), DPAR_OK);
-    CHECK_INT(dpar_heads_init(&layer.heads, HEADS, groups, c->size, DPAR_EVEN, &why), DPAR_OK);
-    layer.type = DPAR_F32;
+    memset(&a, 0, sizeof a);
+    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size, DPAR_EVEN, &why), DPAR_OK);
+    layer.way = dpar_attention_ulysses;
+    layer.heads = HEADS;
+    layer.groups = groups;
     layer.width = HIDDEN / HEADS;
-    for (i = 0; i < 2; i++) {
-        void *memory;
-        layer.of_groups = i;
-        CHECK_INT(dpar_ulysses_bytes(g, &layer, &bytes, &why), DPAR_OK);
-        memory = zeroed_aligned(bytes, &whole[i]);
-        CHECK_INT(dpar_ulysses_init(memory, bytes, g, &layer, &plans[i], &why), DPAR_OK);
-    }
+    layer.type = DPAR_F32;
+    layer.causal = 1;
+    CHECK_INT(dpar_attention_bytes(g, &layer, &bytes, &why), DPAR_OK);
+    memory = zeroed_aligned(bytes, &whole);
+    CHECK_INT(dpar_attention_init(memory, bytes, g, &layer, &u, &why), DPAR_OK);
+    a.q = room;
+    a.k = room + each;
+    a.v = room + 2 * each;
+    a.out = room + 3 * each;
+    a.out_gradient = room + 5 * each;
+    a.q_gradient = room + 6 * each;
+    a.k_gradient = room + 7 * each;
+    a.v_gradient = room + 8 * each;
+    a.kept = zeroed_aligned(u->kept, &of_kept);
     snprintf(strategy, sizeof strategy, "cp=%d,cp_kind=ulysses,m=3", (int)c->size);
     snprintf(model, sizeof model,
              "gpt:layers=4,hidden=48,heads=24,kv_heads=%d,vocab=96,seq=48,element=4", (int)groups);
     plan_open(&p, c->size, model, "fp32", strategy);
     memset(g->sent, 0, sizeof g->sent);
     for (l = 0; l < MICROS * LAYERS; l++) { /* q, k, v; out; its gradient; dq, dk, dv */
-        CHECK_INT(dpar_ulysses_forward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_forward(plans[1], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_forward(plans[1], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_forward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[0], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[1], in, out), DPAR_OK);
-        CHECK_INT(dpar_ulysses_backward(plans[1], in, out), DPAR_OK);
+        CHECK_INT(dpar_attention_forward(u, &a), DPAR_OK);
+        CHECK_INT(dpar_attention_backward(u, &a), DPAR_OK);
     }
     counted_is(c, g, NULL, &p, DPAR_TRAFFIC_CP, -1, 0);
-    free(whole[0]);
-    free(whole[1]);
-    free(in);
-    free(out);
+    CHECK_INT(dpar_attention_close(u), DPAR_OK);
+    free(whole);
+    free(of_kept);
+    free(room);
 }
 
 /* ---- experts -----------------------------------------------------------------------------------
@@ -713,17 +726,17 @@ static void experts_pass(dpar_experts_plan *e, void *memory, int64_t each, float
 {
     int32_t chosen[SEQ * 2], i;
     dpar_experts_routing *route = NULL;
+    dpar_why why;
     float *x = room, *rows = x + SEQ * HIDDEN, *kept = rows + e->most * HIDDEN;
     float *y = kept + 2 * SEQ * HIDDEN, *weight = y + SEQ * HIDDEN;
     for (i = 0; i < SEQ * 2; i++) { /* each expert as often as the others */
         chosen[i] = i % 24;
     }
-    CHECK_INT(dpar_experts_route(e, memory, each, SEQ, chosen, NULL, &route, &e->comm->why),
-              DPAR_OK);
-    CHECK_INT(dpar_experts_dispatch(e, route, x, rows), DPAR_OK);
-    CHECK_INT(dpar_experts_combine(e, route, rows, weight, y, kept), DPAR_OK);
-    CHECK_INT(dpar_experts_combine_backward(e, route, x, weight, kept, rows, y), DPAR_OK);
-    CHECK_INT(dpar_experts_dispatch_backward(e, route, rows, y), DPAR_OK);
+    CHECK_INT(experts_route(e, memory, each, SEQ, chosen, NULL, &route, &why), DPAR_OK);
+    CHECK_INT(experts_dispatch(e, route, x, rows), DPAR_OK);
+    CHECK_INT(experts_combine(e, route, rows, weight, y, kept), DPAR_OK);
+    CHECK_INT(experts_combine_backward(e, route, x, weight, kept, rows, y), DPAR_OK);
+    CHECK_INT(experts_dispatch_backward(e, route, rows, y), DPAR_OK);
 }
 
 static void test_experts(dpar_comm *c, dpar_comm *g)

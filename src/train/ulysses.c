@@ -1,0 +1,747 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "ulysses.h"
+
+#include "../base/arith.h"
+#include "../comm/agree.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "../comm/peers.h"
+#include "../index/inner.h"
+#include "attention_way.h"
+
+/* ---- one array ------------------------------------------------------------------------------- */
+
+enum { DPARI_ULYSSES_ARRAYS = 4 };
+
+typedef struct dpari_ulysses_layer {
+    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, STRIPE,
+                          BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
+    dpar_heads heads;
+    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
+    int32_t type;
+    int64_t width; /* elements of a token and head */
+} dpari_ulysses_layer;
+
+typedef struct dpari_ulysses {
+    dpari_ulysses_layer layer;
+    int64_t tokens, whole; /* of this rank, of all */
+    int32_t heads;         /* of all: rows of [tokens][heads][width] */
+    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
+    dpar_comm *comm;
+    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts */
+    int64_t *cuts;
+    const void **piece; /* of each rank; then of those that hold a head */
+    dpari_peer *peer;
+    int32_t tag;
+    void *packed, *ordered;
+} dpari_ulysses;
+
+/* Heads of a rank; *first may be NULL. */
+static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
+{
+    const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
+    if (first != NULL) {
+        *first = u->of_groups ? share.group : share.query;
+    }
+    return u->of_groups ? share.groups : share.queries;
+}
+
+static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
+{
+    return u->of_groups ? u->heads.groups : u->heads.queries;
+}
+
+/* Do the parts follow one another in the order of the ranks, each in one piece? */
+static int dpari_ulysses_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+/* Heads that ranks hold, copies each. */
+static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
+{
+    int64_t held = 0;
+    int32_t i;
+    for (i = 0; i < u->tokens.parts; i++) {
+        held += dpari_ulysses_heads(u, i, NULL);
+    }
+    return held;
+}
+
+static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *why)
+{
+    int64_t room;
+    if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
+        !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
+                         u->tokens.count, dpari_ulysses_held(u), u->width, 0);
+    }
+    return DPAR_OK;
+}
+
+/* How an array of a layer (its defaults filled in) is exchanged. */
+static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpari_ulysses_layer *u,
+                                    dpar_why *why)
+{
+    const int64_t all = a->tokens.ends[a->tokens.docs];
+    dpar_status st;
+    dpari_zero(u, sizeof *u);
+    u->of_groups = array == DPAR_ATTENTION_K || array == DPAR_ATTENTION_V;
+    u->type = a->type;
+    u->width = array == DPAR_ATTENTION_Q || array == DPAR_ATTENTION_K ? a->width : a->values;
+    st = dpar_heads_init(&u->heads, a->heads, a->groups, a->tokens.ranks,
+                         a->heads_chunked ? DPAR_CHUNK : DPAR_EVEN, why);
+    if (st == DPAR_OK && a->cut == NULL) {
+        st = dpar_split_init(&u->tokens, a->tokens.rule, all, a->tokens.ranks, 1, why);
+    } else if (st == DPAR_OK) {
+        u->tokens = *a->cut;
+        if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
+            st = dpari_say(DPAR_E_ARG, why, "# tokens in # parts are cut, of # on # ranks",
+                           u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
+{
+    dpari_ulysses_layer u;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
+        st = dpari_ulysses_of(a, i, &u, why);
+        st = st == DPAR_OK ? dpari_ulysses_fits(&u, why) : st;
+    }
+    return st;
+}
+
+/* Bytes that this rank sends. */
+static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    const int64_t each = u->width * dpar_type_bytes(u->type);
+    return each * (back ? p->mine * (p->whole - p->tokens)
+                        : p->tokens * (dpari_ulysses_held(u) - p->mine));
+}
+
+/* Where the parts of an exchange lie; what holds elements among the buffers. */
+static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_room *behind,
+                                  dpari_room *buffers)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    const int64_t counts = 8 * (int64_t)c->size, each = u->width * dpar_type_bytes(u->type);
+    p->tokens = dpar_split_size(&u->tokens, c->rank);
+    p->whole = u->tokens.count;
+    p->heads = dpari_ulysses_all(u);
+    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
+    p->send = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->receive = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
+    p->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
+    p->piece = (const void **)dpari_room_take(behind, 2 * c->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(behind, c->size, sizeof *p->peer);
+    p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
+    if (!dpari_ulysses_in_order(&u->tokens)) {
+        p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
+    }
+}
+
+/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
+static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    dpar_split held;
+    int32_t i;
+    dpar_status st;
+    p->cuts[0] = 0;
+    for (i = 0; i < u->tokens.parts; i++) {
+        p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
+    }
+    st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
+    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                              p->send_at, p->receive, p->receive_at, why)
+                       : st;
+    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    p->receive[p->comm->rank] = 0;
+    return st;
+}
+
+static void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
+{
+    int32_t i;
+    dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
+    dpari_fact(f, "the block of the cut", 0, u->tokens.block);
+    for (i = 0; i < u->tokens.parts; i++) {
+        dpari_fact(f, "the first token of rank #", i, dpar_split_offset(&u->tokens, i));
+        dpari_fact(f, "the number of tokens of rank #", i, dpar_split_size(&u->tokens, i));
+    }
+}
+
+/* Tells one exchange from another. */
+static void dpari_ulysses_state_one(dpari_facts *f, const void *given)
+{
+    const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
+    dpari_ulysses_state_tokens(f, u);
+    dpari_fact(f, "tokens.count", 0, u->tokens.count);
+    dpari_fact(f, "heads.queries", 0, u->heads.queries);
+    dpari_fact(f, "heads.groups", 0, u->heads.groups);
+    dpari_fact(f, "heads.rule", 0, u->heads.rule);
+    dpari_fact(f, "of_groups", 0, u->of_groups != 0);
+    dpari_fact(f, "width", 0, u->width);
+    dpari_fact_type(f, "type", 0, u->type);
+}
+
+static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
+{
+    dpar_why why;
+    if (in && out) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &why,
+                    "rank #: in or out of an exchange of # tokens and # heads is "
+                    "NULL",
+                    p->comm->rank, p->whole, p->heads, 0);
+    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+    p->comm->why = why;
+    return DPAR_E_ARG;
+}
+
+/* Rows of `bytes`, so far apart. */
+static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
+                               int64_t bytes, int64_t rows, int32_t stream)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t i;
+    for (i = 0; i < rows && bytes > 0; i++) {
+        const unsigned char *next = i + 1 < rows ? f + from_step : f;
+        dpari_kern_row(t, f, next, bytes, stream);
+        t += i + 1 < rows ? to_step : 0;
+        f = next;
+    }
+}
+
+/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
+ * the order of all (whole), or among those of the rank; -1: no more. */
+static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t local, int whole,
+                                 int64_t *run)
+{
+    if (whole) {
+        return dpar_split_global(&p->layer.tokens, rank, local, run);
+    }
+    *run = dpar_split_size(&p->layer.tokens, rank) - local;
+    return *run > 0 ? local : -1;
+}
+
+/* All tokens between their own order and that of the ranks. */
+static dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to, const void *from, int back)
+{
+    const int64_t row = p->mine * p->layer.width;
+    int64_t at = 0, local, i, run;
+    dpar_status st = DPAR_OK;
+    int32_t rank;
+    for (rank = 0; rank < p->comm->size && row > 0; rank++) {
+        for (local = 0;
+             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
+             local += run, at += run) {
+            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
+                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
+                               run * row * dpar_type_bytes(p->layer.type));
+        }
+    }
+    return st;
+}
+
+/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
+static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, void *to)
+{
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    dpar_status st = DPAR_OK;
+    int32_t rank, first;
+    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
+        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+        const int own = rank == p->comm->rank;
+        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
+                                   p->layer.type);
+        const void *from = dpari_seq_in(in, first * width, p->layer.type);
+        if (p->comm->mem != NULL) {
+            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
+                               p->tokens, p->layer.type, DPAR_COPY);
+        } else {
+            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
+                               0);
+        }
+    }
+    return st;
+}
+
+/* Own heads of all tokens where the ranks have them. */
+static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers, void *out)
+{
+    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
+    const int64_t row = p->mine * width, wide = p->heads * width;
+    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
+    int64_t local, i, run;
+    int32_t k;
+    for (k = 0; k < p->comm->size && row > 0; k++) {
+        const int32_t rank = (p->comm->rank + k) % p->comm->size;
+        const void *in = dpari_peers_at(peers, rank, 0);
+        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
+                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
+                               wide * bytes, row * bytes, run, stream);
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* The arrays of all ranks that are read; direct: they can be. */
+static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t elements,
+                                      int backward, dpari_peers *peers)
+{
+    dpari_peers_array a;
+    a.at = in;
+    a.bytes = elements * dpar_type_bytes(p->layer.type);
+    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
+}
+
+/* They have been. counts: elements of this rank for each. */
+static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
+                                     const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t i;
+    for (i = 0; i < p->comm->size; i++) {
+        n += counts[i]; /* its own is 0 */
+    }
+    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
+}
+
+/* out[whole][mine][width] from in[tokens][heads][width]. */
+static dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
+{
+    dpar_status st =
+        dpari_ulysses_given(plan, plan->tokens == 0 || in != NULL, plan->mine == 0 || out != NULL);
+    dpari_peers peers;
+    void *to;
+    if (st == DPAR_OK) {
+        st =
+            dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0, &peers);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (peers.direct) {
+        dpari_ulysses_take(plan, &peers, out);
+        return dpari_ulysses_end(plan, &peers, plan->send);
+    }
+    to = plan->ordered != NULL ? plan->ordered : out;
+    st = dpari_ulysses_cut(plan, in, to);
+    if (st == DPAR_OK) {
+        st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to,
+                               plan->receive, plan->receive_at, plan->layer.type, NULL);
+    }
+    return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
+}
+
+/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
+ * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
+ * rows lie there one after the other. */
+static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local, int64_t at,
+                                int64_t run, void *out)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    const int64_t step = u->width * dpar_type_bytes(u->type);
+    const void **row = p->piece + p->comm->size;
+    int32_t rank, first, n = 0;
+    int64_t i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
+            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
+        }
+    }
+    for (i = 0; i < run; i++) {
+        void *to[1];
+        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
+        dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
+        for (rank = 0; rank < n && i + 1 < run; rank++) {
+            row[rank] = (const unsigned char *)row[rank] + step;
+        }
+    }
+}
+
+/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
+ * of all tokens (whole), or of this rank's. */
+static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int32_t stream)
+{
+    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
+    int64_t local, i, run;
+    int32_t k, first;
+    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
+        if (p->cuts[size] > p->heads) { /* copies */
+            for (k = 0; k < p->heads; k++) {
+                dpari_ulysses_unite(p, k, local, i, run, out);
+            }
+            continue;
+        }
+        for (k = 0; k < size; k++) {
+            const int32_t rank = (me + k) % size;
+            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
+                               p->heads * each,
+                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
+                               heads * each, run, stream);
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
+ * the first one's, among what came. */
+static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank, int32_t n)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    const int64_t count = p->tokens * u->width;
+    const int32_t me = p->comm->rank;
+    dpar_status st = DPAR_OK;
+    dpar_mem_reduce r;
+    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
+        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
+                           count * dpar_type_bytes(u->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
+    r.from = r.to;
+    r.count = r.stride = count;
+    r.parts = n;
+    r.to_type = r.from_type = u->type;
+    r.sums = dpari_seq_sums(u->type);
+    r.op = DPAR_SUM;
+    r.scale = 1.0;
+    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
+}
+
+/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
+static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
+{
+    const dpari_ulysses_layer *u = &p->layer;
+    dpar_status st = DPAR_OK;
+    int32_t rank, first, next, n;
+    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
+        const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
+        const void *from = p->piece[rank];
+        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
+            if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
+                break;
+            }
+        }
+        if (n > 1) {
+            st = dpari_ulysses_add_there(p, rank, n);
+            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+        }
+        if (st == DPAR_OK) {
+            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
+                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
+                               DPAR_COPY);
+        }
+    }
+    return st;
+}
+
+/* The opposite; copies are added. */
+static dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
+{
+    dpar_status st =
+        dpari_ulysses_given(plan, plan->mine == 0 || in != NULL, plan->tokens == 0 || out != NULL);
+    dpari_peers peers;
+    int32_t i, stream;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_open(plan, in, plan->whole * plan->mine * plan->layer.width, 1, &peers);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (peers.direct) {
+        for (i = 0; i < plan->comm->size; i++) {
+            plan->piece[i] = dpari_peers_at(&peers, i, 0);
+        }
+        stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
+                                                dpar_type_bytes(plan->layer.type));
+        dpari_ulysses_join(plan, 1, out, stream);
+        return dpari_ulysses_end(plan, &peers, plan->receive);
+    }
+    if (plan->ordered != NULL) {
+        st = dpari_ulysses_order(plan, plan->ordered, in, 1);
+        in = plan->ordered;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
+                           plan->send, plan->send_at, plan->layer.type, NULL);
+    if (st == DPAR_OK) {
+        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
+            const int own = i == plan->comm->rank;
+            plan->piece[i] =
+                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
+                             plan->layer.type);
+        }
+        if (plan->comm->mem != NULL) {
+            return dpari_ulysses_join_there(plan, out);
+        }
+        dpari_ulysses_join(plan, 0, out, 0);
+    }
+    return st;
+}
+
+/* ---- a layer --------------------------------------------------------------------------------- */
+
+typedef struct dpari_ulysses_state {
+    dpari_attention one;                     /* attention on this rank: all tokens, its heads */
+    dpari_ulysses *of[DPARI_ULYSSES_ARRAYS]; /* where values are as wide V is K's, OUT is Q's */
+    void *dout;
+    void *sums[3], *gradient[3]; /* of q, k, v, in the type of sums, in the layer's: the same memory
+                                    where types are */
+} dpari_ulysses_state;
+
+static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
+{
+    return (dpari_ulysses_state *)p->of_way;
+}
+
+/* Elements of q, k, v as this rank's heads have them, and of out. */
+static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
+{
+    const dpar_attention *a = &one->head.layer;
+    const int64_t rows = one->head.tokens;
+    return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
+           : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
+           : array == DPAR_ATTENTION_V ? rows * a->groups * a->values
+                                       : rows * a->heads * a->values;
+}
+
+/* What forward leaves for backward, in `memory`, or NULL and only its bytes. */
+static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
+                                  dpar_attention_arrays *x)
+{
+    const dpar_attention *a = &one->head.layer;
+    const size_t each = (size_t)dpar_type_bytes(a->type);
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    dpari_zero(x, sizeof *x);
+    x->q = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_Q), each);
+    x->k = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_K), each);
+    x->v = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_V), each);
+    x->out = dpari_room_take(&r, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), each);
+    x->lse = dpari_room_take(&r, one->head.tokens * a->heads, (size_t)dpar_type_bytes(one->sums));
+    return r.used;
+}
+
+/* Attention on this rank, and its buffers. */
+static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
+                                          const dpar_comm *c, dpari_ulysses_state *s,
+                                          dpari_room *buffers, dpar_why *why)
+{
+    const dpar_heads_share share = dpar_heads_local(&q->heads, c->rank);
+    const dpar_packed *t = &p->head.layer.tokens;
+    const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
+    const size_t sum = (size_t)dpar_type_bytes(p->sums);
+    dpari_attention *one = &s->one;
+    dpar_attention *a = &one->head.layer;
+    int32_t i;
+    *a = p->head.layer;
+    a->way = NULL;
+    a->heads = share.queries;
+    a->groups = share.groups;
+    one->comm = p->comm;
+    one->sums = p->sums;
+    one->head.tokens = q->tokens.count;
+    one->delta = dpari_room_take(buffers, one->head.tokens * a->heads, sum);
+    s->dout = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
+    for (i = 0; i < 3; i++) {
+        const int64_t n = dpari_ulysses_elements(one, i);
+        s->sums[i] = dpari_room_take(buffers, n, sum);
+        s->gradient[i] = type == sum ? s->sums[i] : dpari_room_take(buffers, n, type);
+    }
+    if (type != sum) {
+        one->out = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), sum);
+    }
+    return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_CHUNK, why);
+}
+
+static dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
+                                     dpari_room *buffers, dpar_why *why)
+{
+    const int narrow = p->head.layer.values == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
+    dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
+    dpar_attention_arrays x;
+    dpari_ulysses_layer q;
+    int32_t i;
+    dpar_status st = dpari_ulysses_of(&p->head.layer, DPAR_ATTENTION_Q, &q, why);
+    p->of_way = s;
+    s = s != NULL ? s : &counted;
+    dpari_zero(s, sizeof *s);
+    for (i = 0; i < narrow && st == DPAR_OK; i++) {
+        dpari_ulysses none, *e = (dpari_ulysses *)dpari_room_take(behind, 1, sizeof *e);
+        s->of[i] = e;
+        e = e != NULL ? e : &none;
+        dpari_zero(e, sizeof *e);
+        e->comm = p->comm;
+        st = dpari_ulysses_of(&p->head.layer, i, &e->layer, why);
+        if (st == DPAR_OK) {
+            dpari_ulysses_lay_one(e, c, behind, buffers);
+        }
+    }
+    if (narrow == 2) {
+        s->of[DPAR_ATTENTION_V] = s->of[DPAR_ATTENTION_K];
+        s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
+    }
+    st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
+    if (st == DPAR_OK) {
+        p->head.tokens = dpar_split_size(&q.tokens, c->rank);
+        p->head.kept = dpari_ulysses_kept(&s->one, NULL, &x);
+    }
+    return st;
+}
+
+/* What ranks compare besides the layer. */
+static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
+{
+    dpari_ulysses_layer u;
+    if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
+        dpari_ulysses_state_tokens(f, &u);
+        dpari_fact(f, "heads_chunked", 0, a->heads_chunked != 0);
+    }
+}
+
+static dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+{
+    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
+        dpari_ulysses *e = s->of[i];
+        e->tag = (int32_t)(dpari_facts_hash("ulysses", dpari_ulysses_state_one, &e->layer) >> 40);
+        st = dpari_ulysses_count(e, why);
+    }
+    return st;
+}
+
+static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int back,
+                                          const void *in, void *out)
+{
+    dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
+    const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
+    p->head.sent += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
+    return st;
+}
+
+DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
+                                             const void *in, void *out)
+{
+    dpari_attention *p = (dpari_attention *)(void *)plan;
+    if (p == NULL || p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
+        array > DPAR_ATTENTION_OUT) {
+        return DPAR_E_ARG;
+    }
+    return dpari_ulysses_exchange(p, array, back, in, out);
+}
+
+/* All tokens, as keys and values, or where their gradients are written. */
+static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const void *k, const void *v,
+                                           void *to_k, void *to_v)
+{
+    dpari_seq_block b;
+    dpari_zero(&b, sizeof b);
+    b.own = 1;
+    b.hi = b.tokens = one->head.tokens;
+    b.k = k;
+    b.v = v;
+    b.to_k = to_k;
+    b.to_v = to_v;
+    return b;
+}
+
+static dpar_status dpari_ulysses_forward(dpari_attention *p, const dpar_attention_arrays *a)
+{
+    dpari_attention *one = &dpari_ulysses_state_of(p)->one;
+    dpar_attention_arrays x;
+    dpar_status st;
+    (void)dpari_ulysses_kept(one, a->kept, &x);
+    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
+    st = st == DPAR_OK
+             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k)
+             : st;
+    st = st == DPAR_OK
+             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v)
+             : st;
+    if (st == DPAR_OK && one->head.layer.heads > 0) {
+        const dpari_seq_block all = dpari_ulysses_block(one, x.k, x.v, NULL, NULL);
+        st = dpari_seq_attend(one, &x, &all);
+        p->head.pairs += one->head.pairs;
+        one->head.pairs = 0;
+        if (st == DPAR_OK && one->out != NULL) {
+            st = dpari_seq_round(one, x.out, one->out,
+                                 dpari_ulysses_elements(one, DPAR_ATTENTION_OUT));
+        }
+    }
+    return st == DPAR_OK ? dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out) : st;
+}
+
+/* Gradients of this rank's heads. */
+static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attention_arrays *x)
+{
+    dpari_attention *one = &s->one;
+    const dpari_seq_block all = dpari_ulysses_block(one, x->k, x->v, NULL, NULL);
+    const dpari_seq_block to = dpari_ulysses_block(one, NULL, NULL, s->sums[1], s->sums[2]);
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    x->out_gradient = s->dout;
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpari_do_copy(one->comm, s->sums[i], NULL,
+                           dpari_ulysses_elements(one, i) * dpar_type_bytes(one->sums));
+    }
+    if (st == DPAR_OK && one->head.layer.heads > 0) { /* else a copy of a group without queries */
+        st = dpari_seq_delta(one, x);
+        dpari_seq_attend_back(one, x, &all, &to, s->sums[0]);
+    }
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpari_seq_round(one, s->gradient[i], s->sums[i], dpari_ulysses_elements(one, i));
+    }
+    return st;
+}
+
+static dpar_status dpari_ulysses_backward(dpari_attention *p, const dpar_attention_arrays *a,
+                                          void *dq, dpari_seq_block *home)
+{
+    dpari_ulysses_state *s = dpari_ulysses_state_of(p);
+    void *const to[3] = {a->q_gradient, a->k_gradient, a->v_gradient};
+    dpar_attention_arrays x;
+    int32_t i;
+    dpar_status st;
+    (void)dq;
+    (void)home;
+    (void)dpari_ulysses_kept(&s->one, a->kept, &x);
+    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->dout);
+    st = st == DPAR_OK ? dpari_ulysses_attend_back(s, &x) : st;
+    for (i = 0; i < 3 && st == DPAR_OK; i++) {
+        st = dpari_ulysses_exchange(p, i, 1, s->gradient[i], to[i]);
+    }
+    return st;
+}
+
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way)
+{
+    way->number = 2;
+    way->whole = 1;
+    way->check = dpari_ulysses_check;
+    way->state = dpari_ulysses_facts;
+    way->lay = dpari_ulysses_lay;
+    way->init = dpari_ulysses_init;
+    way->forward = dpari_ulysses_forward;
+    way->backward = dpari_ulysses_backward;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* ulysses - attention (sequence.h) by exchanging tokens for heads: from some tokens with all heads
+ * on each rank to all tokens with some heads, attention there as one rank would do it, and back.
+ *
+ *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
+ *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
+ *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
+ *     arrays.kept = plan->kept bytes of each layer
+ *
+ * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
+ * layer.cut. Heads are cut by dpar_heads_init, uneven ones too; fewer groups than ranks: ranks hold
+ * copies of a group, whose gradients are added in rank order (16-bit floats in f32, rounded once).
+ * The kernel is given whole documents and this rank's heads (call->layer says how many).
+ *
+ * In shared memory, where what is exchanged lies in memory of dpar_comm_alloc on all ranks, each
+ * takes its heads (or tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are
+ * packed before and sorted after one: three. The same bits both ways. With n tokens of this rank, N
+ * of all, H heads on all ranks (copies each) and h on this one, an array of `width` elements a
+ * token and head sends (H - h) n width on the way to the heads and h (N - n) width on the way back,
+ * times bytes(type). Forward: q, k, v there, out back. Backward: out's gradient there, those of q,
+ * k, v back.
+ *
+ * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
+ * where values are not as wide), of tokens that are out of order another of all tokens with its
+ * heads, and what backward computes. */
+#ifndef DPARI_TRAIN_ULYSSES_H
+#define DPARI_TRAIN_ULYSSES_H
+
+#include "sequence.h"
+
+/* For dpar_attention.way: name it there, never call it. */
+DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
+
+/* Arrays of a layer. */
+enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
+
+/* One exchange of a plan of this way alone, for attention of your own in between. back 0:
+ * out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1: the opposite,
+ * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
+ * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
+ * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. */
+DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
+                                             const void *in, void *out);
+
+#endif
