@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ddp_llm - a C/CUDA training code with kernels of its own, as llm.c is one, over several GPUs by
- * dpar: what such a code keeps in a multi-GPU file becomes calls of run/ddp and run/fsdp.
+ * dpar: what such a code keeps in a multi-GPU file becomes calls of ddp and fsdp.
  *
  *   nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION -I. \
  *       apps/ddp_llm.cu -o ddp_llm -ldl

@@ -13,7 +13,7 @@
  * The model is gpt.h: layers, forward and backward, over communicators of tensor, context and
  * expert parallelism. Here is what goes round it: the mesh, who has which layers (a pipeline's
  * stage is a run of layers), where weights, gradients and the optimizer's state live (three
- * stores: `struct store`), the order of work (run/pipeline, any schedule by its name), text, clip,
+ * stores: `struct store`), the order of work (pipeline, any schedule by its name), text, clip,
  * learning rate, checkpoints, what the planner says beforehand and what it was.
  *
  * On GPUs: train_gpt.cu, this file with weights, gradients, the optimizer's state and activations

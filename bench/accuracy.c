@@ -840,7 +840,7 @@ static const struct {
 static void print_summary(void)
 {
     size_t k;
-    printf("| table | rows judged | mean abs. error | median | p95 | largest | bias | bar | best "
+    printf("| table | rows judged | mean abs. error | median | p95 | largest | bias | limit | best "
            "peer |\n|---|---|---|---|---|---|---|---|---|\n");
     for (k = 0; k < sizeof tables / sizeof tables[0]; k++) {
         score s = score_of(tables[k].table, NULL, 0);
@@ -866,7 +866,7 @@ static void print_left_out(void)
     size_t k;
     printf("\n## Leaving groups out\n\nEach group (model x GPU count) predicted with constants "
            "fitted without its rows; all of\nits rows count.\n\n| table | rows | mean abs. error | "
-           "median | p95 | largest | bias | bar |\n|---|---|---|---|---|---|---|---|\n");
+           "median | p95 | largest | bias | limit |\n|---|---|---|---|---|---|---|---|\n");
     for (k = 0; k < 4; k++) {
         score s = leave_out(name[k], NULL);
         print_score(name[k], &s, k == 1 ? "10 % leaving a model out" : "");
@@ -897,14 +897,14 @@ static void print_document(void)
         "1440);\nvtrain-multi, the first listed row of each model and tp (8 rows); llm-foundry, "
         "15 rows of the 3B\nmodel; b200-time, 4 rows. Nothing of SC21, Korthikanti, MT-NLG, "
         "torchtitan or the memory table.\nThe collectives are judged by `tests/cost/collective.c` "
-        "(4.5 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; bar 7 %%); ZeRO's Table 1, "
+        "(4.5 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; limit 7 %%); ZeRO's Table 1, "
         "Korthikanti's memory figures and GPipe's bubble table\nare exact in "
         "`tests/cost/strategy.c`.\n");
     print_constants();
     print_left_out();
     printf(
         "\n## Regret\n\nMeasured time of the configuration predicted fastest over the fastest "
-        "measured one, in groups of\none model, GPU count and global batch (all rows). Bar "
+        "measured one, in groups of\none model, GPU count and global batch (all rows). Limit "
         "3 %%.\nSingle-node rows are host-bound: rows of equal work differ by 30 %% (h 2048: tp 4 "
         "with micro-batch 2\ntakes 2.75 ms a layer, tp 2 takes 4.63), which no model of the "
         "machine foresees.\n\n| table | groups | mean | largest | winner right "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT-0
 # comm_speed - the tables of docs/performance.md from the rows of bench/comm_speed.sh:
 #   part,round,engine,ranks,op,bytes,dirty,round,samples,min_us,median_us,busbw,probe_ns,lost
-# A bar is the largest allowed ratio of a median to the median of the best peer.
+# A limit is the largest allowed ratio of a median to the median of the best peer.
 
 function bar(part, op, bytes, who, ratio) { bars[part, op, bytes, who] = ratio; bar_order[++n_bars] = part SUBSEP op SUBSEP bytes SUBSEP who }
 function both(op, bytes, private_, heap) { bar("sampled", op, bytes, "dpar", private_); bar("sampled", op, bytes, "dpar-heap", heap) }
@@ -91,11 +91,11 @@ function pair(part, op, bytes, who, t) {
 function judged(what, ratio, limit) {
     asked++
     if (ratio <= limit) { met++; return "met" }
-    missed = missed sprintf("* %s: %.2f, bar %.2f\n", what, ratio, limit)
+    missed = missed sprintf("* %s: %.2f, limit %.2f\n", what, ratio, limit)
     return "**missed**"
 }
 
-# "us | ratio | bar"
+# "us | ratio | limit"
 function against(part, op, bytes, who, best, t, key, r) {
     t = med(part, op, bytes, who); key = part SUBSEP op SUBSEP bytes SUBSEP who
     if (t == 0) return "- | - | " (key in bars ? bars[key] : "")
@@ -113,7 +113,7 @@ function floor_us(op, bytes, a, b) {
 function op_table(op, bytes, best) {
     if (!(("sampled", op) in seen)) return
     printf "\n### %s\n\n", op
-    print "| size | best peer | us | dpar, private | ratio | bar | dpar, registered | ratio | bar | floor |"
+    print "| size | best peer | us | dpar, private | ratio | limit | dpar, registered | ratio | limit | floor |"
     print "|---|---|---|---|---|---|---|---|---|---|"
     for (bytes = 4; bytes <= 67108864; bytes *= bytes < 1024 ? 16 : 4) {
         best = best_peer("sampled", op, bytes)
@@ -155,7 +155,7 @@ function hydra_lines(t) {
 function floor_lines(t, f, s) {
     t = med("sampled", "all_reduce", 67108864, "dpar-heap"); f = floor_us("all_reduce", 67108864)
     if (t && f) {
-        printf "\nall_reduce of 64 MiB from registered memory takes %.2f of a copy of 64 MiB by both ranks at once\n(%s us, streaming stores): bar %.2f, %s.\n", \
+        printf "\nall_reduce of 64 MiB from registered memory takes %.2f of a copy of 64 MiB by both ranks at once\n(%s us, streaming stores): limit %.2f, %s.\n", \
             t / f, us(f), floor_bar, judged("all_reduce 64 MiB registered over the floor", t / f, floor_bar)
     }
     s = med("settings", "all_reduce", 67108864, "openmpi-sm")
@@ -183,9 +183,9 @@ END {
     op_table("all_to_all"); op_table("broadcast"); op_table("p2p")
     floor_lines()
     print "\n### Back to back, and more ranks than cores\n"
-    print "| | Open MPI | MPICH | dpar | ratio | bar | dpar, registered |\n|---|---|---|---|---|---|---|"
+    print "| | Open MPI | MPICH | dpar | ratio | limit | dpar, registered |\n|---|---|---|---|---|---|---|"
     small_table("back", "barrier", 0); small_table("back", "all_reduce", 4)
     small_table("four", "barrier", 0); busy_row()
     hydra_lines()
-    if (asked) printf "\n%d of %d bars met.%s\n", met, asked, missed == "" ? "" : " Missed:\n\n" substr(missed, 1, length(missed) - 1)
+    if (asked) printf "\n%d of %d limits met.%s\n", met, asked, missed == "" ? "" : " Missed:\n\n" substr(missed, 1, length(missed) - 1)
 }

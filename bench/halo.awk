@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT-0
 # halo - the tables of a section of docs/performance.md from the rows of bench/halo.sh:
 #   part,label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,left_out
-# A bar is the largest allowed ratio of two medians.
+# A limit is the largest allowed ratio of two medians.
 
 $1 == "machine" { sub(/^machine,/, ""); machine = machine (machine == "" ? "" : "; ") $0; next }
 
@@ -47,7 +47,7 @@ function ratio(a, b) { return a == 0 || b == 0 ? "-" : sprintf("%.2f", a / b) }
 function judged(what, r, limit) {
     asked++
     if (r <= limit) { met++; return "met" }
-    missed = missed sprintf("* %s: %.2f, bar %s\n", what, r, limit)
+    missed = missed sprintf("* %s: %.2f, limit %s\n", what, r, limit)
     return "**missed**"
 }
 
@@ -121,7 +121,7 @@ function one_table(i, w, s, f, r, name) {
 function eight_table(i, n, sizes_of_eight, fixed, lone, a, b, mark, bar) {
     fixed = own("eight", 1, 1, "faces", "in_turn") / 8
     if (!fixed) return
-    print "\n### Eight fields at once\n\nIn one message a peer (8 times the bytes of one, which `tests/halo/ranks/halo_oracle.c` counts), beside eight\nexchanged one after the other: *one of eight* is an eighth of that. (A field alone, exchanged over and over,\nis in the caches, where eight of its size are not.) A block of 1^3, the smallest there is, takes the latency\nof an exchange: eight of them may take 1.3 times one; all others 8 times one of eight. *Mark*: eight fields\nbeside 1.3 times that latency, " us(fixed) " us, and 8 times what one of eight takes beyond it, which would be a bar\nif exchanges hid nothing of their latency behind copies. *By hand*: eight fields in shared windows of MPI, each\nrank copying out of the other's arrays between two rounds of flags.\n"
+    print "\n### Eight fields at once\n\nIn one message a peer (8 times the bytes of one, which `tests/halo/ranks/halo_oracle.c` counts), beside eight\nexchanged one after the other: *one of eight* is an eighth of that. (A field alone, exchanged over and over,\nis in the caches, where eight of its size are not.) A block of 1^3, the smallest there is, takes the latency\nof an exchange: eight of them may take 1.3 times one; all others 8 times one of eight. *Mark*: eight fields\nbeside 1.3 times that latency, " us(fixed) " us, and 8 times what one of eight takes beyond it, which would be a limit\nif exchanges hid nothing of their latency behind copies. *By hand*: eight fields in shared windows of MPI, each\nrank copying out of the other's arrays between two rounds of flags.\n"
     print "| n | one field alone | one of eight | eight fields | ratio | mark | by hand |\n|---|---|---|---|---|---|---|"
     split("1 2 16 32 64", sizes_of_eight, " ")
     for (i = 1; i <= 5; i++) {
@@ -151,9 +151,9 @@ END {
     print "Measured: " machine "."
     if (left_out) printf "\n%d of %d samples were taken and left out: a rank had waited for its core in more than 3 %% of the time, another\nguest of the host had used it (a small loop took more than 1.1 times as long as alone), or a cache line took longer\nor shorter between the cores than usual, beyond 1.5 times. They were taken again.\n", left_out, left_out + samples
     two_table("z", "planes"); two_table("x", "the contiguous dim")
-    if (ratios) printf "\nMedian of the %d ratios of registered fields: %s (bar 0.6).\n", ratios, against("median ratio, registered", middle(ratios), 1, 0.6)
+    if (ratios) printf "\nMedian of the %d ratios of registered fields: %s (limit 0.6).\n", ratios, against("median ratio, registered", middle(ratios), 1, 0.6)
     print "\n### Full against faces\n\n*Bytes* is the ratio of the cells: what edges and corners add.\n\n| cut | n, w | faces | full | bytes | ratio (1.1) |\n|---|---|---|---|---|---|"
     full_table("z"); full_table("x")
     petsc_table(); one_table(); eight_table(); crowd_table()
-    if (asked) printf "\n%d of %d bars met.%s\n", met, asked, missed == "" ? "" : " Missed:\n\n" substr(missed, 1, length(missed) - 1)
+    if (asked) printf "\n%d of %d limits met.%s\n", met, asked, missed == "" ? "" : " Missed:\n\n" substr(missed, 1, length(missed) - 1)
 }

@@ -3,7 +3,7 @@
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/plan_speed.c -o build/plan_speed && build/plan_speed
  *
- * Peers, recomputed on a 2-core machine (facts of the cost wing): Calculon 53.3 configurations a
+ * Peers, recomputed on a 2-core machine (noted with the tables of tests/data/cost): Calculon 53.3 configurations a
  * second and core over the same model and GPUs; SimuMax 2.45 (405B) to 10.3 (8B). They are fixed
  * figures: nothing of the peers runs here. */
 #if !defined(_POSIX_C_SOURCE)

@@ -9,7 +9,7 @@
  * travels; the slower rank counts. All use memory of dpar_comm_alloc. Columns: median us of the
  * bare collectives (or messages), of those and of the memory that the strategy's own definition has
  * to read and write beside them (a memcpy of as many bytes; what they are stands at the row; 0 for
- * most), of the strategy, and the ratios to both. Bar: 1.10 of the second. The last step of each
+ * most), of the strategy, and the ratios to both. Limit: 1.10 of the second. The last step of each
  * row is checked, and that it sent as many bytes as the bare one. Matrix products and attention are
  * callbacks that do nothing: what is left is what dpar adds to them. */
 #include "dpar_train.h"

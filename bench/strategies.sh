@@ -20,7 +20,7 @@ nothing, beside the **bare** collectives or messages of the same bytes, in turns
 in us, the slower rank counts, results are checked. **And its memory**: with a memcpy of as many
 bytes as the strategy's own definition reads and writes beside what travels: rounding to bf16 and
 back, the look for NaN, gradients zeroed (ZeRO with a backward that adds to them, as it may without
-\`assigned\`) or added to those of earlier micro-batches. The bar is 1.10 of that, which for all others
+\`assigned\`) or added to those of earlier micro-batches. The limit is 1.10 of that, which for all others
 is the bare ones. Those of ZeRO-2 and 3 reduce from a pool of one unit into shards that stay, those of
 ZeRO-3 gather from such shards into a pool of two: what training needs without dpar, too. Gradients of
 24 MiB as bf16 on the wire are rounded while they are added, where they lie in f32: on one node that

@@ -117,7 +117,7 @@ for module in "$@"; do
         *" $module "*)
             rm -f "$work/o/$module.o"
             $CC -O1 -w -U__SIZEOF_INT128__ -DCHECK_STOP "-DMUTANT=\"$work/$module.c\"" "-I$work/inc" \
-                -Itests -Isrc/index -c "tests/unit/$module.c" -o "$work/$module.test.o" 2> /dev/null ;;
+                -Itests -Isrc/index -c "tests/index/$module.c" -o "$work/$module.test.o" 2> /dev/null ;;
         *)
             $CC -O1 -w -U__SIZEOF_INT128__ -Isrc/index -c -o "$work/o/$module.o" -x c - \
                 < "$work/$module.c" 2> /dev/null ;;

@@ -60,7 +60,7 @@ typedef struct dpar_move {
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
  * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
- * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
+ * (DPAR_AVG: the sum over their number). Replicas send as dpar.h chose, except that copy 0
  * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
  *
  * COLLECTIVE over c, whose other ranks call it too. Layouts, type and how it travels are compared

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
- * the run wing count (dpar_comm.sent), to the byte. */
+ * communicators count (dpar_comm.sent), to the byte. */
 #ifndef DPARI_COST_TRAFFIC_H
 #define DPARI_COST_TRAFFIC_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
- * any communicator. What goes where is the index wing's walk (halo.h): here it is planned once,
+ * any communicator. What goes where is dpar.h's walk (halo.h): here it is planned once,
  * merged into one message a peer, and run as often as you like. What each of 4 ranks runs (start:
  * dpar_launch(4, heat, NULL)) on 120 rows of 100 columns, rows cut, columns around, one more point
  * on all sides; compiled and run by the tests as it stands:

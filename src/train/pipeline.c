@@ -17,7 +17,7 @@ enum {
 };
 #define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* of a slot */
 
-/* An action of this rank: the order wing's slots, and those between its own stages. */
+/* An action of this rank: the schedule's slots, and those between its own stages. */
 typedef struct dpari_pl_item {
     dpar_slots slots;
     uint16_t local_in, local_out;

@@ -67,7 +67,7 @@ must --case 5 --rows 26 --days 0.25 --damping 0.02 --save "$work/part"
 must --resume "$work/part" --days 0.75 --ranks 2 --save "$work/part"
 same "$work/other" "$work/part" 'restarted with a damping of its own'
 
-# steady flow: l2 on 64 rows at most the README's, order near 2, mass to rounding
+# steady flow: l2 on 64 rows at most docs/apps.md's, order near 2, mass to rounding
 for row in '0 9e-6 1.7' '45 6e-4 2' '60 4e-4 2' '90 1.2e-4 1.9'; do
     set -- $row
     must --case 2 --table --alpha "$1" --rows 64 --ranks 2

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The examples of the index wing: what they say, exit codes, one sentence for bad input.
+# The programs over dpar.h: what they say, exit codes, one sentence for bad input.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi and the programs of
-# tests/ranks at 1 to 8 ranks; the example. MPICH's own waits never yield: there with few ranks, or
+# tests/*/ranks at 1 to 8 ranks; the example. MPICH's own waits never yield: there with few ranks, or
 # where dpar's loops do the waiting.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -25,7 +25,7 @@ run() { # ranks, program, words
         { echo "failed: $launch $yield -np $n $*"; grep -v UCX "$work/said"; exit 1; }
 }
 
-# The engine with all warnings, which the programs of tests/ranks link; the tests of its insides.
+# The engine with all warnings, which the rank tests link; the tests of its insides.
 build() {
     case $1 in
     engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c -DDPAR_MPI_IMPLEMENTATION -I"$DPAR_DIR" -I. \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules, order/auto and
-# order/place, less than 2 KiB), and never recurse: gcc's own call
+# dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules, schedule/auto and
+# schedule/place, less than 2 KiB), and never recurse: gcc's own call
 # graph (-fcallgraph-info=su), walked from every function. With an ARM compiler, the code's size too.
 . tests/compile/common.sh
 cd "$work" || exit 1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the index wing near its limits: 2^31 - 1 ranks, 2^62 elements, halos of 2^60, zero and
+/* Fuzzes dpar.h near its limits: 2^31 - 1 ranks, 2^62 elements, halos of 2^60, zero and
  * negative: a status and a sentence or the right answer, never undefined behaviour. What is right
  * is seen by going there and back. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
  * argv[1] fixed pseudo-random inputs. */

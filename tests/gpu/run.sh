@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The GPU wing without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
+# What is for GPUs, without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
 # tests of dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in turns. Where
 # nvcc is found: all that tools/gpu-check builds with it compiled by it, dpar_nccl.h against the real
 # header, all linked, with NCCL loaded and NCCL linked. What cannot be done here is named.
@@ -364,4 +364,4 @@ fi
 left=$(ls "$bin/meet")
 [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
 [ "${1:-}" != keep ] || sources > "$bin/sources"
-echo "GPU wing without a GPU:$(printf ' %s' $programs) fake_test fake_nccl_test"
+echo "without a GPU:$(printf ' %s' $programs) fake_test fake_nccl_test"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* order_sweep - every published order on 2 to 8 ranks with up to 4 micro-batches a rank, through
- * the whole wing: made, proved, lowered, proved again, run to its end over every transport, its
+ * all of dpar_schedule.h: made, proved, lowered, proved again, run to its end over every transport, its
  * receives sunk and run again where that class of channels is promised, slots counted, stepped
  * through, simulated with and without its messages. */
 #include "dpar_schedule.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline on real ranks: every rule of the order wing that exists for the number of ranks, 1 to 16
+/* pipeline on real ranks: every rule of dpar_schedule.h that exists for the number of ranks, 1 to 16
  * micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own maps,
  * activations that go to the host and back or are computed again;
  * a chain of small stages in integers modulo 2^64, whose sums come out the same in any order,
@@ -758,7 +758,7 @@ static int made(list *l, const dpar_order *order)
     return 1;
 }
 
-/* What the order wing says this rank holds at most. */
+/* What the schedule says this rank holds at most. */
 static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_slot_counts *count,
                     int32_t *peak)
 {
