@@ -1375,7 +1375,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 
 /* ==== train/pipeline.h ==== */
 
-/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the model's stages are callbacks, and
+/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
