@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 03 - a ring of 12 cells on three ranks: after an exchange each rank sees its neighbours' last
- * cells.
+/* 03 - a ring of 12 cells on three ranks: each rank gets the cells beside its own.
  *
  *   cc -DDPAR_IMPLEMENTATION -I. examples/03_halo.c -o 03 && ./03
  *
