@@ -73,8 +73,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* src/ compiled a file at a time, or pasted: what modules of one header call of each other. */
+/* The headers of src/ are pasted into one. */
 #define DPARI_PASTED
+/* A unit that implements nothing calls nothing of the inner doors. */
+#if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
+    !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
+    !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
+    !defined(DPAR_TRAIN_IMPLEMENTATION) && !defined(DPAR_SPATIAL_IMPLEMENTATION) &&                \
+    !defined(DPAR_DEBUG_IMPLEMENTATION) && !defined(DPAR_MPI_IMPLEMENTATION) &&                    \
+    !defined(DPAR_NCCL_IMPLEMENTATION)
+#define DPARI_NO_CODE
+#endif
 
 /* ==== base/base.h ==== */
 
@@ -1392,7 +1401,15 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 
 /* arith - private: checked integer arithmetic and the sentence builder. Header-only. */
 
+/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves them
+ * out; elsewhere it decides better by itself (5 % of the code). */
+#if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
+#elif defined(_MSC_VER) && !defined(__cplusplus)
+#define DPARI_FN static __inline
+#else
+#define DPARI_FN static inline DPARI_UNUSED
+#endif
 
 /* DPARI_API: for the modules of one header. DPARI_DOOR: for the headers above it, too. */
 #ifdef DPARI_PASTED

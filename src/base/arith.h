@@ -6,7 +6,15 @@
 #include "base.h"
 #include "type.h"
 
+/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves them
+ * out; elsewhere it decides better by itself (5 % of the code). */
+#if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
+#elif defined(_MSC_VER) && !defined(__cplusplus)
+#define DPARI_FN static __inline
+#else
+#define DPARI_FN static inline DPARI_UNUSED
+#endif
 
 /* DPARI_API: for the modules of one header. DPARI_DOOR: for the headers above it, too. */
 #ifdef DPARI_PASTED

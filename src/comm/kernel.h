@@ -30,11 +30,11 @@ DPARI_DOOR void dpari_kern_reduce(void *const *out, int32_t outs, const void *co
                                   int32_t stream);
 
 /* The type that lies in memory, and the one that a message would hold. */
-static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
+DPARI_FN int32_t dpari_kern_stored(int32_t type)
 {
     return type & 255;
 }
-static DPARI_UNUSED int32_t dpari_kern_wire(int32_t type)
+DPARI_FN int32_t dpari_kern_wire(int32_t type)
 {
     return type < 256 ? type : type / 256;
 }

@@ -4,14 +4,16 @@
 # restarts on others; errors of the steady flow, whose exact solution is its beginning, and their
 # order; mass, energy and the surface, in long runs too; what it says to bad input.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
+[ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
+library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 # the second: NaN in all halos before each exchange
 sed -e 's/^    return st == DPAR_OK ? dpar_halo_exchange_begin/    (void)dpar_halo_exchange_check(p->exchange, DPAR_HALO_POISON, NULL); &/' \
     -e 's/^#include "dpar_halo.h"/#include "dpar_debug.h"/' \
     apps/shallow_water.c > "$work/poisoned.c"
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. "$work/poisoned.c" -o "$work/poisoned" &
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. apps/shallow_water.c -o "$work/shallow_water" || exit 1
+$CC $CFLAGS -I. "$work/poisoned.c" $library -o "$work/poisoned" -lm &
+$CC $CFLAGS -I. apps/shallow_water.c $library -lm -o "$work/shallow_water" || exit 1
 wait
 bad=0
 run() { timeout 120 "$work/shallow_water" "$@" > "$work/out" 2> "$work/err"; }
@@ -40,7 +42,7 @@ done
 cmp -s "$work/one_0000.ppm" "$work/one_0006.ppm" && { echo 'nothing moves'; bad=1; }
 
 # nothing is read that no exchange brings: NaN in all halos before each changes no bit
-grep -q poison "$work/poisoned.c" || { echo 'no place for poison'; bad=1; }
+grep -q POISON "$work/poisoned.c" || { echo 'no place for poison'; bad=1; }
 timeout 120 "$work/poisoned" --case 2 --alpha 60 --rows 37 --days 0.25 --every 3 --ranks 4 --grid 2x2 |
     grep '^day' | cmp - "$work/one_said" || { echo 'poison is read'; bad=1; }
 

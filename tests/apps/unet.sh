@@ -4,9 +4,11 @@
 # tiles and with data parallelism, the loss of a short training, memory against the planner, and what
 # it says to bad input. With the word "long" a step of the whole globe, 1440 x 720, against one rank.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
+[ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
+library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. apps/unet.c -o "$work/unet" || exit 1
+$CC $CFLAGS -I. apps/unet.c $library -lm -o "$work/unet" || exit 1
 bad=0
 run() { timeout 300 "$work/unet" "$@" > "$work/out" 2> "$work/err"; }
 must() { # options...

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: MIT-0
 # The programs over dpar.h: what they say, exit codes, one sentence for bad input.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
+[ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
+library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 for name in apps/reshard commands/decompose; do
-    $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. "$name.c" -o "$work/${name##*/}" || exit 1
+    $CC $CFLAGS -I. "$name.c" $library -o "$work/${name##*/}" || exit 1
 done
 bad=0
 expect() { # exit code, words of the output, command...

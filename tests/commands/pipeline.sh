@@ -3,9 +3,11 @@
 # The command line of schedules: figures of tests/data/pipeline/metrics.tsv, exit codes, one sentence
 # for bad input, JSON and XML that parse.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
+[ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
+library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. commands/pipeline.c -o "$work/pipeline" || exit 1
+$CC $CFLAGS -I. commands/pipeline.c $library -o "$work/pipeline" || exit 1
 data=tests/data/pipeline
 bad=0
 expect() { # exit code, words of the output, options...

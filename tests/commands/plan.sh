@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: MIT-0
 # The command: exit codes, one sentence for each bad input, JSON that parses, files that are written.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
+[ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
+library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. commands/plan.c -o "$work/plan" || exit 1
+$CC $CFLAGS -I. commands/plan.c $library -o "$work/plan" || exit 1
 plan=$work/plan
 bad=0
 expect() { # exit code, a word of the output, command...
