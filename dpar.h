@@ -153,7 +153,7 @@ DPAR_API const char *dpar_status_text(dpar_status status);
 
 /* ==== base/type.h ==== */
 
-/* type - words that all wings share: the number formats (what a chip computes in, what a message
+/* type - words that all headers share: the number formats (what a chip computes in, what a message
  * holds) and the collectives (what one costs, what one does). */
 
 /* A field that was left out says no type: E_ARG where data is described; where a type may be left
@@ -183,7 +183,7 @@ enum {
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
+/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
 /* The collectives, as MPI and NCCL have them, and the two halves of a message. A kind that was left

@@ -176,7 +176,8 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * later call returns the same status at once; close it. A rank that was only late may still write
  * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
  * tell: see there.) So that this is known at once, a collective returns on no rank before all have
- * entered it.
+ * entered it. The sentence of every error is in c->why, that of a work in the why of the
+ * communicator that it was posted on.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
@@ -433,7 +434,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
  * those that go on for grace_s more are killed); E_ARG, E_SYSTEM when they could not be started:
  * then none has begun. With options.threads the ranks are threads and share memory; nobody can
- * kill them. Needs POSIX. Four ranks take about a millisecond. */
+ * kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of an error:
+ * dpar_launch_with. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
 /* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
@@ -536,7 +538,7 @@ typedef struct dpar_move {
 
 /* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
  * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
- * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
+ * (DPAR_AVG: the sum over their number). Replicas send as dpar.h chose, except that copy 0
  * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
  *
  * COLLECTIVE over c, whose other ranks call it too. Layouts, type and how it travels are compared
@@ -1425,12 +1427,6 @@ DPARI_API int64_t dpari_os_available(void);
 
 /* The sentence "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
 DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
-
-/* ==== comm/engine.h ==== */
-
-/* What c->sent counts of a call: bytes that this rank hands to others (comm.h). 0 for one that is
- * none. Local. O(ranks) where pieces differ, else O(1). */
-DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call);
 
 /* ==== comm/world.h ==== */
 

@@ -48,7 +48,7 @@
 
 /* ==== cost/cluster.h ==== */
 
-/* cluster - the machine as the cost wing sees it: a chip, the links inside a node, the NICs of a
+/* cluster - the machine as its costs are seen: a chip, the links inside a node, the NICs of a
  * node, the fabric; and the few constants that say what share of the data sheet is reached.
  * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
 
@@ -553,7 +553,7 @@ DPAR_API const char *dpar_memory_name(int32_t term);
 /* ==== cost/traffic.h ==== */
 
 /* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
- * the run wing count (dpar_comm.sent), to the byte. */
+ * communicators count (dpar_comm.sent), to the byte. */
 
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
  * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
@@ -588,9 +588,9 @@ typedef struct dpar_traffic {
  *
  * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
  * unit equal: dpar_ddp_bucket, dpar_fsdp_layout say by how much. Nor what runs ask for beside a
- * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
- * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
- * second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
+ * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to
+ * print. Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads,
+ * the second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
  * O(pp x layer classes). */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 

@@ -148,7 +148,7 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
  * dpar_comm_alloc, and a multiple of 4096), else as a buffer (2.19); older: nothing happens. In
  * each later operation either all ranks use memory that they registered in the same call, or none
  * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG for
- * another engine; E_SYSTEM with NCCL's words. COLLECTIVE; the same bytes on all ranks. */
+ * another engine; E_SYSTEM with NCCL's words in c->why. COLLECTIVE; the same bytes on all ranks. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
 
 /* The ranks of c but for gone[n] (ascending) become a communicator, in the order of c: when a rank

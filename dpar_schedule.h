@@ -112,10 +112,11 @@ enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
 /* Bytes of memory for a schedule; -1 when a number is out of its domain: 1 to 65535 ranks and
  * stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Makes an empty schedule in mem (aligned as for int64_t): ranks, stages, pointers; chain =
- * stages, slices = 1, micros = 0, all begins 0. E_ARG, E_ROOM with a sentence. O(ranks). */
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why);
+/* Makes an empty schedule of s->ranks and s->stages, which the caller says, with room for so many
+ * actions in mem (aligned as for int64_t): chain = stages, slices = 1, micros = 0, all begins 0.
+ * E_ARG, E_ROOM with a sentence. O(ranks). */
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why);
 
 /* The stage at the other end of a message. SEND_F, RECV_B: the stage that this one feeds; RECV_F,
  * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
@@ -914,6 +915,11 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
+/* dpar_schedule_init, of so many ranks and stages. */
+DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                           int64_t actions, void *mem, int64_t bytes,
+                                           dpar_why *why);
+
 /* ==== schedule/order.h ==== */
 
 /* order - private: what generate.c tells closed.c of an order. */
@@ -1281,8 +1287,8 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
 }
 
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                           int64_t actions, void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -1307,6 +1313,12 @@ DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t
         s->begin[r] = 0;
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why)
+{
+    return dpari_schedule_empty(s, s->ranks, s->stages, actions, mem, bytes, why);
 }
 
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
@@ -1664,7 +1676,7 @@ DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_te
         return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
                          c.rows, c.stages, 0, 0);
     }
-    st = dpar_schedule_init(&got, c.rows, c.stages, c.actions, mem, bytes, why);
+    st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -2408,7 +2420,7 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
-    (void)dpar_schedule_init(s, k.p, k.stages, actions, mem, bytes, NULL);
+    (void)dpari_schedule_empty(s, k.p, k.stages, actions, mem, bytes, NULL);
     s->micros = k.m;
     s->slices = k.slices;
     s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
@@ -2565,7 +2577,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
         return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
                          0);
     }
-    st = dpar_schedule_init(out, in->ranks, in->stages, actions, mem, bytes, why);
+    st = dpari_schedule_empty(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -8436,8 +8448,8 @@ DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *j
                        0, 0);
     }
     if (st == DPAR_OK) {
-        st = dpar_schedule_init(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem, bytes,
-                                why);
+        st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,
+                                  bytes, why);
     }
     if (st != DPAR_OK) {
         return st;

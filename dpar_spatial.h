@@ -347,7 +347,7 @@ static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n,
     return least;
 }
 
-/* The window of a dim as the index wing knows it; 0: the layer does not touch the dim. */
+/* The window of a dim as dpar.h knows it; 0: the layer does not touch the dim. */
 static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
 {
     int64_t most;

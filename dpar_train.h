@@ -1375,7 +1375,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
 
 /* ==== train/pipeline.h ==== */
 
-/* pipeline - runs a schedule of the order wing on real ranks: the model's stages are callbacks, and
+/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
@@ -9074,7 +9074,7 @@ enum {
 };
 #define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* of a slot */
 
-/* An action of this rank: the order wing's slots, and those between its own stages. */
+/* An action of this rank: the schedule's slots, and those between its own stages. */
 typedef struct dpari_pl_item {
     dpar_slots slots;
     uint16_t local_in, local_out;

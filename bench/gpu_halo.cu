@@ -124,6 +124,7 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t ranks[3] = {1, 1, 1};
     int64_t whole[3], bytes = 0;
+    dpar_halo_options options;
     dpar_mesh mesh;
     dpar_box own, all;
     dpar_why why;

@@ -755,8 +755,9 @@ static dpar_status lay_auto(job *j, dpar_pipe_job *p, dpar_why *why)
         return DPAR_E_RANGE;
     }
     p->stages = (int32_t)stages;
-    if (dpar_schedule_init(&j->list, p->ranks, p->stages, 0, keep(j, bytes), bytes, why) !=
-        DPAR_OK) {
+    j->list.ranks = p->ranks;
+    j->list.stages = p->stages;
+    if (dpar_schedule_init(&j->list, 0, keep(j, bytes), bytes, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     rank_of = j->list.rank_of;

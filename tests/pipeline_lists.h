@@ -116,7 +116,7 @@ static void *list_close(const lists *l, dpar_schedule *s)
     }
     bytes = dpar_schedule_bytes(l->ranks, l->stages, total);
     mem = malloc((size_t)bytes);
-    if (mem == NULL || dpar_schedule_init(s, l->ranks, l->stages, total, mem, bytes, NULL)) {
+    if (mem == NULL || schedule_init(s, l->ranks, l->stages, total, mem, bytes, NULL)) {
         abort();
     }
     s->micros = l->micros, s->chain = l->chain, s->slices = l->slices;

@@ -10,6 +10,15 @@
 
 /* DPARI_UNUSED: a test uses some of them. */
 
+static DPARI_UNUSED dpar_status schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                              int64_t actions, void *mem, int64_t bytes,
+                                              dpar_why *why)
+{
+    s->ranks = ranks;
+    s->stages = stages;
+    return dpar_schedule_init(s, actions, mem, bytes, why);
+}
+
 static DPARI_UNUSED dpar_schedule_text text_of_list(const char *text, size_t n, int32_t chain)
 {
     dpar_schedule_text in;
@@ -26,7 +35,7 @@ static DPARI_UNUSED int64_t read_csv_bytes(const char *text, size_t n, dpar_why 
 }
 
 static DPARI_UNUSED dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
-                                          int32_t chain, void *mem, int64_t bytes, dpar_why *why)
+                                         int32_t chain, void *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_schedule_text in = text_of_list(text, n, chain);
     return dpar_schedule_read(s, &in, mem, bytes, why);

@@ -70,8 +70,8 @@ module dpar
     end type
 
     ! ==== type ====
-    ! words that all wings share: the number formats (what a chip computes in, what a message holds)
-    ! and the collectives (what one costs, what one does).
+    ! words that all headers share: the number formats (what a chip computes in, what a message
+    ! holds) and the collectives (what one costs, what one does).
 
     ! A field that was left out says no type.
     integer(c_int32_t), parameter :: DPAR_NO_TYPE = 0
@@ -964,7 +964,7 @@ module dpar
             type(c_ptr) :: dpar_type_name
         end function
 
-        ! Can the run wing add such elements? F64 F32 BF16 F16 and the integers.
+        ! Can ranks add such elements? F64 F32 BF16 F16 and the integers.
         function dpar_type_reduces(type) bind(c)
             import
             integer(c_int32_t), value :: type

@@ -12,7 +12,8 @@
  * later call returns the same status at once; close it. A rank that was only late may still write
  * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
  * tell: see there.) So that this is known at once, a collective returns on no rank before all have
- * entered it.
+ * entered it. The sentence of every error is in c->why, that of a work in the why of the
+ * communicator that it was posted on.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with

@@ -53,10 +53,4 @@ DPARI_DOOR dpar_status dpari_rest_post(dpar_comm *c);
 /* Only that operation's. */
 DPARI_DOOR void dpari_rest_drop(dpar_comm *c, const void *operation);
 
-/* ---- of this header's own modules ---- */
-
-/* What c->sent counts of a call: bytes that this rank hands to others (comm.h). 0 for one that is
- * none. Local. O(ranks) where pieces differ, else O(1). */
-DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call);
-
 #endif

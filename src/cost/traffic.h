@@ -40,9 +40,9 @@ typedef struct dpar_traffic {
  *
  * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
  * unit equal: dpar_ddp_bucket, dpar_fsdp_layout say by how much. Nor what runs ask for beside a
- * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
- * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
- * second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
+ * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to
+ * print. Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads,
+ * the second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
  * O(pp x layer classes). */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 

@@ -186,8 +186,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
  * exchanges; it is as large as the old one and has no element in common with other fields (neither
- * is looked at). Local, some stores. E_ARG also when the old one is registered, so that peers may
- * read it where it lies, and the new one is not. */
+ * is looked at). Local, some stores. E_ARG, its sentence in c->why, also when the old one is
+ * registered, so that peers may read it where it lies, and the new one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "auto.h"
+#include "action.h"
 
 #include "exact.h"
 #include "generate.h"
@@ -698,8 +699,8 @@ DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *j
                        0, 0);
     }
     if (st == DPAR_OK) {
-        st = dpar_schedule_init(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem, bytes,
-                                why);
+        st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,
+                                  bytes, why);
     }
     if (st != DPAR_OK) {
         return st;

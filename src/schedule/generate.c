@@ -711,7 +711,7 @@ DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, voi
     dpari_plan k = dpari_plan_of(order);
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
-    (void)dpar_schedule_init(s, k.p, k.stages, actions, mem, bytes, NULL);
+    (void)dpari_schedule_empty(s, k.p, k.stages, actions, mem, bytes, NULL);
     s->micros = k.m;
     s->slices = k.slices;
     s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;

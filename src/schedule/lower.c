@@ -125,7 +125,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
         return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
                          0);
     }
-    st = dpar_schedule_init(out, in->ranks, in->stages, actions, mem, bytes, why);
+    st = dpari_schedule_empty(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -20,8 +20,8 @@ DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t acti
     return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
 }
 
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                           int64_t actions, void *mem, int64_t bytes, dpar_why *why)
 {
     int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
     int32_t r;
@@ -46,6 +46,12 @@ DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t
         s->begin[r] = 0;
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why)
+{
+    return dpari_schedule_empty(s, s->ranks, s->stages, actions, mem, bytes, why);
 }
 
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
@@ -403,7 +409,7 @@ DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_te
         return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
                          c.rows, c.stages, 0, 0);
     }
-    st = dpar_schedule_init(&got, c.rows, c.stages, c.actions, mem, bytes, why);
+    st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);
     if (st != DPAR_OK) {
         return st;
     }

@@ -61,10 +61,11 @@ enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
 /* Bytes of memory for a schedule; -1 when a number is out of its domain: 1 to 65535 ranks and
  * stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Makes an empty schedule in mem (aligned as for int64_t): ranks, stages, pointers; chain =
- * stages, slices = 1, micros = 0, all begins 0. E_ARG, E_ROOM with a sentence. O(ranks). */
-DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                        int64_t actions, void *mem, int64_t bytes, dpar_why *why);
+/* Makes an empty schedule of s->ranks and s->stages, which the caller says, with room for so many
+ * actions in mem (aligned as for int64_t): chain = stages, slices = 1, micros = 0, all begins 0.
+ * E_ARG, E_ROOM with a sentence. O(ranks). */
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why);
 
 /* The stage at the other end of a message. SEND_F, RECV_B: the stage that this one feeds; RECV_F,
  * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end

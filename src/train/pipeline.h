@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the model's stages are callbacks, and
+/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *

@@ -43,7 +43,7 @@ build() {
 
 # Programs that also run without MPI.
 programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/move
-    tests/halo/ranks/halo_exchange tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial apps/unet apps/train_gpt
+    tests/halo/ranks/halo_exchange tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
     tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/train/ranks/ddp tests/train/ranks/fsdp tests/train/ranks/tensor
     tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
@@ -98,6 +98,7 @@ programs() {
     done
     for n in 2 3; do
         run $n "$work/spatial"
+        run $n "$work/types"
         run $n "$work/ddp"
         run $n "$work/halo_cgrid"
         run $n "$work/sequence"

@@ -212,7 +212,7 @@ static void check_actions(const uint8_t *data, size_t n)
     bytes = dpar_schedule_bytes(1 + data[0] % 5, 1 + data[1] % 6, count);
     mem = get(bytes);
     if (mem == NULL ||
-        dpar_schedule_init(&s, 1 + data[0] % 5, 1 + data[1] % 6, count, mem, bytes, NULL) != 0) {
+        schedule_init(&s, 1 + data[0] % 5, 1 + data[1] % 6, count, mem, bytes, NULL) != 0) {
         return;
     }
     s.micros = data[2] % 8;

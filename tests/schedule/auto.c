@@ -2,6 +2,7 @@
 /* auto: no worse than sail-sg's zb.py on its own demo inputs (its results from running it), equal
  * to the exact optimum on small jobs, no worse than the published orders; caps are kept. */
 #include "dpar_schedule.h"
+#include "schedule_calls.h"
 
 #include "check.h"
 
@@ -130,7 +131,7 @@ static void test_small(void)
                              a == 0   ? p
                              : a == 1 ? p + 1
                                       : 2 * p);
-                CHECK_INT(dpar_schedule_init(&s, p, p, dpari_pipe_actions(&c.job), room,
+                CHECK_INT(schedule_init(&s, p, p, dpari_pipe_actions(&c.job), room,
                                              sizeof room, NULL),
                           DPAR_OK);
                 CHECK_INT(

@@ -3,6 +3,7 @@
  * changed ones are judged as a plain restatement of the rules judges them; the runs stop where a
  * simulation that takes any possible step at random stops. */
 #include "dpar_schedule.h"
+#include "schedule_calls.h"
 
 #include "check.h"
 #include "pipeline_lists.h"
@@ -691,7 +692,7 @@ static void test_most(void)
     void *mem = malloc((size_t)bytes);
     dpar_schedule s;
     int32_t k;
-    CHECK_INT(dpar_schedule_init(&s, MOST, MOST, MOST, mem, bytes, NULL), DPAR_OK);
+    CHECK_INT(schedule_init(&s, MOST, MOST, MOST, mem, bytes, NULL), DPAR_OK);
     s.micros = 1;
     for (k = 0; k < MOST; k++) {
         s.action[k] = list_action(DPAR_FORWARD, k, 0, 0);

@@ -406,7 +406,7 @@ static dpar_schedule laid(int32_t ranks, int32_t chains, int32_t chain, int32_t 
 {
     dpar_schedule s;
     dpar_why why;
-    CHECK_INT(dpar_schedule_init(&s, ranks, chains * chain, actions, mem, ROOM, &why), DPAR_OK);
+    CHECK_INT(schedule_init(&s, ranks, chains * chain, actions, mem, ROOM, &why), DPAR_OK);
     s.chain = chain;
     s.micros = micros;
     return s;

@@ -166,8 +166,8 @@ static void test_maps(void)
     CHECK_INT(dpar_schedule_bytes(0, 3, 5), -1);
     CHECK_INT(dpar_schedule_bytes(2, 65536, 5), -1);
     CHECK_INT(dpar_schedule_bytes(2, 3, INT64_MAX), -1);
-    CHECK_INT(dpar_schedule_init(&s, 0, 1, 1, memory, sizeof memory, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_schedule_init(&s, 4, 8, 0, memory, sizeof memory, NULL), DPAR_OK);
+    CHECK_INT(schedule_init(&s, 0, 1, 1, memory, sizeof memory, NULL), DPAR_E_ARG);
+    CHECK_INT(schedule_init(&s, 4, 8, 0, memory, sizeof memory, NULL), DPAR_OK);
     s.chain = 4;
     CHECK_INT(dpari_schedule_before(&s, 0), -1);
     CHECK_INT(dpari_schedule_before(&s, 4), -1);

@@ -957,7 +957,7 @@ static void make(dpar_schedule *s, int lowered)
     int32_t p = 1 + any(4), chains = 1 + any(2), stages = chains * (1 + any(5)), i, left = 1, at;
     memset(done, 0, sizeof done);
     memset(counts, 0, sizeof counts);
-    CHECK_INT(dpar_schedule_init(s, p, stages, 1000, memory, sizeof memory, NULL), DPAR_OK);
+    CHECK_INT(schedule_init(s, p, stages, 1000, memory, sizeof memory, NULL), DPAR_OK);
     s->chain = stages / chains;
     s->slices = 1 + any(2);
     s->micros = s->slices * (1 + any(4));

@@ -2,6 +2,7 @@
 /* steps: slots against lifetimes written down one by one, known numbers of slots, the step machine
  * against the lists. */
 #include "dpar_schedule.h"
+#include "schedule_calls.h"
 
 #include "check.h"
 #include "pipeline_lists.h"
@@ -370,7 +371,7 @@ static void test_most(void)
         dpar_schedule s;
         dpar_slot_counts count = {5, 5, 5, 5};
         dpar_why why;
-        CHECK_INT(dpar_schedule_init(&s, 1, stages, n, mem, bytes, NULL), DPAR_OK);
+        CHECK_INT(schedule_init(&s, 1, stages, n, mem, bytes, NULL), DPAR_OK);
         s.micros = 65535, s.begin[1] = n;
         for (k = 0; k < stages; k++) {
             s.rank_of[k] = 0;

@@ -8,12 +8,12 @@
  *
  * With -DDEVICE_MEMORY arrays lie in memory that the CPU does not reach; with -DDEVICE_CUDA that is
  * CUDA's. */
+#include "dpar_train.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
 #else
 #define ON_DEVICE(call) (call)
 #endif
-#include "dpar_train.h"
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 #endif

@@ -712,7 +712,7 @@ static void dress(list *l)
     int64_t k, n = 0;
     int32_t r, i;
     CHECK_INT(
-        dpar_schedule_init(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
+        schedule_init(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
         DPAR_OK);
     out.micros = s->micros;
     out.chain = s->chain;
