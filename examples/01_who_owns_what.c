@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 01 - a matrix of 10 x 6 on 2 x 2 ranks: which part does each rank own, and who owns one element?
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/01_who_owns_what.c -o 01_who_owns_what &&
- * ./01_who_owns_what
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/01_who_owns_what.c -o 01 && ./01
  *
  *   rank 0: rows 0 to 4, columns 0 to 2
  *   rank 1: rows 0 to 4, columns 3 to 5
