@@ -87,7 +87,7 @@
 
 /* ==== base/base.h ==== */
 
-/* base - what every room shares: linkage, status, the sentence that says why. */
+/* base - what every header shares: linkage, status, the sentence that says why. */
 
 #include <limits.h>
 #include <stddef.h>
@@ -1662,7 +1662,7 @@ DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t typ
 
 /* ==== base/inner.h ==== */
 
-/* inner - private: what the rooms above use of base. */
+/* inner - private: what the folders above use of base. */
 
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
 DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
@@ -1841,7 +1841,7 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 
 /* ==== index/inner.h ==== */
 
-/* inner - private: what the modules of index, and the rooms above, use of one another beyond what
+/* inner - private: what the modules of index, and the folders above, use of one another beyond what
  * is public. */
 
 /* The next ordered factorisation of `ranks` into parts[0 .. dims-1], each dividing room[d] (room =

@@ -41,7 +41,7 @@ module dpar
     public
 
     ! ==== base ====
-    ! what every room shares: linkage, status, the sentence that says why.
+    ! what every header shares: linkage, status, the sentence that says why.
 
     integer(c_int32_t), parameter :: DPAR_VERSION_MAJOR = 0
     integer(c_int32_t), parameter :: DPAR_VERSION_MINOR = 2

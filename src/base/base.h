@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* base - what every room shares: linkage, status, the sentence that says why. */
+/* base - what every header shares: linkage, status, the sentence that says why. */
 #ifndef DPARI_BASE_BASE_H
 #define DPARI_BASE_BASE_H
 

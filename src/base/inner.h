@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* inner - private: what the rooms above use of base. */
+/* inner - private: what the folders above use of base. */
 #ifndef DPARI_BASE_INNER_H
 #define DPARI_BASE_INNER_H
 

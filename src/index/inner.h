@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* inner - private: what the modules of index, and the rooms above, use of one another beyond what
+/* inner - private: what the modules of index, and the folders above, use of one another beyond what
  * is public. */
 #ifndef DPARI_INDEX_INNER_H
 #define DPARI_INDEX_INNER_H

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules, schedule/auto and
-# schedule/place, less than 2 KiB), and never recurse: gcc's own call
-# graph (-fcallgraph-info=su), walked from every function. With an ARM compiler, the code's size too.
+# dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules,
+# schedule/auto and schedule/place, and what draws one, less than 2 KiB; the picture of a halo less than 4), and
+# never recurse: gcc's own call graph (-fcallgraph-info=su), walked from every function. With an ARM compiler, the
+# code's size too.
 . tests/compile/common.sh
 cd "$work" || exit 1
 printf '#include "dpar_schedule.h"\n' > unit.c
@@ -32,7 +33,7 @@ for level in -O2 -Os; do
             print level ": deepest path " depth[worst] " bytes:" path
             for (f in frame) functions++
             if (functions < 50) { print "only " functions " functions in the call graph"; failed = 1 }
-            for (f in depth) if (depth[f] >= (f ~ /draw|hshow|gantt|trace_|text_/ ? 4 : f ~ /auto|placing|schedule_place/ ? 2 : 1) * most) {
+            for (f in depth) if (depth[f] >= (f ~ /hshow|halo_draw/ ? 4 : f ~ /auto|placing|schedule_(place|draw)|text_fixed/ ? 2 : 1) * most) {
                 path = ""; failed = 1
                 for (g = f; g != ""; g = via[g]) path = path " " g " (" frame[g] ")"
                 print f " needs " depth[f] " bytes of stack:" path
