@@ -1401,8 +1401,8 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 
 /* arith - private: checked integer arithmetic and the sentence builder. Header-only. */
 
-/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves them
- * out; elsewhere it decides better by itself (5 % of the code). */
+/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
+ * them out; elsewhere it decides better by itself (5 % of the code). */
 #if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
 #elif defined(_MSC_VER) && !defined(__cplusplus)

@@ -6,8 +6,8 @@
 #include "base.h"
 #include "type.h"
 
-/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves them
- * out; elsewhere it decides better by itself (5 % of the code). */
+/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
+ * them out; elsewhere it decides better by itself (5 % of the code). */
 #if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
 #elif defined(_MSC_VER) && !defined(__cplusplus)
