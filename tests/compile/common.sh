@@ -12,6 +12,10 @@ have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
 
+# Does a test call what is private to a header? Then it has an implementation of its own. (An inner door is
+# for all.)
+looks_inside() { grep 'dpari_[a-z]' "$1" | grep -qv 'dpari_hx_traffic'; }
+
 # Of many alike, each push takes one part and nightly takes all: DPAR_PARTS_OF=4 DPAR_PART=1 keeps every
 # fourth item from the second on.
 some_of() {

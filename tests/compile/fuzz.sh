@@ -6,10 +6,10 @@
 fuzz() {
     name=$(basename "$1" .c)
     try $CC -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
-        -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/$name"
+        $reached -I"$DPAR_DIR" -Itests "$1" -o "$work/$name"
     try "$work/$name" "${FUZZ_RUNS:-200000}"
     if have clang && clang -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
+        $reached -I"$DPAR_DIR" -Itests "$1" -o "$work/lib_$name" 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
         case $name in layout | redistribute) seconds=20 ;; *) seconds=10 ;; esac
         try "$work/lib_$name" -max_total_time="${FUZZ_SECONDS:-$seconds}" -verbosity=0 -print_final_stats=0 "$work/corpus_$name"

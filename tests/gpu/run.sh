@@ -63,14 +63,14 @@ prepare() {
         try $CXX -std=c++17 -O1 -w -pthread -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
         ;;
     nccl_part)
-        echo "$whole" > "$work/nccl_part.c"
+        mkdir -p "$work/waits" && echo "$whole" > "$work/waits/nccl_part.c"
         # waits of strategies can be told apart: mutate_events.sh
         for each in $headers dpar_nccl; do
             sed -E '/^DPARI?_(API|DOOR)/!s/(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))/FAKE_WAIT(\1)/' \
-                "$DPAR_DIR/$each.h" > "$work/$each.h"
+                "$DPAR_DIR/$each.h" > "$work/waits/$each.h"
         done
         try $CC -std=c99 -D_GNU_SOURCE -O1 -DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK -Itests/gpu/fake -include tests/gpu/fake/waits.h $include \
-            -c "$work/nccl_part.c" -o "$bin/nccl_part.o"
+            -c "$work/waits/nccl_part.c" -o "$bin/nccl_part.o"
         ;;
     esac
 }

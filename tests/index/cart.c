@@ -432,7 +432,7 @@ static void test_grid_extremes(void)
     static const int64_t twice[] = {INT64_C(4611686018427387904), 2};
     static const int64_t wide[6] = {1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20};
     static const int64_t small[6] = {9, 70, 80, 90, 100, 110};
-    static const int64_t none[2] = {INT64_C(9223372036854775807), 0};
+    static const int64_t none[6] = {INT64_C(9223372036854775807), 0};
     int32_t x[6] = {0, 0, 0, 0, 0, 0}, d;
     int64_t cut = -5, product = 1;
     dpar_why why;

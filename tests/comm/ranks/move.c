@@ -356,6 +356,7 @@ static double combined(int32_t op, double x, double y)
 
 #ifdef DPAR_IMPLEMENTATION /* by the loops of move.c */
 
+#ifdef DPAR_IMPLEMENTATION /* what is inside */
 /* The box of a send (`extent` elements from mine[]) out of array[shape] into message[], in C order.
  */
 static dpar_status box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
@@ -522,6 +523,7 @@ static void test_box_errors(void)
 #endif
 
 /* ---- redistributions ------------------------------------------------------------------------- */
+#endif
 
 static dpar_mesh random_mesh(int32_t axes, int ranks)
 {
@@ -1357,8 +1359,10 @@ int main(int argc, char **argv)
     rounds = argc > 2 ? atoi(argv[2]) : rounds;
     seed = argc > 3 ? (uint32_t)atoi(argv[3]) : seed;
 #ifdef DPAR_IMPLEMENTATION
+#ifdef DPAR_IMPLEMENTATION
     test_boxes();
     test_box_errors();
+#endif
 #endif
     for (k = n > 0 ? n : 1; k <= (n > 0 ? n : 8); k++) {
         dpar_status st = dpar_launch_with(k, everything, NULL, NULL, &why);
