@@ -57,19 +57,20 @@ library "$work/dpar.a" $CC -O2
 in_pairs build example collectives messages several errors mismatch p2p types move large spatial halo_exchange halo_oracle \
     halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline gpt wire
 try timeout 60 "$work/example"
-for each in collectives:processes messages:processes several:processes errors:processes \
+for each in $(some_of collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
-    halo_cgrid:processes:1-6 halo_cgrid:threads:2; do
+    halo_cgrid:processes:1-6 halo_cgrid:threads:2); do
     quickly "$each"
 done
-for name in p2p types move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire; do
+for name in $(some_of p2p types move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire); do
     echo "== $name"
     try timeout 300 "$work/$name"
 done
 if [ "$(uname -s)" = Linux ]; then
-    in_pairs build_device tensor sequence ddp fsdp pipeline spatial expert move
-    for name in tensor sequence ddp fsdp pipeline spatial expert move; do
+    on_device=$(some_of tensor sequence ddp fsdp pipeline spatial expert move)
+    in_pairs build_device $on_device
+    for name in $on_device; do
         echo "== $name, a device's memory"
         try timeout 300 "$work/${name}_device"
     done
