@@ -2,6 +2,7 @@
 # Sourced by the gates. DPAR_DIR is where the headers lie: the proofs point it at broken copies.
 : "${CC:=cc}" "${DPAR_DIR:=$PWD}"
 . tools/headers
+headers=${DPAR_ONLY:-$headers} # the proofs look at one
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 strict='-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef -Werror'

@@ -54,7 +54,7 @@ for flags in '-O0 -fPIC' -O0 '-O2 -fPIC' -O2 -Os; do
 done
 in_pairs look "$@"
 # The list is no longer than it must be (where it was made: Linux).
-if [ "$(uname -s)" = Linux ]; then
+if [ "$(uname -s)" = Linux ] && [ -z "${DPAR_ONLY:-}" ]; then
     printf '%s\n' $run | sort -u > listed
     cat needed*-O0-fPIC | sort -u > needed
     if comm -23 listed needed | grep .; then
