@@ -76,7 +76,6 @@
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {
- *         const char *names[1] = {"rows"};
  *         const int64_t cells[2] = {120, 100};
  *         const dpar_placement cut[1] = {dpar_shard(0)};
  *         dpar_mesh mesh;

@@ -1635,7 +1635,8 @@ static void test_torus_limits(void)
 
 static void test_torus_refusals(void)
 {
-    static const int32_t physical[] = {4, 4}, logical[] = {2, 8}, less[] = {2, 4}, bad[] = {0, 4};
+    static const int32_t physical[DPAR_MAX_DIMS] = {4, 4}, logical[] = {2, 8};
+    static const int32_t less[] = {2, 4}, bad[] = {0, 4};
     static const int32_t high[] = {2, 0}, low[] = {0, -1}, huge[] = {65536, 65536};
     dpar_torus t;
     dpar_why why;

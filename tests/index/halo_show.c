@@ -121,6 +121,8 @@ int main(void)
     p.title = "Tripolar, 12 x 20";
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strncmp(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", 53) == 0);
+    CHECK(strstr(text, "<text class=\"h\" x=\"30.0\" y=\"35.0\">") != NULL); /* tenths of a pixel */
     f = fopen("build/halo.svg", "w");
     if (f != NULL) {
         CHECK(fputs(text, f) >= 0);
