@@ -9,6 +9,11 @@ mpis=
 for kind in openmpi mpich; do
     ! have mpicc.$kind || mpis="$mpis .$kind"
 done
+if [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then # each push one of them
+    set -- $mpis
+    [ $# -lt 2 ] || shift $((${DPAR_PART:-0} % $#))
+    mpis=${1:-}
+fi
 if [ -z "$mpis" ]; then
     have mpicc || { echo 'mpicc: not found'; exit 77; }
     mpis=plain
