@@ -16,7 +16,6 @@ RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
-.POSIX:
 .PHONY: help run commands apps examples headers all-headers test gates nightly lint accuracy bench performance \
 	fuzz clean install test-index test-schedule test-cost test-comm test-halo test-train test-spatial test-debug test-mpi test-gpu
 
