@@ -1624,7 +1624,7 @@ DPARI_DOOR double dpari_os_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-DPARI_DOOR int dpari_os_wide(void)
+DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     uint32_t a = 0, b, c = 0, kept;
@@ -1761,7 +1761,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-DPARI_DOOR int dpari_os_beyond_standard(int fd)
+DPARI_DOOR DPARI_COLD int dpari_os_beyond_standard(int fd)
 {
     int high = fd, number;
     if (fd >= 0 && fd <= 2) {
@@ -1773,7 +1773,7 @@ DPARI_DOOR int dpari_os_beyond_standard(int fd)
     return high;
 }
 
-DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
+DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
     int fd = -1;
@@ -1801,7 +1801,7 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* At a multiple of a large page, as far as there is room for that. */
-DPARI_API void *dpari_os_map(int fd, int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
     char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
@@ -1821,7 +1821,7 @@ DPARI_API void *dpari_os_map(int fd, int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
+DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
 {
 #if defined(__linux__) && !defined(__hppa__)
     const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
@@ -1837,7 +1837,7 @@ DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
 #endif
 }
 
-DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+DPARI_API DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 {
 #if defined(__APPLE__)
     (void)fd;
@@ -1867,13 +1867,13 @@ static struct flock dpari_os_byte(int64_t at, short kind)
     return lock;
 }
 
-DPARI_API int dpari_os_hold(int fd, int64_t at)
+DPARI_API DPARI_COLD int dpari_os_hold(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_SETLK, &lock);
 }
 
-DPARI_API int dpari_os_is_held(int fd, int64_t at)
+DPARI_API DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -1882,7 +1882,7 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -1899,13 +1899,13 @@ DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_API char **dpari_os_environment(void)
+DPARI_API DPARI_COLD char **dpari_os_environment(void)
 {
     extern char **environ; /* POSIX: no header has it */
     return environ;
 }
 
-DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
     struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
@@ -1971,7 +1971,7 @@ DPARI_DOOR int64_t dpari_os_page(void)
     return page > 0 ? page : 4096;
 }
 
-DPARI_DOOR int64_t dpari_os_memory(void)
+DPARI_DOOR DPARI_COLD int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -2002,7 +2002,7 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     return value;
 }
 
-DPARI_API int64_t dpari_os_available(void)
+DPARI_API DPARI_COLD int64_t dpari_os_available(void)
 {
     int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
     int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
@@ -2024,7 +2024,7 @@ DPARI_API int64_t dpari_os_available(void)
 #define DPARI_HAS_THREADS 1
 #endif
 
-DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
+DPARI_DOOR DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
 {
     pthread_t made;
     thread->handle = 0;
@@ -2036,14 +2036,14 @@ DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void 
     return 0;
 }
 
-DPARI_DOOR void dpari_os_join(dpari_thread thread)
+DPARI_DOOR DPARI_COLD void dpari_os_join(dpari_thread thread)
 {
     pthread_t made;
     memcpy(&made, &thread.handle, sizeof made);
     pthread_join(made, NULL);
 }
 
-DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
+DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;
@@ -2059,7 +2059,7 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
 {
     dpar_text t;
     if (why) {
@@ -5899,7 +5899,7 @@ DPARI_DOOR const char *dpari_op_name(int32_t op)
     }
 }
 
-DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                      int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
@@ -6540,7 +6540,7 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
     return st;
 }
 
-DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out)
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
@@ -6609,7 +6609,7 @@ DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text
     }
 }
 
-DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
 {
     if (c && out) {
         c->engine.report(c, out);
@@ -6794,7 +6794,7 @@ static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *sta
     }
 }
 
-DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
@@ -7020,7 +7020,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                          const dpar_options *options, dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
@@ -7076,7 +7076,7 @@ static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
            h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
-DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
     dpar_text t;
@@ -7105,7 +7105,7 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     return DPAR_E_ARG;
 }
 
-DPARI_API void dpari_segment_close(dpari_segment *s)
+DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
 {
     dpari_os_unmap(s->base, s->bytes);
     s->base = NULL;
@@ -7318,7 +7318,7 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     }
 }
 
-DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
 }
@@ -7337,7 +7337,7 @@ DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
-DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
+DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 {
     int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
     uint32_t state = DPARI_LOAD(&r->state);
@@ -7355,7 +7355,7 @@ DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
     }
 }
 
-DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
     /* its lock is gone at once; how it ended, whoever started it knows a moment later */
@@ -7497,7 +7497,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
 /* ---- joining ----------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_world_close(dpari_world *w)
+DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
@@ -7508,7 +7508,7 @@ DPARI_API void dpari_world_close(dpari_world *w)
     dpari_os_unmap(w, (int64_t)sizeof *w);
 }
 
-DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
                                         const dpar_options *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
@@ -7620,7 +7620,7 @@ static void dpari_world_look(dpari_world *w)
     }
 }
 
-DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
 {
     dpari_rank *r = &w->rank[w->me];
     dpar_status status;
@@ -7708,7 +7708,7 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
-DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
@@ -7765,7 +7765,7 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
     dpari_text_char(t, ')');
 }
 
-DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
@@ -7775,7 +7775,7 @@ DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
     }
 }
 
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
@@ -7814,7 +7814,7 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_why_set(dpar_why *why, const char *text)
+DPARI_API DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
@@ -7832,7 +7832,7 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
@@ -7859,7 +7859,7 @@ DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, con
     return g->comm.status;
 }
 
-DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 {
     const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
     const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
@@ -7876,7 +7876,7 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
     dpari_text_int(t, rank);
@@ -7887,7 +7887,7 @@ DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
     }
 }
 
-DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
+DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
@@ -7930,7 +7930,7 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t ra
     }
 }
 
-DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpar_why why;
     dpar_text t;
@@ -10914,7 +10914,7 @@ DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
-DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent)
+DPARI_API DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
     dpari_shm_of(world)->node->lent = lent;
 }
@@ -10979,7 +10979,7 @@ static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
     return st;
 }
 
-DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
                                      const dpar_options *options, dpar_comm **comm, dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
@@ -11216,19 +11216,19 @@ static const char *dpari_job_environ(const void *user, const char *name)
     return NULL;
 }
 
-DPARI_DOOR void dpari_site_here(dpari_site *site)
+DPARI_DOOR DPARI_COLD void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_DOOR DPARI_COLD const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                    size_t room)
 {
     char full[512];
@@ -11260,7 +11260,7 @@ DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, cha
     return (int64_t)used;
 }
 
-DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                       const char *b, const char *c, const char *d)
 {
     dpar_text t;
@@ -11274,7 +11274,7 @@ DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const c
     return status;
 }
 
-DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_DOOR DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -11330,7 +11330,7 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -11493,7 +11493,7 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPARI_DOOR const char *dpari_launcher_name(int32_t launcher)
+DPARI_DOOR DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -11727,7 +11727,7 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why)
 {
     dpar_start found;
@@ -11804,7 +11804,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -11829,7 +11829,7 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
     return status;
 }
 
-DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
@@ -11901,7 +11901,7 @@ static uint64_t dpari_meet_id(const dpar_start *job)
     return h;
 }
 
-DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                     struct sockaddr_un *name)
 {
     char text[80];
@@ -11927,7 +11927,7 @@ DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t na
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+DPARI_API DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -12612,7 +12612,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     return DPAR_E_TIMEOUT;
 }
 
-DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                        dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
@@ -13057,7 +13057,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     return status;
 }
 
-DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_options *options, dpar_why *why)
 {
     dpar_status status = dpari_launch_check(n, fn, options, why);
@@ -13083,7 +13083,7 @@ DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
     return status;
 }
 
-DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
+DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 {
     return dpar_launch_with(n, fn, arg, NULL, NULL);
 }
@@ -13132,7 +13132,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
                                       dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
@@ -13147,7 +13147,7 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
     return status;
 }
 
-DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                      dpar_why *why)
 {
     dpari_segment segment;
@@ -13165,7 +13165,7 @@ DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *
     return status;
 }
 
-DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
 {
     dpar_start job;
     dpar_options o;

@@ -1812,7 +1812,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
-DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
 {
     return dpari_cluster_slice(c, name, dpari_length(name), why);
 }
@@ -2168,7 +2168,7 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
                                  0, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
+DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why)
 {
     dpar_cluster c;
@@ -3943,7 +3943,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
     return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
 }
 
-DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
 {
     dpar_model fresh;
     dpar_status st;
@@ -4386,7 +4386,7 @@ static int dpari_model_is_json(const char *text, size_t bytes)
     return i < n && (text[i] == '{' || text[i] == '[');
 }
 
-DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
                                      dpar_why *why)
 {
     dpar_model m;
@@ -4469,7 +4469,7 @@ DPAR_API const char *dpar_recipe_name(int32_t index)
     return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
 }
 
-DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < DPARI_RECIPES; i++) {
@@ -4663,7 +4663,7 @@ static const char *dpari_field_takes(int32_t field)
     }
 }
 
-DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
+DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why)
 {
     dpar_strategy s = *strategy;
@@ -4746,7 +4746,7 @@ DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
     }
 }
 
-DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
 {
     dpar_text_put(t, "dp=");
     dpari_text_int(t, s->dp);
@@ -5970,7 +5970,7 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
     }
 }
 
-DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
+DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why)
 {
@@ -9896,7 +9896,7 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
                                     dpar_why *why)
 {
     switch (format) {

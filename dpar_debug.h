@@ -1208,7 +1208,7 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
                                                            : "waits spin, then sleep\n");
 }
 
-DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
+DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 {
     dpari_site here;
     dpari_checkup *c = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *c);
@@ -1274,7 +1274,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpar_text_put(out, " us");
 }
 
-DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
 {
     dpari_hx_traffic t;
     int32_t k, c;

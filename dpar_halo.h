@@ -2588,7 +2588,7 @@ DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t 
     return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
 {
     dpar_status st;
     if (!x) {
@@ -3168,7 +3168,7 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why)
 {
     dpari_hx_size z;
@@ -3942,7 +3942,7 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
-DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                      const dpar_halo_field *fields, int32_t n,
                                      const dpar_halo_options *options, int32_t later,
                                      dpar_halo_exchange **plan, dpar_why *why)
@@ -4003,7 +4003,7 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why)
 {
@@ -4105,7 +4105,7 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              dpar_halo_options *options, double *seconds,
                                              dpar_why *why)
 {

@@ -1659,7 +1659,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
                                         int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
@@ -1695,7 +1695,7 @@ DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_te
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
 {
     int32_t r;
     int64_t k;
@@ -1764,7 +1764,7 @@ static const char *dpari_name_past(const char *name, const char *head)
     return name + i;
 }
 
-DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
 {
     static const struct {
         char name[28];
@@ -9800,7 +9800,7 @@ static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why)
 {
     int64_t last = 0;

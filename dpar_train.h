@@ -1740,7 +1740,7 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 /* ==== train/optimizer.c ==== */
 
-DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
+DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
     dpari_zero(o, sizeof *o);
     o->kind = kind;
@@ -1758,7 +1758,7 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {
@@ -3319,7 +3319,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
     return st;
 }
 
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
                                     int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
@@ -3412,7 +3412,7 @@ static void dpari_ddp_free(dpar_ddp *d)
     d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
 }
 
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
                                    const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
@@ -3750,7 +3750,7 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
     return d->status;
 }
 
-DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
 {
     if (d == NULL) {
         return DPAR_OK;
@@ -4007,7 +4007,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
@@ -4192,7 +4192,7 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_fsdp_options *options, dpar_fsdp **fsdp,
                                     dpar_why *why)
 {
@@ -4256,7 +4256,7 @@ static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_close(dpar_fsdp *d)
 {
     int32_t i;
     if (d == NULL) {
@@ -4957,7 +4957,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
@@ -6210,7 +6210,7 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why)
 {
     dpari_attention p;
@@ -6286,7 +6286,7 @@ static void dpari_seq_give_back(dpari_attention *p)
     }
 }
 
-DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why)
 {
@@ -6322,7 +6322,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = DPAR_OK;
@@ -7969,7 +7969,7 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     return used.used;
 }
 
-DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why)
 {
     dpari_experts p;
@@ -8033,7 +8033,7 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     dpar_status st = DPAR_OK;
@@ -8045,7 +8045,7 @@ DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
     return st;
 }
 
-DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why)
 {
@@ -9239,7 +9239,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     *bytes = r.used;
 }
 
-DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
                                          int64_t *bytes, dpar_why *why)
 {
     dpar_pipeline counted;
@@ -9517,7 +9517,7 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
     return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
 }
 
-DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why)
 {
@@ -9555,7 +9555,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
 {
     dpar_status st = DPAR_OK;
     if (p == NULL) {

@@ -183,7 +183,7 @@ static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *sta
     }
 }
 
-DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);

@@ -33,7 +33,7 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank)
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_why_set(dpar_why *why, const char *text)
+DPARI_API DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
@@ -51,7 +51,7 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
@@ -78,7 +78,7 @@ DPARI_DOOR dpar_status dpari_group_break(dpari_group *g, dpar_status status, con
     return g->comm.status;
 }
 
-DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 {
     const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
     const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
@@ -95,7 +95,7 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
     dpari_text_int(t, rank);
@@ -106,7 +106,7 @@ DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
     }
 }
 
-DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
+DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
@@ -149,7 +149,7 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t ra
     }
 }
 
-DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpar_why why;
     dpar_text t;

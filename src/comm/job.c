@@ -26,19 +26,19 @@ static const char *dpari_job_environ(const void *user, const char *name)
     return NULL;
 }
 
-DPARI_DOOR void dpari_site_here(dpari_site *site)
+DPARI_DOOR DPARI_COLD void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-DPARI_DOOR const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_DOOR DPARI_COLD const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                    size_t room)
 {
     char full[512];
@@ -70,7 +70,7 @@ DPARI_DOOR int64_t dpari_site_read(const dpari_site *site, const char *path, cha
     return (int64_t)used;
 }
 
-DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                       const char *b, const char *c, const char *d)
 {
     dpar_text t;
@@ -84,7 +84,7 @@ DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const c
     return status;
 }
 
-DPARI_DOOR int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_DOOR DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -140,7 +140,7 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -303,7 +303,7 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     }
 }
 
-DPARI_DOOR const char *dpari_launcher_name(int32_t launcher)
+DPARI_DOOR DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_NONE: return "none";
@@ -537,7 +537,7 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why)
 {
     dpar_start found;
@@ -614,7 +614,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
                : 0;
 }
 
-DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -639,7 +639,7 @@ DPARI_DOOR dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why 
     return status;
 }
 
-DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_start_read(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {

@@ -444,7 +444,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     return status;
 }
 
-DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_options *options, dpar_why *why)
 {
     dpar_status status = dpari_launch_check(n, fn, options, why);
@@ -470,7 +470,7 @@ DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
     return status;
 }
 
-DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
+DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 {
     return dpar_launch_with(n, fn, arg, NULL, NULL);
 }
@@ -519,7 +519,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
-DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
                                       dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
@@ -534,7 +534,7 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
     return status;
 }
 
-DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                      dpar_why *why)
 {
     dpari_segment segment;
@@ -552,7 +552,7 @@ DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *
     return status;
 }
 
-DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
 {
     dpar_start job;
     dpar_options o;

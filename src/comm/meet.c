@@ -66,7 +66,7 @@ static uint64_t dpari_meet_id(const dpar_start *job)
     return h;
 }
 
-DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                     struct sockaddr_un *name)
 {
     char text[80];
@@ -92,7 +92,7 @@ DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t na
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+DPARI_API DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -777,7 +777,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     return DPAR_E_TIMEOUT;
 }
 
-DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                        dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;

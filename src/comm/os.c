@@ -13,7 +13,7 @@ DPARI_DOOR double dpari_os_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-DPARI_DOOR int dpari_os_wide(void)
+DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     uint32_t a = 0, b, c = 0, kept;
@@ -150,7 +150,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-DPARI_DOOR int dpari_os_beyond_standard(int fd)
+DPARI_DOOR DPARI_COLD int dpari_os_beyond_standard(int fd)
 {
     int high = fd, number;
     if (fd >= 0 && fd <= 2) {
@@ -162,7 +162,7 @@ DPARI_DOOR int dpari_os_beyond_standard(int fd)
     return high;
 }
 
-DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
+DPARI_API DPARI_COLD int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
     int fd = -1;
@@ -190,7 +190,7 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 }
 
 /* At a multiple of a large page, as far as there is room for that. */
-DPARI_API void *dpari_os_map(int fd, int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_os_map(int fd, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
     char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
@@ -210,7 +210,7 @@ DPARI_API void *dpari_os_map(int fd, int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
+DPARI_API DPARI_COLD void dpari_os_large_pages(void *at, int64_t bytes)
 {
 #if defined(__linux__) && !defined(__hppa__)
     const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
@@ -226,7 +226,7 @@ DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
 #endif
 }
 
-DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+DPARI_API DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 {
 #if defined(__APPLE__)
     (void)fd;
@@ -256,13 +256,13 @@ static struct flock dpari_os_byte(int64_t at, short kind)
     return lock;
 }
 
-DPARI_API int dpari_os_hold(int fd, int64_t at)
+DPARI_API DPARI_COLD int dpari_os_hold(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_SETLK, &lock);
 }
 
-DPARI_API int dpari_os_is_held(int fd, int64_t at)
+DPARI_API DPARI_COLD int dpari_os_is_held(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -271,7 +271,7 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -288,13 +288,13 @@ DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-DPARI_API char **dpari_os_environment(void)
+DPARI_API DPARI_COLD char **dpari_os_environment(void)
 {
     extern char **environ; /* POSIX: no header has it */
     return environ;
 }
 
-DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
+DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
     struct { /* struct ucred, which glibc shows with _GNU_SOURCE alone */
@@ -360,7 +360,7 @@ DPARI_DOOR int64_t dpari_os_page(void)
     return page > 0 ? page : 4096;
 }
 
-DPARI_DOOR int64_t dpari_os_memory(void)
+DPARI_DOOR DPARI_COLD int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -391,7 +391,7 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     return value;
 }
 
-DPARI_API int64_t dpari_os_available(void)
+DPARI_API DPARI_COLD int64_t dpari_os_available(void)
 {
     int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
     int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
@@ -413,7 +413,7 @@ DPARI_API int64_t dpari_os_available(void)
 #define DPARI_HAS_THREADS 1
 #endif
 
-DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
+DPARI_DOOR DPARI_COLD int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg)
 {
     pthread_t made;
     thread->handle = 0;
@@ -425,14 +425,14 @@ DPARI_DOOR int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void 
     return 0;
 }
 
-DPARI_DOOR void dpari_os_join(dpari_thread thread)
+DPARI_DOOR DPARI_COLD void dpari_os_join(dpari_thread thread)
 {
     pthread_t made;
     memcpy(&made, &thread.handle, sizeof made);
     pthread_join(made, NULL);
 }
 
-DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
+DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;
@@ -448,7 +448,7 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
 {
     dpar_text t;
     if (why) {

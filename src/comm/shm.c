@@ -804,7 +804,7 @@ DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
-DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent)
+DPARI_API DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
     dpari_shm_of(world)->node->lent = lent;
 }
@@ -869,7 +869,7 @@ static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
     return st;
 }
 
-DPARI_API dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
                                      const dpar_options *options, dpar_comm **comm, dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);

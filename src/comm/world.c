@@ -79,7 +79,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                          const dpar_options *options, dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
@@ -135,7 +135,7 @@ static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
            h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
-DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
     dpar_text t;
@@ -164,7 +164,7 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     return DPAR_E_ARG;
 }
 
-DPARI_API void dpari_segment_close(dpari_segment *s)
+DPARI_API DPARI_COLD void dpari_segment_close(dpari_segment *s)
 {
     dpari_os_unmap(s->base, s->bytes);
     s->base = NULL;
@@ -377,7 +377,7 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     }
 }
 
-DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
 }
@@ -396,7 +396,7 @@ DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
-DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
+DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 {
     int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
     uint32_t state = DPARI_LOAD(&r->state);
@@ -414,7 +414,7 @@ DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r)
     }
 }
 
-DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_DOOR DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
     /* its lock is gone at once; how it ended, whoever started it knows a moment later */
@@ -556,7 +556,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
 /* ---- joining ----------------------------------------------------------------------------------
  */
 
-DPARI_API void dpari_world_close(dpari_world *w)
+DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
@@ -567,7 +567,7 @@ DPARI_API void dpari_world_close(dpari_world *w)
     dpari_os_unmap(w, (int64_t)sizeof *w);
 }
 
-DPARI_API dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
                                         const dpar_options *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
@@ -679,7 +679,7 @@ static void dpari_world_look(dpari_world *w)
     }
 }
 
-DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
 {
     dpari_rank *r = &w->rank[w->me];
     dpar_status status;
@@ -767,7 +767,7 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
-DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
@@ -824,7 +824,7 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
     dpari_text_char(t, ')');
 }
 
-DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
@@ -834,7 +834,7 @@ DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
     }
 }
 
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {

@@ -394,7 +394,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
-DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why)
 {
     return dpari_cluster_slice(c, name, dpari_length(name), why);
 }
@@ -750,7 +750,7 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
                                  0, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
+DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
                                        dpar_why *why)
 {
     dpar_cluster c;

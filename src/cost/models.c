@@ -536,7 +536,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
     return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
 }
 
-DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)
 {
     dpar_model fresh;
     dpar_status st;
@@ -979,7 +979,7 @@ static int dpari_model_is_json(const char *text, size_t bytes)
     return i < n && (text[i] == '{' || text[i] == '[');
 }
 
-DPAR_API dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
                                      dpar_why *why)
 {
     dpar_model m;

@@ -898,7 +898,7 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
+DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
                                     dpar_why *why)
 {
     switch (format) {

@@ -51,7 +51,7 @@ DPAR_API const char *dpar_recipe_name(int32_t index)
     return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
 }
 
-DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < DPARI_RECIPES; i++) {
@@ -245,7 +245,7 @@ static const char *dpari_field_takes(int32_t field)
     }
 }
 
-DPAR_API dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
+DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why)
 {
     dpar_strategy s = *strategy;
@@ -328,7 +328,7 @@ DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
     }
 }
 
-DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
 {
     dpar_text_put(t, "dp=");
     dpari_text_int(t, s->dp);

@@ -1060,7 +1060,7 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
                                                            : "waits spin, then sleep\n");
 }
 
-DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
+DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 {
     dpari_site here;
     dpari_checkup *c = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *c);

@@ -42,7 +42,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpar_text_put(out, " us");
 }
 
-DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
 {
     dpari_hx_traffic t;
     int32_t k, c;

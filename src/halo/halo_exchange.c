@@ -510,7 +510,7 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why)
 {
     dpari_hx_size z;
@@ -1284,7 +1284,7 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
                : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
 }
 
-DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
                                      const dpar_halo_field *fields, int32_t n,
                                      const dpar_halo_options *options, int32_t later,
                                      dpar_halo_exchange **plan, dpar_why *why)
@@ -1345,7 +1345,7 @@ DPARI_DOOR dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     return st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why)
 {

@@ -773,7 +773,7 @@ DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t 
     return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
 {
     dpar_status st;
     if (!x) {

@@ -57,7 +57,7 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              dpar_halo_options *options, double *seconds,
                                              dpar_why *why)
 {

@@ -55,7 +55,7 @@ static const char *dpari_name_past(const char *name, const char *head)
     return name + i;
 }
 
-DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
 {
     static const struct {
         char name[28];

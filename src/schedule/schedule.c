@@ -392,7 +392,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
                                         int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
@@ -428,7 +428,7 @@ DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_te
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
+DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
 {
     int32_t r;
     int64_t k;

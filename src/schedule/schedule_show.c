@@ -879,7 +879,7 @@ static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why)
 {
     int64_t last = 0;

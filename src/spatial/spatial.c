@@ -601,7 +601,7 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
     return 1;
 }
 
-DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
@@ -793,7 +793,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why)
 {
     dpari_spatial_memory at;
@@ -935,7 +935,7 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
     return dpari_is_float(type) || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why)
 {
@@ -973,7 +973,7 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     if (p == NULL) {

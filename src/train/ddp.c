@@ -148,7 +148,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
     return st;
 }
 
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
                                     int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
@@ -241,7 +241,7 @@ static void dpari_ddp_free(dpar_ddp *d)
     d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
 }
 
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
                                    const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
@@ -579,7 +579,7 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
     return d->status;
 }
 
-DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
 {
     if (d == NULL) {
         return DPAR_OK;

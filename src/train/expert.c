@@ -502,7 +502,7 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     return used.used;
 }
 
-DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why)
 {
     dpari_experts p;
@@ -566,7 +566,7 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
     dpar_status st = DPAR_OK;
@@ -578,7 +578,7 @@ DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan)
     return st;
 }
 
-DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why)
 {

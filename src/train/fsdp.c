@@ -257,7 +257,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
 }
 
-DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
                                      dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
@@ -442,7 +442,7 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
 }
 
-DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_fsdp_options *options, dpar_fsdp **fsdp,
                                     dpar_why *why)
 {
@@ -506,7 +506,7 @@ static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_close(dpar_fsdp *d)
 {
     int32_t i;
     if (d == NULL) {
@@ -1207,7 +1207,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);

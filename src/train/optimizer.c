@@ -6,7 +6,7 @@
 #include "../base/type.h"
 #include "../comm/elements.h"
 
-DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
+DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
     dpari_zero(o, sizeof *o);
     o->kind = kind;
@@ -24,7 +24,7 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {

@@ -182,7 +182,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     *bytes = r.used;
 }
 
-DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
                                          int64_t *bytes, dpar_why *why)
 {
     dpar_pipeline counted;
@@ -460,7 +460,7 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
     return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
 }
 
-DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why)
 {
@@ -498,7 +498,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
 {
     dpar_status st = DPAR_OK;
     if (p == NULL) {

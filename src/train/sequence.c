@@ -470,7 +470,7 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
+DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why)
 {
     dpari_attention p;
@@ -546,7 +546,7 @@ static void dpari_seq_give_back(dpari_attention *p)
     }
 }
 
-DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why)
 {
@@ -582,7 +582,7 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
+DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = DPAR_OK;
