@@ -2059,7 +2059,8 @@ DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
+                                              int number)
 {
     dpar_text t;
     if (why) {
@@ -5444,7 +5445,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
                 s->part >= s->dim[1].count;
 }
 
-DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_DOOR DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
@@ -5899,8 +5900,8 @@ DPARI_DOOR const char *dpari_op_name(int32_t op)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                     int64_t count, int32_t root)
+DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                                int32_t type, int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
@@ -6540,8 +6541,8 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
-                                          dpar_comm **out)
+DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh,
+                                                     uint32_t axes, dpar_comm **out)
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;
@@ -6794,7 +6795,8 @@ static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *sta
     }
 }
 
-DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given)
+DPARI_DOOR DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *state,
+                                                const void *given)
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
@@ -6891,8 +6893,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     }
 }
 
-DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
-                                      dpari_state *state, const void *given, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+                                                 dpari_state *state, const void *given,
+                                                 dpar_why *why)
 {
     dpari_facts f;
     dpar_why found;
@@ -7021,7 +7024,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_options *options, dpar_why *why)
+                                                    const dpar_options *options, dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
@@ -7509,7 +7512,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 }
 
 DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                        const dpar_options *options)
+                                                   const dpar_options *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
@@ -7832,7 +7835,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
+                                                    const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
@@ -10208,7 +10212,7 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
     }
 }
 
-static dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
+static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
     dpar_why why;
@@ -10390,7 +10394,7 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 }
 
 /* Looks at everything, and gives up where nobody will come. */
-static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
+static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
     dpar_status status;
@@ -10848,7 +10852,7 @@ static void dpari_shm_drop(dpari_shm *s)
     dpari_os_unmap(s, s->bytes);
 }
 
-static dpar_status dpari_shm_close(dpar_comm *c)
+static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_node *n = s->node;
@@ -10889,7 +10893,8 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     return lost ? DPAR_E_ARG : status;
 }
 
-static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+                                              dpar_comm **out);
 
 static void dpari_engine_shm(dpar_engine *e)
 {
@@ -10980,7 +10985,8 @@ static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                     const dpar_options *options, dpar_comm **comm, dpar_why *why)
+                                                const dpar_options *options, dpar_comm **comm,
+                                                dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
     uint64_t member = 0;
@@ -11081,7 +11087,8 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
     return dpari_shm_run(c, &call);
 }
 
-static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+                                              dpar_comm **out)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_node *n = s->node;
@@ -11229,7 +11236,7 @@ DPARI_DOOR DPARI_COLD const char *dpari_site_env(const dpari_site *site, const c
 }
 
 DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                   size_t room)
+                                              size_t room)
 {
     char full[512];
     dpar_text t;
@@ -11261,7 +11268,7 @@ DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                      const char *b, const char *c, const char *d)
+                                                 const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {
@@ -11330,7 +11337,8 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks,
+                                         int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -11727,8 +11735,8 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
-                                     dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job,
+                                                int32_t *nodes, dpar_why *why)
 {
     dpar_start found;
     dpar_status status = DPAR_OK;
@@ -11902,7 +11910,7 @@ static uint64_t dpari_meet_id(const dpar_start *job)
 }
 
 DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                    struct sockaddr_un *name)
+                                               struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -12613,7 +12621,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
-                                       dpari_segment *segment, dpar_why *why)
+                                                  dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
@@ -13058,7 +13066,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                      const dpar_options *options, dpar_why *why)
+                                                 const dpar_options *options, dpar_why *why)
 {
     dpar_status status = dpari_launch_check(n, fn, options, why);
     int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
@@ -13133,7 +13141,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                      dpar_comm **world, dpar_why *why)
+                                                 dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
@@ -13148,7 +13156,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dp
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                     dpar_why *why)
+                                                dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);
@@ -13165,7 +13173,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpa
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options,
+                                          dpar_why *why)
 {
     dpar_start job;
     dpar_options o;

@@ -74,8 +74,8 @@ DPARI_DOOR const char *dpari_op_name(int32_t op)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                     int64_t count, int32_t root)
+DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                                int32_t type, int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
@@ -715,8 +715,8 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
-                                          dpar_comm **out)
+DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh,
+                                                     uint32_t axes, dpar_comm **out)
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;

@@ -51,7 +51,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
     return g->comm.status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text)
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
+                                                    const char *text)
 {
     dpari_abort *record = &g->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;

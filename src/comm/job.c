@@ -39,7 +39,7 @@ DPARI_DOOR DPARI_COLD const char *dpari_site_env(const dpari_site *site, const c
 }
 
 DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
-                                   size_t room)
+                                              size_t room)
 {
     char full[512];
     dpar_text t;
@@ -71,7 +71,7 @@ DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                      const char *b, const char *c, const char *d)
+                                                 const char *b, const char *c, const char *d)
 {
     dpar_text t;
     if (why != NULL) {
@@ -140,7 +140,8 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+DPARI_API DPARI_COLD int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks,
+                                         int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -537,8 +538,8 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
-                                     dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_start *job,
+                                                int32_t *nodes, dpar_why *why)
 {
     dpar_start found;
     dpar_status status = DPAR_OK;

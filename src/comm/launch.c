@@ -445,7 +445,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                      const dpar_options *options, dpar_why *why)
+                                                 const dpar_options *options, dpar_why *why)
 {
     dpar_status status = dpari_launch_check(n, fn, options, why);
     int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
@@ -520,7 +520,7 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
-                                      dpar_comm **world, dpar_why *why)
+                                                 dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
@@ -535,7 +535,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dp
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
-                                     dpar_why *why)
+                                                dpar_why *why)
 {
     dpari_segment segment;
     dpar_status status = dpari_launch_options(options, why);
@@ -552,7 +552,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_try(const dpar_start *job, const dpa
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options *options,
+                                          dpar_why *why)
 {
     dpar_start job;
     dpar_options o;

@@ -67,7 +67,7 @@ static uint64_t dpari_meet_id(const dpar_start *job)
 }
 
 DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                    struct sockaddr_un *name)
+                                               struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -778,7 +778,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
-                                       dpari_segment *segment, dpar_why *why)
+                                                  dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;

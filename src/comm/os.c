@@ -448,7 +448,8 @@ DPARI_DOOR DPARI_COLD void dpari_os_error(dpar_text *t, int number)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number)
+DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes,
+                                              int number)
 {
     dpar_text t;
     if (why) {

@@ -98,7 +98,7 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
     }
 }
 
-static dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
+static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
     dpar_why why;
@@ -280,7 +280,7 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 }
 
 /* Looks at everything, and gives up where nobody will come. */
-static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
+static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
     dpar_status status;
@@ -738,7 +738,7 @@ static void dpari_shm_drop(dpari_shm *s)
     dpari_os_unmap(s, s->bytes);
 }
 
-static dpar_status dpari_shm_close(dpar_comm *c)
+static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_node *n = s->node;
@@ -779,7 +779,8 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     return lost ? DPAR_E_ARG : status;
 }
 
-static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+                                              dpar_comm **out);
 
 static void dpari_engine_shm(dpar_engine *e)
 {
@@ -870,7 +871,8 @@ static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
-                                     const dpar_options *options, dpar_comm **comm, dpar_why *why)
+                                                const dpar_options *options, dpar_comm **comm,
+                                                dpar_why *why)
 {
     dpari_node *n = dpari_node_make(s, me, own, options);
     uint64_t member = 0;
@@ -971,7 +973,8 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
     return dpari_shm_run(c, &call);
 }
 
-static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+                                              dpar_comm **out)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_node *n = s->node;

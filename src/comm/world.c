@@ -80,7 +80,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                         const dpar_options *options, dpar_why *why)
+                                                    const dpar_options *options, dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
@@ -568,7 +568,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
 }
 
 DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
-                                        const dpar_options *options)
+                                                   const dpar_options *options)
 {
     dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
