@@ -2168,8 +2168,8 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
                                  0, 0, 0, 0);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
+                                                  size_t bytes, dpar_why *why)
 {
     dpar_cluster c;
     dpar_status st;
@@ -4387,7 +4387,7 @@ static int dpari_model_is_json(const char *text, size_t bytes)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
-                                     dpar_why *why)
+                                                dpar_why *why)
 {
     dpar_model m;
     dpar_status st;
@@ -4663,8 +4663,8 @@ static const char *dpari_field_takes(int32_t field)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
-                                        uint32_t *named, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text,
+                                                   size_t bytes, uint32_t *named, dpar_why *why)
 {
     dpar_strategy s = *strategy;
     uint32_t seen = 0;
@@ -5970,9 +5970,10 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
-                                          int32_t n, uint32_t which, double *mean_error,
-                                          dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
+                                                     const dpar_measurement *rows, int32_t n,
+                                                     uint32_t which, double *mean_error,
+                                                     dpar_why *why)
 {
     dpar_calibration fit = *cal;
     double factor = 1.5, best;
@@ -9897,7 +9898,7 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 /* ---- the call ------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
-                                    dpar_why *why)
+                                               dpar_why *why)
 {
     switch (format) {
     case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;

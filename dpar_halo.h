@@ -3168,8 +3168,9 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
-                                              int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bytes(const dpar_comm *c,
+                                                         const dpar_halo_options *options,
+                                                         int64_t *bytes, dpar_why *why)
 {
     dpari_hx_size z;
     dpar_status st;
@@ -3943,9 +3944,9 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                     const dpar_halo_field *fields, int32_t n,
-                                     const dpar_halo_options *options, int32_t later,
-                                     dpar_halo_exchange **plan, dpar_why *why)
+                                                const dpar_halo_field *fields, int32_t n,
+                                                const dpar_halo_options *options, int32_t later,
+                                                dpar_halo_exchange **plan, dpar_why *why)
 {
     dpar_halo_exchange *x;
     dpar_halo_options o;
@@ -4004,8 +4005,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_exchange **plan, dpar_why *why)
+                                                        const dpar_halo_options *options,
+                                                        dpar_halo_exchange **plan, dpar_why *why)
 {
     return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
                          options ? options->fields : 0, options, 0, plan, why);
@@ -4106,8 +4107,8 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             dpar_halo_options *options, double *seconds,
-                                             dpar_why *why)
+                                                        dpar_halo_options *options, double *seconds,
+                                                        dpar_why *why)
 {
     dpar_halo_options o, best;
     double least = 0.0;

@@ -1659,8 +1659,8 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
-                                        int64_t bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in,
+                                                   void *mem, int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
     dpar_schedule got;
@@ -9800,8 +9800,8 @@ static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
-                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g,
+                                                   int32_t format, dpar_why *why)
 {
     int64_t last = 0;
     dpar_status st = dpari_gantt_check(g, &last, why);

@@ -882,7 +882,7 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
-                                        dpar_spatial_boxes *boxes, dpar_why *why)
+                                                   dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
     const dpar_status st = dpari_spatial_outputs(layer, b.extent, why);
@@ -1073,8 +1073,8 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
-                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
+                                                   int64_t *bytes, dpar_why *why)
 {
     dpari_spatial_memory at;
     void *memory;
@@ -1216,8 +1216,8 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
-                                       dpar_why *why)
+                                                  const dpar_spatial *layer,
+                                                  dpar_spatial_plan **plan, dpar_why *why)
 {
     dpari_spatial *p = (dpari_spatial *)memory;
     dpari_spatial_memory at;

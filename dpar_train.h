@@ -1759,7 +1759,8 @@ static int dpari_optim_share(double x)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
+                                                     int32_t *moments, int32_t *moment_type,
+                                                     dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -3320,7 +3321,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
-                                    int64_t *bytes, dpar_why *why)
+                                               int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
     int32_t buckets = 0;
@@ -3413,7 +3414,8 @@ static void dpari_ddp_free(dpar_ddp *d)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why)
+                                              const dpar_ddp_options *options, dpar_ddp **ddp,
+                                              dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
     dpari_ddp_given given;
@@ -4008,7 +4010,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
-                                     dpar_fsdp_sizes *sizes, dpar_why *why)
+                                                dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
     dpar_status st = dpari_fsdp_judge(shards, options, why);
@@ -4193,8 +4195,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
-                                    dpar_why *why)
+                                               const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                               dpar_why *why)
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
     dpar_comm *replicas = options != NULL ? options->replicas : NULL;
@@ -4957,8 +4959,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
-                                      dpar_layout *layout, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
+                                                 int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
@@ -6210,8 +6212,9 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
-                                          int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
+                                                     const dpar_attention *layer, int64_t *bytes,
+                                                     dpar_why *why)
 {
     dpari_attention p;
     int64_t need = 0;
@@ -6287,8 +6290,8 @@ static void dpari_seq_give_back(dpari_attention *p)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_attention *layer, dpar_attention_plan **plan,
-                                         dpar_why *why)
+                                                    const dpar_attention *layer,
+                                                    dpar_attention_plan **plan, dpar_why *why)
 {
     dpari_attention *p = (dpari_attention *)memory;
     int64_t need = 0;
@@ -7970,7 +7973,7 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
-                                        int64_t *bytes, int64_t *each, dpar_why *why)
+                                                   int64_t *bytes, int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
@@ -8046,8 +8049,8 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_experts *layer, dpar_experts_plan **plan,
-                                       dpar_why *why)
+                                                  const dpar_experts *layer,
+                                                  dpar_experts_plan **plan, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)memory;
     int64_t need = 0, each = 0;
@@ -9239,8 +9242,9 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     *bytes = r.used;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
-                                         int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
+                                                    const dpar_pipeline_options *options,
+                                                    int64_t *bytes, dpar_why *why)
 {
     dpar_pipeline counted;
     dpari_pl_scratch w;
@@ -9518,8 +9522,8 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                        const dpar_pipeline_options *options, dpar_pipeline **out,
-                                        dpar_why *why)
+                                                   const dpar_pipeline_options *options,
+                                                   dpar_pipeline **out, dpar_why *why)
 {
     dpar_pipeline *p = (dpar_pipeline *)memory;
     dpari_pl_scratch w;

@@ -116,9 +116,10 @@ static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, 
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
-                                          int32_t n, uint32_t which, double *mean_error,
-                                          dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
+                                                     const dpar_measurement *rows, int32_t n,
+                                                     uint32_t which, double *mean_error,
+                                                     dpar_why *why)
 {
     dpar_calibration fit = *cal;
     double factor = 1.5, best;

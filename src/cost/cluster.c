@@ -750,8 +750,8 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
                                  0, 0, 0, 0);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text, size_t bytes,
-                                       dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
+                                                  size_t bytes, dpar_why *why)
 {
     dpar_cluster c;
     dpar_status st;

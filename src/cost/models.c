@@ -980,7 +980,7 @@ static int dpari_model_is_json(const char *text, size_t bytes)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
-                                     dpar_why *why)
+                                                dpar_why *why)
 {
     dpar_model m;
     dpar_status st;

@@ -899,7 +899,7 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
 /* ---- the call ------------------------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
-                                    dpar_why *why)
+                                               dpar_why *why)
 {
     switch (format) {
     case DPAR_REPORT_TEXT: dpari_report_text(t, r); break;

@@ -245,8 +245,8 @@ static const char *dpari_field_takes(int32_t field)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text, size_t bytes,
-                                        uint32_t *named, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, const char *text,
+                                                   size_t bytes, uint32_t *named, dpar_why *why)
 {
     dpar_strategy s = *strategy;
     uint32_t seen = 0;

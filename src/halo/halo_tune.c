@@ -58,8 +58,8 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                             dpar_halo_options *options, double *seconds,
-                                             dpar_why *why)
+                                                        dpar_halo_options *options, double *seconds,
+                                                        dpar_why *why)
 {
     dpar_halo_options o, best;
     double least = 0.0;

@@ -392,8 +392,8 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
-                                        int64_t bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in,
+                                                   void *mem, int64_t bytes, dpar_why *why)
 {
     dpari_csv c;
     dpar_schedule got;

@@ -879,8 +879,8 @@ static void dpari_trace_draw(dpar_text *t, const dpar_gantt *g)
 
 /* ---- the call ------------------------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
-                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g,
+                                                   int32_t format, dpar_why *why)
 {
     int64_t last = 0;
     dpar_status st = dpari_gantt_check(g, &last, why);

@@ -149,7 +149,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_options *o
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
-                                    int64_t *bytes, dpar_why *why)
+                                               int64_t *bytes, dpar_why *why)
 {
     int64_t needed = 0;
     int32_t buckets = 0;
@@ -242,7 +242,8 @@ static void dpari_ddp_free(dpar_ddp *d)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                   const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why)
+                                              const dpar_ddp_options *options, dpar_ddp **ddp,
+                                              dpar_why *why)
 {
     dpar_ddp *d = (dpar_ddp *)memory;
     dpari_ddp_given given;

@@ -503,7 +503,7 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
-                                        int64_t *bytes, int64_t *each, dpar_why *why)
+                                                   int64_t *bytes, int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
@@ -579,8 +579,8 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_experts *layer, dpar_experts_plan **plan,
-                                       dpar_why *why)
+                                                  const dpar_experts *layer,
+                                                  dpar_experts_plan **plan, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)memory;
     int64_t need = 0, each = 0;

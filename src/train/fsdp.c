@@ -258,7 +258,7 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *options,
-                                     dpar_fsdp_sizes *sizes, dpar_why *why)
+                                                dpar_fsdp_sizes *sizes, dpar_why *why)
 {
     dpar_fsdp d;
     dpar_status st = dpari_fsdp_judge(shards, options, why);
@@ -443,8 +443,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_fsdp_options *options, dpar_fsdp **fsdp,
-                                    dpar_why *why)
+                                               const dpar_fsdp_options *options, dpar_fsdp **fsdp,
+                                               dpar_why *why)
 {
     dpar_fsdp counted, *d = (dpar_fsdp *)memory;
     dpar_comm *replicas = options != NULL ? options->replicas : NULL;
@@ -1207,8 +1207,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
-                                      dpar_layout *layout, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
+                                                 int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;

@@ -25,7 +25,8 @@ static int dpari_optim_share(double x)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
+                                                     int32_t *moments, int32_t *moment_type,
+                                                     dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);

@@ -182,8 +182,9 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     *bytes = r.used;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
-                                         int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
+                                                    const dpar_pipeline_options *options,
+                                                    int64_t *bytes, dpar_why *why)
 {
     dpar_pipeline counted;
     dpari_pl_scratch w;
@@ -461,8 +462,8 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
-                                        const dpar_pipeline_options *options, dpar_pipeline **out,
-                                        dpar_why *why)
+                                                   const dpar_pipeline_options *options,
+                                                   dpar_pipeline **out, dpar_why *why)
 {
     dpar_pipeline *p = (dpar_pipeline *)memory;
     dpari_pl_scratch w;

@@ -470,8 +470,9 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
-                                          int64_t *bytes, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_attention_bytes(const dpar_comm *c,
+                                                     const dpar_attention *layer, int64_t *bytes,
+                                                     dpar_why *why)
 {
     dpari_attention p;
     int64_t need = 0;
@@ -547,8 +548,8 @@ static void dpari_seq_give_back(dpari_attention *p)
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_attention *layer, dpar_attention_plan **plan,
-                                         dpar_why *why)
+                                                    const dpar_attention *layer,
+                                                    dpar_attention_plan **plan, dpar_why *why)
 {
     dpari_attention *p = (dpari_attention *)memory;
     int64_t need = 0;
