@@ -57,7 +57,7 @@ enum { DPAR_SPATIAL_TENSORS = 4 };
 
 /* What reads what, along each dim (dpar_spatial_taps says it of one output). */
 enum {
-    DPAR_CONVOLUTION,            /* pooling too */
+    DPAR_CONVOLUTION = 1,        /* pooling too */
     DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
     DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut
@@ -662,7 +662,7 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
     }
     if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
         s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 0 to 3 and 0 to 2", s->kind,
+        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 1 to 4 and 0 to 2", s->kind,
                          s->outputs, 0, 0);
     }
     if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||

@@ -80,7 +80,7 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  * 2^-8 of it), and does not grow before g g is 3 to 5 times v; with beta1 = 0.9 m stays where it is
  * while g is within 2 to 4 % of it. */
 
-enum { DPAR_ADAMW, DPAR_SGD };
+enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: was not said, E_ARG */
 
 /* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
@@ -798,7 +798,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
-    DPAR_COLUMN, /* each rank has some of the outputs: x is whole */
+    DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
     DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
 };
 /* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
@@ -1768,7 +1768,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
     if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
         (o->stochastic != 0 && o->stochastic != 1)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
+                         "optimizer: kind # (AdamW 1, SGD 2), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
     if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {
@@ -5415,7 +5415,7 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
     if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->add_dx || a->open) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "a linear layer of kind #, # to # features (add_dx, open: # of "
+                                   "a linear layer of kind # (column 1, row 2), # to # features (add_dx, open: # of "
                                    "a column layer only)",
                                    l->kind, l->in, l->out, a->add_dx || a->open);
     }

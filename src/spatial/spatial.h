@@ -34,7 +34,7 @@ enum { DPAR_SPATIAL_TENSORS = 4 };
 
 /* What reads what, along each dim (dpar_spatial_taps says it of one output). */
 enum {
-    DPAR_CONVOLUTION,            /* pooling too */
+    DPAR_CONVOLUTION = 1,        /* pooling too */
     DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
     DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut

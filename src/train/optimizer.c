@@ -34,7 +34,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
     if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
         (o->stochastic != 0 && o->stochastic != 1)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
+                         "optimizer: kind # (AdamW 1, SGD 2), nesterov # and stochastic # (0 or 1)",
                          o->kind, o->nesterov, o->stochastic, 0);
     }
     if (o->moment_type != DPAR_NO_TYPE && o->moment_type != DPAR_BF16) {

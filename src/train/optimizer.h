@@ -25,7 +25,7 @@
 
 #include "../base/type.h"
 
-enum { DPAR_ADAMW, DPAR_SGD };
+enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: was not said, E_ARG */
 
 /* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {

@@ -174,10 +174,12 @@ static void test_refusals(void)
     o.decay = NAN;
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     o.decay = 0.0;
-    o.kind = 2;
+    o.kind = 3;
+    CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
+    o.kind = 0; /* left out */
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "optimizer: kind 2 (AdamW 0, SGD 1), nesterov 0 and stochastic 0 (0 or 1)");
+               "optimizer: kind 0 (AdamW 1, SGD 2), nesterov 0 and stochastic 0 (0 or 1)");
 }
 
 /* 1 + k / 1024 lies between 1 and 1 + 1/128: of many, a share k / 8 is rounded up, whatever the

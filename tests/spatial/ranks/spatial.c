@@ -1401,6 +1401,7 @@ static int refusals(dpar_comm *c)
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     bad += dpar_spatial_taps(&s, 1 << 19, 0, &taps) != DPAR_E_ARG;
     memset(&s, 0, sizeof s);
+    s.kind = DPAR_CONVOLUTION;
     bad += dpar_spatial_check(&s, 0, NULL, &why) != DPAR_E_ARG;
     return bad;
 }
@@ -1598,6 +1599,7 @@ static int sweep_solids(dpar_comm *c, int rounds)
         solid w;
         int in = 1, out = 1;
         memset(&s, 0, sizeof s);
+        s.kind = DPAR_CONVOLUTION;
         memset(&w, 0, sizeof w);
         w.pad = modes[round % 3];
         for (d = 0; d < SOLID; d++) {
@@ -1702,6 +1704,7 @@ static int lowest_case(dpar_comm *c)
         void *memory;
         memset(&a, 0, sizeof a);
         memset(&s, 0, sizeof s);
+        s.kind = DPAR_CONVOLUTION;
         bad += dpar_mesh_init(&mesh, "x", size, DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
                dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL) != DPAR_OK;
         s.window[0].kernel = 3;

@@ -292,6 +292,11 @@ static void grids(dpar_comm *c, int last, void *memory)
     memset(&s, 0, sizeof s);
     rows(c, &s.in);
     s.window[0].kernel = 3;
+    s.type = DPAR_F32; /* a kind left out is no convolution */
+    CHECK_INT(dpar_spatial_bytes(c, &s, &bytes, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "kind 0, outputs 0: there are 1 to 4 and 0 to 2");
+    s.type = DPAR_NO_TYPE;
+    s.kind = DPAR_CONVOLUTION;
     LEFT_OUT(dpar_spatial_bytes(c, &s, &bytes, &why), 1);
     LEFT_OUT(dpar_spatial_init(memory, ROOM, c, &s, &plan, &why), 1);
     s.type = last ? DPAR_NO_TYPE : DPAR_F32;
@@ -305,6 +310,24 @@ static void grids(dpar_comm *c, int last, void *memory)
     LEFT_OUT_OF(c, dpar_norm_forward(c, &n, &arrays));
 }
 
+/* A linear layer without its kind: which half of a pair it is only the caller knows. It breaks the
+ * communicator, so that all ranks hear of it. */
+static void linear(dpar_comm *c)
+{
+    dpar_comm *apart = NULL;
+    dpar_tensor t;
+    dpar_linear layer;
+    dpar_linear_arrays arrays;
+    dpar_why why;
+    CHECK_INT(dpar_comm_split(c, 0, 0, &apart), DPAR_OK);
+    CHECK_INT(dpar_tensor_init(&t, apart, DPAR_F32, 8, NULL, &why), DPAR_OK);
+    memset(&layer, 0, sizeof layer);
+    memset(&arrays, 0, sizeof arrays);
+    CHECK_INT(dpar_linear_forward(&t, &layer, &arrays), DPAR_E_ARG);
+    CHECK(strstr(apart->why.text, "kind 0 (column 1, row 2)") != NULL);
+    (void)dpar_comm_close(apart);
+}
+
 static int each(dpar_comm *c, void *arg)
 {
     const int last = c->rank == c->size - 1;
@@ -315,6 +338,7 @@ static int each(dpar_comm *c, void *arg)
     moves(c, last);
     halos(c, last, memory);
     gradients(c, last, memory);
+    linear(c);
     stages(c, last, memory);
     layers(c, last, memory);
     CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
