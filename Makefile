@@ -23,7 +23,7 @@ help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
 	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
 	@echo 'make test       what a contributor runs (5 minutes); make test-index, -schedule, -cost, -comm, -halo,'
-	@echo '                -train, -spatial, -debug, -mpi, -gpu: the tests of one header'
+	@echo '                -train, -spatial, -debug, -mpi: the tests of one folder; test-gpu: on stand-ins (10 minutes)'
 	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
 	@echo '                packaging, models of the protocols, ranks that fail, each in part'
 	@echo 'make nightly    all of that, whole (hours)'
@@ -202,7 +202,7 @@ test-debug:
 test-mpi:
 	@$(TESTS) test mpi
 test-gpu:
-	@$(TESTS) test gpu
+	@$(TESTS) gate gpu
 
 lint:
 	@sh tools/lint

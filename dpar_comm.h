@@ -26,12 +26,14 @@
  *
  * dpar_init in place of dpar_launch finds the ranks that mpiexec, srun, torchrun and others started on one node. */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar.h")
 #error dpar_comm.h needs dpar.h beside it, of the same release
 #endif
 #endif
 #include "dpar.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_comm.h and dpar.h are of different versions: take all headers from one release
 #endif

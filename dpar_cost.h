@@ -33,12 +33,14 @@
  *         return 0;
  *     } */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_schedule.h")
 #error dpar_cost.h needs dpar_schedule.h beside it, of the same release
 #endif
 #endif
 #include "dpar_schedule.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_cost.h and dpar.h are of different versions: take all headers from one release
 #endif

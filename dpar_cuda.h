@@ -35,7 +35,17 @@
 #ifndef DPAR_CUDA_H
 #define DPAR_CUDA_H
 
+#ifndef DPAR_ALL_H
+#ifdef __has_include
+#if !__has_include("dpar_train.h")
+#error dpar_cuda.h needs dpar_train.h beside it, of the same release
+#endif
+#endif
 #include "dpar_train.h"
+#endif
+#if DPAR_VERSION != 200
+#error dpar_cuda.h and dpar.h are of different versions: take all headers from one release
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -15,12 +15,14 @@
  *         return puts(text) < 0;
  *     } */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_halo.h")
 #error dpar_debug.h needs dpar_halo.h beside it, of the same release
 #endif
 #endif
 #include "dpar_halo.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_debug.h and dpar.h are of different versions: take all headers from one release
 #endif

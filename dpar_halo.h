@@ -53,12 +53,14 @@
  *         return dpar_launch(4, each, NULL) < 0;
  *     } */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
 #error dpar_halo.h needs dpar_comm.h beside it, of the same release
 #endif
 #endif
 #include "dpar_comm.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_halo.h and dpar.h are of different versions: take all headers from one release
 #endif

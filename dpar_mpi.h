@@ -57,7 +57,17 @@
 #ifndef DPAR_MPI_H
 #define DPAR_MPI_H
 
+#ifndef DPAR_ALL_H
+#ifdef __has_include
+#if !__has_include("dpar_comm.h")
+#error dpar_mpi.h needs dpar_comm.h beside it, of the same release
+#endif
+#endif
 #include "dpar_comm.h"
+#endif
+#if DPAR_VERSION != 200
+#error dpar_mpi.h and dpar.h are of different versions: take all headers from one release
+#endif
 #include <mpi.h>
 
 /* All zero means the defaults. The same on all ranks. */

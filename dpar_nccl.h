@@ -69,7 +69,17 @@
 #ifndef DPAR_NCCL_H
 #define DPAR_NCCL_H
 
+#ifndef DPAR_ALL_H
+#ifdef __has_include
+#if !__has_include("dpar_comm.h")
+#error dpar_nccl.h needs dpar_comm.h beside it, of the same release
+#endif
+#endif
 #include "dpar_comm.h"
+#endif
+#if DPAR_VERSION != 200
+#error dpar_nccl.h and dpar.h are of different versions: take all headers from one release
+#endif
 #include <nccl.h>
 
 /* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */

@@ -39,12 +39,14 @@
  *         return puts(text) < 0;
  *     } */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar.h")
 #error dpar_schedule.h needs dpar.h beside it, of the same release
 #endif
 #endif
 #include "dpar.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_schedule.h and dpar.h are of different versions: take all headers from one release
 #endif

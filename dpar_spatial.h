@@ -6,6 +6,7 @@
  * attention within a window of tokens. From the outputs of a rank a layer finds what the rank must hold, moves the halos and calls
  * your kernel. Results equal those of one rank to rounding. apps/unet.c is a whole network. */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_halo.h")
 #error dpar_spatial.h needs dpar_halo.h beside it, of the same release
@@ -18,6 +19,7 @@
 #endif
 #endif
 #include "dpar_train.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_spatial.h and dpar.h are of different versions: take all headers from one release
 #endif

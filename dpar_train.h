@@ -18,6 +18,7 @@
  * random, optimizer, layers (what a device must be able to do), ddp, fsdp, tensor, sequence, ulysses, expert and pipeline
  * follow, each with its own program first. apps/train_gpt.c uses all of them. */
 
+#ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_schedule.h")
 #error dpar_train.h needs dpar_schedule.h beside it, of the same release
@@ -30,6 +31,7 @@
 #endif
 #endif
 #include "dpar_comm.h"
+#endif
 #if DPAR_VERSION != 200
 #error dpar_train.h and dpar.h are of different versions: take all headers from one release
 #endif

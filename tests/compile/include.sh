@@ -4,7 +4,7 @@
 # own or all in one, static in two units, two vendored copies in one program, after hostile macros, with a
 # neighbour that is missing or of another version; all pasted into one. DPAR_PARTS: some of them only.
 . tests/compile/common.sh
-: "${DPAR_PARTS:=alone twice units static vendored hostile neighbours all}"
+: "${DPAR_PARTS:=alone nothing twice units static vendored hostile neighbours all}"
 root=$PWD
 cd "$work" || exit 1
 reverse=
@@ -20,6 +20,15 @@ every() { # its name, headers
         sed -n 's/^DPAR_API.*[ *]\(dpar_[a-z0-9_]*\)(.*/    (any)\1,/p' "$DPAR_DIR/$each.h"
     done
     printf '    0};\n'
+}
+
+# A unit that only includes them holds nothing of them, also without the optimiser.
+nothing() {
+    { include $headers; printf 'int main(void) { return 0; }\n'; } > nothing.c
+    for how in "$CC" "$CC -x c++"; do
+        try $how -O0 -I"$DPAR_DIR" -c nothing.c -o nothing.o
+        [ "$(nm nothing.o | grep -c .)" -eq 1 ] || { nm nothing.o; echo "$how: a unit that implements nothing is not empty"; exit 1; }
+    done
 }
 
 # A program that includes one header, in the documented line; and what it stands on comes with it.
@@ -116,6 +125,14 @@ neighbours() {
     if $CC -fsyntax-only has.c 2> /dev/null; then
         refused 'dpar_halo.h needs dpar_comm.h beside it' lonely halo.c
     fi
+    for each in dpar_mpi dpar_nccl dpar_cuda; do # the engines say it too
+        mkdir "lonely_$each" "old_$each"
+        cp "$DPAR_DIR/$each.h" "lonely_$each/" && include "$each" > "$each.c"
+        refused "$each.h needs dpar_[a-z]*.h beside it" "lonely_$each" "$each.c"
+        for other in $headers; do cp "$DPAR_DIR/$other.h" "old_$each/"; done
+        sed 's/DPAR_VERSION != 200/DPAR_VERSION != 209/' "$DPAR_DIR/$each.h" > "old_$each/$each.h"
+        refused 'different versions' "old_$each" "$each.c"
+    done
     for each in dpar dpar_comm dpar_halo; do
         for other in dpar dpar_comm dpar_halo; do cp "$DPAR_DIR/$other.h" old/; done
         sed 's/^#define DPAR_VERSION_PATCH 0$/#define DPAR_VERSION_PATCH 9/; s/\(DPAR_VERSION != [0-9]*\)0$/\19/' "$DPAR_DIR/$each.h" > "old/$each.h"
@@ -135,6 +152,10 @@ all() {
     try $CC -O0 -DDPAR_IMPLEMENTATION -Wall -Wextra -Wno-cast-function-type -Werror -I. all.c -c -o all.o
     printf 'typedef void (*any)(void);\nextern const any all_of_it[];\nint main(void) { return !all_of_it[0]; }\n' > main_all.c
     try $CC main_all.c all.o -o all_of && try ./all_of
+    # alone in a folder with one of the eight and with an engine
+    mkdir with_all && cp dpar_all.h "$DPAR_DIR/dpar_halo.h" "$DPAR_DIR/dpar_cuda.h" with_all/
+    printf '#include "dpar_all.h"\n#include "dpar_cuda.h"\n#include "dpar_halo.h"\nint main(void) { return 0; }\n' > with_all.c
+    try $CC -O1 $reached -Iwith_all with_all.c -o with_all_of
 }
 for part in $DPAR_PARTS; do
     $part

@@ -5,7 +5,7 @@
 export DPAR_PARTS_OF=1 # a fault may be in any part
 broken=$work/broken
 mkdir "$broken"
-fresh() { for each in $headers dpar_mpi; do cp "$each.h" "$broken/"; done; }
+fresh() { for each in $headers dpar_mpi dpar_nccl dpar_cuda; do cp "$each.h" "$broken/"; done; }
 fresh
 
 # gate, what is broken, code put into the implementation of a header (dpar.h); DPAR_PARTS: those parts of
