@@ -2,8 +2,8 @@
 /* dpar.h - who owns what: ranks with named axes, arrays that lie on them, what must be sent where.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * This header is the door of the family. It needs no library, no memory and no operating system. A rank of a
- * million finds its own part in O(axes), without a table.
+ * Begin here: the map of the family is below. This header needs no library, no memory and no operating
+ * system. A rank of a million finds its own part in O(axes), without a table.
  *
  *     #include "dpar.h"                     in as many files as you like
  *     cc -DDPAR_IMPLEMENTATION -I. ...      one file: the code; or #define it there before the include

@@ -2,7 +2,7 @@
 /* dpar_debug.h - looking for faults: what this machine allows, and whether a halo exchange was right.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * Nothing here is needed by a code that works.
+ * A code that works needs nothing of it.
  *
  *     #include "dpar_debug.h"
  *     #include <stdio.h>

@@ -2,8 +2,8 @@
 /* dpar_halo.h - grids: halos of any number of fields, exchanged in one message a peer; and the adjoint.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * What a halo is (widths, periods, stencils, folds, poles, cubed spheres) is said with dpar_halo of dpar.h. Here it moves: planned
- * once, run as often as you like, in your memory, on any communicator.
+ * The struct dpar_halo of dpar.h describes a halo: widths, periods, stencils, folds, poles, cubed spheres. This
+ * header moves it. You plan once and run as often as you like, in your memory, on any communicator.
  *
  *     #include "dpar_halo.h"
  *     #include <stdio.h>

@@ -2,9 +2,10 @@
 /* dpar_spatial.h - layers of networks whose samples are cut into blocks over the ranks, forward and backward.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * Convolutions of any stride, dilation and padding, transposed ones, pooling, interpolation, neighbourhood attention, norms,
- * attention within a window of tokens. From the outputs of a rank a layer finds what the rank must hold, moves the halos and calls
- * your kernel. Results equal those of one rank to rounding. apps/unet.c is a whole network. */
+ * Convolutions of any stride, dilation and padding, transposed ones, pooling, interpolation, neighbourhood
+ * attention, norms, attention within a window of tokens. A layer finds from a rank's outputs what the rank must
+ * hold, moves the halos and calls your kernel. Results equal those of one rank to rounding. apps/unet.c is a whole
+ * network. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

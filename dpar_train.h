@@ -15,8 +15,8 @@
  *         dpar_ddp_end(ddp);
  *         update the weights
  *
- * random, optimizer, layers (what a device must be able to do), ddp, fsdp, tensor, sequence, ulysses, expert and pipeline
- * follow, each with its own program first. apps/train_gpt.c uses all of them. */
+ * The parts follow, each with its own program first: random, optimizer, layers (what a device must be able to do),
+ * ddp, fsdp, tensor, sequence, expert, pipeline. apps/train_gpt.c uses all of them. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -5417,8 +5417,8 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
     if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->add_dx || a->open) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "a linear layer of kind # (column 1, row 2), # to # features (add_dx, open: # of "
-                                   "a column layer only)",
+                                   "a linear layer of kind # (column 1, row 2), # to # features "
+                                   "(add_dx, open: # of a column layer only)",
                                    l->kind, l->in, l->out, a->add_dx || a->open);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {

@@ -79,7 +79,7 @@ list_mutants() {
                     mutant(i, "!", "!!")
                 }
             }
-        }' "$1" | awk -v every="$every" '(NR - 1) % every == 0'
+        }' "$1" | awk -v every="$every" -v from="${MUTANTS_FROM:-0}" '(NR - 1) % every == from % every'
 }
 
 # Seconds of the processor: a busy machine must not kill a mutant.

@@ -379,8 +379,8 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
     if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->add_dx || a->open) && !column)) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "a linear layer of kind # (column 1, row 2), # to # features (add_dx, open: # of "
-                                   "a column layer only)",
+                                   "a linear layer of kind # (column 1, row 2), # to # features "
+                                   "(add_dx, open: # of a column layer only)",
                                    l->kind, l->in, l->out, a->add_dx || a->open);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
