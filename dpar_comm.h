@@ -2271,28 +2271,21 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_any_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_any_bf16(x) & 0xffff0000u;
 }
 
-/* f32 to those that the type on the wire has. The sum of four is NaN if one is. */
-DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x, int32_t wire)
+/* f32 to those that bf16 has. The sum of four is NaN if one is. */
+DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
-    if (wire == DPAR_BF16) {
-        const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
-                                  ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
-        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
-            x->v[0] = dpari_kern_round_any_bf16(x->v[0]);
-            x->v[1] = dpari_kern_round_any_bf16(x->v[1]);
-            x->v[2] = dpari_kern_round_any_bf16(x->v[2]);
-            x->v[3] = dpari_kern_round_any_bf16(x->v[3]);
-        } else {
-            x->v[0] = dpari_kern_round_bf16(x->v[0]);
-            x->v[1] = dpari_kern_round_bf16(x->v[1]);
-            x->v[2] = dpari_kern_round_bf16(x->v[2]);
-            x->v[3] = dpari_kern_round_bf16(x->v[3]);
-        }
+    const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
+                              ((dpari_kern_f4)x->v[2] + (dpari_kern_f4)x->v[3]);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        x->v[0] = dpari_kern_round_any_bf16(x->v[0]);
+        x->v[1] = dpari_kern_round_any_bf16(x->v[1]);
+        x->v[2] = dpari_kern_round_any_bf16(x->v[2]);
+        x->v[3] = dpari_kern_round_any_bf16(x->v[3]);
     } else {
-        x->v[0] = dpari_kern_round_f16(x->v[0]);
-        x->v[1] = dpari_kern_round_f16(x->v[1]);
-        x->v[2] = dpari_kern_round_f16(x->v[2]);
-        x->v[3] = dpari_kern_round_f16(x->v[3]);
+        x->v[0] = dpari_kern_round_bf16(x->v[0]);
+        x->v[1] = dpari_kern_round_bf16(x->v[1]);
+        x->v[2] = dpari_kern_round_bf16(x->v[2]);
+        x->v[3] = dpari_kern_round_bf16(x->v[3]);
     }
 }
 
@@ -2307,8 +2300,8 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
         x->v[1] = dpari_kern_get(from + 16);
         x->v[2] = dpari_kern_get(from + 32);
         x->v[3] = dpari_kern_get(from + 48);
-        if (type >= DPAR_TYPES) {
-            dpari_kern_round(x, dpari_kern_wire(type));
+        if (type == DPARI_KERN_THROUGH(DPAR_BF16)) {
+            dpari_kern_round(x);
         }
     }
 }
@@ -2427,12 +2420,6 @@ DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
 }
 
-/* Do conversions take longer than all else? */
-DPARI_KERN_INLINE int dpari_kern_converts(int32_t type)
-{
-    return type == DPAR_F16 || type == DPARI_KERN_THROUGH(DPAR_F16);
-}
-
 /* From accumulators to what is stored; x / divide_by, unless that is 0, and x times. */
 DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32_t divide_by,
                                          float times)
@@ -2443,7 +2430,7 @@ DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32
         x->v[2] = dpari_kern_over(x->v[2], type, divide_by);
         x->v[3] = dpari_kern_over(x->v[3], type, divide_by);
     }
-    if (dpari_kern_converts(type)) {
+    if (type == DPAR_F16) {
         x->v[0] = dpari_kern_times(x->v[0], times);
         x->v[1] = dpari_kern_times(x->v[1], times);
         x->v[2] = dpari_kern_times(x->v[2], times);
@@ -2453,8 +2440,8 @@ DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32
         dpari_kern_one_nan_f32(x);
     } else if (type == DPAR_F64) {
         dpari_kern_one_nan_f64(x);
-    } else if (type >= DPAR_TYPES) {
-        dpari_kern_round(x, dpari_kern_wire(type));
+    } else if (type == DPARI_KERN_THROUGH(DPAR_BF16)) {
+        dpari_kern_round(x);
     } else if (dpari_kern_is16(type)) {
         x->v[0] = dpari_kern_narrow(x->v[0], x->v[1], type);
         x->v[1] = dpari_kern_narrow(x->v[2], x->v[3], type);
@@ -2476,7 +2463,7 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
     /* by a power of two a product is the same; one without a branch keeps sums in registers */
-    const int32_t product = dpari_kern_converts(type) && (ins & (ins - 1)) == 0;
+    const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
     const float times = average && product ? 1 / (float)ins : 1;
     const int64_t end = job->end;
@@ -2773,7 +2760,8 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
 }
 
 /* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
- * numbers (without, 26 % longer in the first cache), of bf16 that of inputs (10 %), of f16 none. */
+ * numbers (without, 26 % longer in the first cache), of bf16 that of inputs (10 %), of f16 none. Of
+ * f32 by way of f16 there is no loop: block by block takes 8 % longer. */
 DPARI_APART void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
@@ -2819,11 +2807,6 @@ DPARI_APART void dpari_kern_sum_f16(const dpari_kern_job *job)
     dpari_kern_sum_many(job, DPAR_F16);
 }
 
-DPARI_APART void dpari_kern_sum_through_f16(const dpari_kern_job *job)
-{
-    dpari_kern_sum_many(job, DPARI_KERN_THROUGH(DPAR_F16));
-}
-
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
     switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
@@ -2832,7 +2815,6 @@ static void dpari_kern_whole(const dpari_kern_job *job)
     case DPAR_F16: dpari_kern_sum_f16(job); break;
     case DPAR_BF16: dpari_kern_sum_bf16(job); break;
     case DPARI_KERN_THROUGH(DPAR_BF16): dpari_kern_sum_through_bf16(job); break;
-    case DPARI_KERN_THROUGH(DPAR_F16): dpari_kern_sum_through_f16(job); break;
     default: dpari_kern_any(job, job->at, job->end); break;
     }
 }
