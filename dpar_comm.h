@@ -6662,8 +6662,8 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 
 /* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
  * none do, one fails, or this rank cannot know. */
-static dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
-                                    dpar_why *why)
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash,
+                                               int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
@@ -9654,7 +9654,7 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
  */
 
 /* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
-static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
 {
     dpari_group *g = dpari_group_of(k->comm);
     const int32_t unit = dpar_type_bytes(head->type);
@@ -10727,7 +10727,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     dpari_text_char(out, '\n');
 }
 
-static void dpari_shm_report(dpar_comm *c, dpar_text *out)
+static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_group *g = &s->group;
@@ -11132,8 +11132,9 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     return c->engine.run(c, &call);
 }
 
-DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer)
+DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                                   const dpari_peers_array *array, int32_t n,
+                                                   dpari_peer *peer)
 {
     const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
     dpari_peer mine;
@@ -14745,7 +14746,8 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_w
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
+static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh,
+                                              dpar_why *why)
 {
     int64_t last = mesh->offset;
     int32_t i;
@@ -14779,8 +14781,8 @@ typedef struct dpari_redistribution {
 } dpari_redistribution;
 
 /* What a rank moves, counted; needs no other. */
-static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                              const dpar_move *o, dpar_why *why)
+static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
+                                                         const dpar_move *o, dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const int32_t type = o->type;
@@ -14816,9 +14818,9 @@ static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
-static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, int32_t rank,
-                                    const int64_t *whole, int32_t type, int64_t *shape,
-                                    int64_t *bytes, dpar_why *why)
+static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l,
+                                               int32_t rank, const int64_t *whole, int32_t type,
+                                               int64_t *shape, int64_t *bytes, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t coord[DPAR_MAX_AXES], d, empty = 0;
@@ -14840,8 +14842,8 @@ static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, i
     return st;
 }
 
-static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_move *o,
-                                               dpar_why *why)
+static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *r,
+                                                          const dpar_move *o, dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const void *in = o->in;
@@ -14871,8 +14873,9 @@ static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dp
 
 /* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
  * rank the parts of a sum do not come together. */
-static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint64_t hash,
-                                              int32_t *apart, dpar_why *why)
+static DPARI_COLD dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
+                                                         uint64_t hash, int32_t *apart,
+                                                         dpar_why *why)
 {
     int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
     dpar_status worst, run;

@@ -66,8 +66,8 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 
 /* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
  * none do, one fails, or this rank cannot know. */
-static dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash, int32_t *who,
-                                    dpar_why *why)
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash,
+                                               int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];

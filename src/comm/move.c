@@ -1579,7 +1579,8 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_w
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
+static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh,
+                                              dpar_why *why)
 {
     int64_t last = mesh->offset;
     int32_t i;
@@ -1613,8 +1614,8 @@ typedef struct dpari_redistribution {
 } dpari_redistribution;
 
 /* What a rank moves, counted; needs no other. */
-static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                              const dpar_move *o, dpar_why *why)
+static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
+                                                         const dpar_move *o, dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const int32_t type = o->type;
@@ -1650,9 +1651,9 @@ static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
-static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, int32_t rank,
-                                    const int64_t *whole, int32_t type, int64_t *shape,
-                                    int64_t *bytes, dpar_why *why)
+static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l,
+                                               int32_t rank, const int64_t *whole, int32_t type,
+                                               int64_t *shape, int64_t *bytes, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t coord[DPAR_MAX_AXES], d, empty = 0;
@@ -1674,8 +1675,8 @@ static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, i
     return st;
 }
 
-static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_move *o,
-                                               dpar_why *why)
+static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *r,
+                                                          const dpar_move *o, dpar_why *why)
 {
     const dpar_layout *from = o->from, *to = o->to;
     const void *in = o->in;
@@ -1705,8 +1706,9 @@ static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dp
 
 /* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
  * rank the parts of a sum do not come together. */
-static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint64_t hash,
-                                              int32_t *apart, dpar_why *why)
+static DPARI_COLD dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
+                                                         uint64_t hash, int32_t *apart,
+                                                         dpar_why *why)
 {
     int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
     dpar_status worst, run;

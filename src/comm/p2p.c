@@ -557,7 +557,7 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
  */
 
 /* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
-static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
 {
     dpari_group *g = dpari_group_of(k->comm);
     const int32_t unit = dpar_type_bytes(head->type);

@@ -28,8 +28,9 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     return c->engine.run(c, &call);
 }
 
-DPARI_DOOR dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
-                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer)
+DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                                   const dpari_peers_array *array, int32_t n,
+                                                   dpari_peer *peer)
 {
     const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
     dpari_peer mine;

@@ -629,7 +629,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     dpari_text_char(out, '\n');
 }
 
-static void dpari_shm_report(dpar_comm *c, dpar_text *out)
+static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_group *g = &s->group;
