@@ -615,7 +615,7 @@ static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const cha
 static dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
 {
     return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
-                          "a type, number or pointer that mem.h does not allow");
+                          "a type, number or pointer that dpar_mem does not allow");
 }
 
 /* This thread's device becomes gpu's; gives back the one that it was. */
@@ -1355,7 +1355,7 @@ static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box 
 static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
-        return 0; /* as mem.h promises */
+        return 0; /* as dpar_comm.h promises */
     }
     return dpari_cuda_touch(a, 1, b, 1) || dpari_cuda_touch(a, 1, b, 0) ||
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
@@ -2224,7 +2224,7 @@ struct dpari_cuda_span {
     uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
-/* The four random numbers that four elements from number `at` on have: random.h's words. */
+/* The four random numbers that four elements from number `at` on have: dpar_random_uniform's words. */
 __device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
                                                 uint32_t *words)
 {
@@ -2271,7 +2271,7 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     }
 }
 
-/* F32 to BF16, up or down by 16 random bits (layers.h: dpar_mem_round). */
+/* F32 to BF16, up or down by 16 random bits (dpar_mem_round). */
 DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
 {
     uint32_t x = dpari_cuda_bits<uint32_t>(f);
