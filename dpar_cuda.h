@@ -1,15 +1,35 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_cuda.h - the table dpar_mem (mem.h) for memory of an NVIDIA GPU, and that of layers
- * (layers.h): packing, casting, reducing, optimizer steps and the like as kernels on one stream.
+/* dpar_cuda.h - what halo exchanges and training strategies do with memory, for the memory of an
+ * NVIDIA GPU: packing, casting, reducing, optimizer steps and the like, as kernels on one stream.
+ * It fills a table of functions, dpar_mem of dpar_comm.h, and in it that of layers, dpar_mem_layers
+ * of dpar_train.h.
  *
- *     dpar_cuda gpu;
- *     dpar_mem mem;
- *     if (dpar_cuda_open(&gpu, NULL, &why) < 0) { puts(why.text); }
- *     dpar_cuda_mem(&gpu, &mem);
- *     field.mem = &mem;                      (a halo exchange), or comm->mem = &mem (strategies)
+ *     #include "dpar_cuda.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         dpar_cuda gpu;
+ *         dpar_mem mem;
+ *         dpar_why why;
+ *         if (dpar_cuda_open(&gpu, NULL, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         dpar_cuda_mem(&gpu, &mem);
+ *         printf("GPU %d has %d multiprocessors\n", (int)gpu.device, (int)gpu.units);
+ *         return dpar_cuda_close(&gpu) < 0;
+ *     }
  *
- *     nvcc -x cu -arch=sm_90 -DDPAR_CUDA_IMPLEMENTATION -c yours.cu      (one unit, by nvcc)
- *     cc -DDPAR_IMPLEMENTATION -c dpar.c                                 (dpar itself, by any)
+ * Before it closes, a program gives the table to what works in the GPU's memory: field.mem = &mem
+ * (a field of a halo exchange), comm->mem = &mem (strategies). apps/stencil.cu and apps/ddp_llm.cu
+ * are whole programs.
+ *
+ *     nvcc -x cu -std=c++17 -arch=sm_90 -DDPAR_CUDA_IMPLEMENTATION -I. -c dpar_cuda.h -o cuda.o
+ *     cc -DDPAR_IMPLEMENTATION -I. -c yours.c
+ *     nvcc yours.o cuda.o -o yours -ldl
+ *
+ * The first makes the kernels, the second the rest of dpar, by any compiler. Beside this header lie
+ * dpar_train.h, dpar_comm.h, dpar_schedule.h and dpar.h.
  *
  * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17,
  * needs the runtime 12.1 or later (with an older driver, 12.0, it is more launches) and a chip of
@@ -23,12 +43,12 @@
  * comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all of CUDA, what a kernel does
  * wrong is heard at a later call.
  *
- * Numbers: as mem.h says, so the bits of the host's tables but for squares, clip, optimize, dot,
- * cross_entropy, attention_merge, moments and norm. No atomics: the same input gives the same bits
- * in every run, on every device, whatever the launch. Not so with nvcc's -use_fast_math, which
- * makes subnormal f32 zeros. options.fast computes exponentials and optimizers of f32 and 16-bit
- * weights in f32: within some 2^-22 of the update instead of 2^-24. Calls take up to 300 KiB of the
- * host's stack.
+ * Numbers: as dpar_comm.h says of dpar_mem, so the bits of the host's tables but for squares,
+ * clip, optimize, dot, cross_entropy, attention_merge, moments and norm. No atomics: the same input
+ * gives the same bits in every run, on every device, whatever the launch. Not so with nvcc's
+ * -use_fast_math, which makes subnormal f32 zeros. options.fast computes exponentials and
+ * optimizers of f32 and 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24.
+ * Calls take up to 300 KiB of the host's stack.
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
@@ -98,7 +118,7 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
  * closed are fine. E_SYSTEM: something on the stream went wrong; it is closed all the same. Local.
  */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
-/* The table, with `gpu` as its ctx and a table of layers (layers.h) in `gpu`: it stays where it is
+/* The table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`: it stays where it is
  * as long as the table is used, by one thread at a time. Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
@@ -595,7 +615,7 @@ static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const cha
 static dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
 {
     return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
-                          "a type, number or pointer that mem.h does not allow");
+                          "a type, number or pointer that dpar_mem does not allow");
 }
 
 /* This thread's device becomes gpu's; gives back the one that it was. */
@@ -1335,7 +1355,7 @@ static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box 
 static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
-        return 0; /* as mem.h promises */
+        return 0; /* as dpar_comm.h promises */
     }
     return dpari_cuda_touch(a, 1, b, 1) || dpari_cuda_touch(a, 1, b, 0) ||
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
@@ -2204,7 +2224,7 @@ struct dpari_cuda_span {
     uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
-/* The four random numbers that four elements from number `at` on have: random.h's words. */
+/* The four random numbers that four elements from number `at` on have: dpar_random_uniform's words. */
 __device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
                                                 uint32_t *words)
 {
@@ -2251,7 +2271,7 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
     }
 }
 
-/* F32 to BF16, up or down by 16 random bits (layers.h: dpar_mem_round). */
+/* F32 to BF16, up or down by 16 random bits (dpar_mem_round). */
 DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t bits)
 {
     uint32_t x = dpari_cuda_bits<uint32_t>(f);

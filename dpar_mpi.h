@@ -1,17 +1,40 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_mpi.h - dpar's communicators over MPI. For a code that has MPI already:
+/* dpar_mpi.h - the communicators of dpar_comm.h over MPI: for a code that has MPI already, on any
+ * number of nodes. Halo exchanges, training and all else that takes a dpar_comm run over it.
  *
- *     dpar_comm *world;
- *     if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) < 0) { puts(why.text); }
- *     dpar_all_reduce(world, mine, sum, n, DPAR_F32, DPAR_SUM, NULL);
+ *     #include "dpar_mpi.h"
+ *     #include <stdio.h>
+ *     int main(int argc, char **argv)
+ *     {
+ *         float mine, sum = 0;
+ *         dpar_comm *world;
+ *         dpar_why why;
+ *         MPI_Init(&argc, &argv);
+ *         if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) < 0) {
+ *             puts(why.text);
+ *             MPI_Abort(MPI_COMM_WORLD, 1);
+ *         }
+ *         mine = (float)(world->rank + 1);
+ *         if (dpar_all_reduce(world, &mine, &sum, 1, DPAR_F32, DPAR_SUM, NULL) < 0) {
+ *             puts(world->why.text);
+ *             MPI_Abort(MPI_COMM_WORLD, 1);
+ *         }
+ *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size,
+ *                (double)sum);
+ *         dpar_comm_close(world);
+ *         return MPI_Finalize();
+ *     }
  *
- *     mpicc -DDPAR_IMPLEMENTATION -I. yours.c        (one unit defines DPAR_IMPLEMENTATION)
+ *     mpicc -DDPAR_IMPLEMENTATION -I. yours.c -o yours && mpirun -n 4 ./yours
  *
- * Needs MPI 3.0. Counts past 2^31 - 1 go through the _c functions of MPI 4 where mpi.h has them.
+ * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
+ *
+ * Needs MPI 3.0 (Open MPI and MPICH are tested). Counts past 2^31 - 1 go through the _c functions
+ * of MPI 4 where mpi.h has them.
  * Without them what is moved goes as one element of a derived type, what is reduced in pieces.
  * DPAR_MPI_LIMIT, a number of elements, sets that border lower and the _c functions aside (tests).
  *
- * What differs from comm.h:
+ * What differs from what dpar_comm.h says of its calls:
  *
  * Order of reductions: MPI's own, which may differ between sizes and libraries, unless rank_order.
  * F16 and BF16 go in rank order up to 64 ranks; above, they travel as f32 in blocks. MAX, MIN and

@@ -1,18 +1,52 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_nccl.h - dpar's communicators over NCCL, for memory of CUDA devices.
+/* dpar_nccl.h - the communicators of dpar_comm.h over NCCL, for memory of NVIDIA GPUs: one rank, a
+ * process, for each GPU. A communicator of the host's memory brings the ranks together first; it
+ * comes from dpar_launch, dpar_init or dpar_mpi_make.
  *
- *     dpar_comm *world;                         host: dpar_init, dpar_launch, dpar_mpi_make
- *     if (dpar_nccl_make(host, NULL, &world, &why) < 0) { puts(why.text); }
- *     dpar_all_reduce(world, mine, sum, n, DPAR_F32, DPAR_SUM, &work);
- *     dpar_wait(&work);                         the compute stream waits, this thread does not
+ *     #include "dpar_nccl.h"
+ *     #include <stdio.h>
+ *     static int each(dpar_comm *host, void *unused)
+ *     {
+ *         const float mine = (float)(host->rank + 1);
+ *         float sum = 0, *x = NULL;                       x: in the GPU's memory
+ *         dpar_comm *world;
+ *         dpar_work work = {0};
+ *         dpar_why why;
+ *         (void)unused;
+ *         cudaSetDevice(host->rank);
+ *         cudaMalloc((void **)&x, sizeof *x);
+ *         cudaMemcpy(x, &mine, sizeof *x, cudaMemcpyHostToDevice);
+ *         if (dpar_nccl_make(host, NULL, &world, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         if (dpar_all_reduce(world, x, x, 1, DPAR_F32, DPAR_SUM, &work) < 0 ||
+ *             dpar_wait(&work) < 0) {                     the stream waits, this thread does not
+ *             puts(world->why.text);
+ *             return 1;
+ *         }
+ *         cudaMemcpy(&sum, x, sizeof *x, cudaMemcpyDeviceToHost);
+ *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size,
+ *                (double)sum);
+ *         cudaFree(x);
+ *         return dpar_comm_close(world) < 0;
+ *     }
+ *     int main(void)
+ *     {
+ *         return dpar_launch(2, each, NULL) < 0;          a rank for each of two GPUs
+ *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -lcudart         (one unit defines DPAR_IMPLEMENTATION)
+ *     cc -DDPAR_IMPLEMENTATION -I. -I/usr/local/cuda/include yours.c -o yours \
+ *         -L/usr/local/cuda/lib64 -lcudart -ldl
  *
- * Needs nccl.h 2.18 or later to compile, and when it runs libnccl.so.2, or the file that
- * DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a version does
- * not have is done by other means or said to be missing. C99, C++11 and later.
+ * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
+ * Kernels for strategies and halos: dpar_cuda.h. What ran where: docs/gpu.md.
  *
- * What differs from comm.h:
+ * Needs CUDA's runtime and nccl.h 2.18 or later to compile, and when it runs libnccl.so.2, or the
+ * file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a
+ * version does not have is done by other means or said to be missing. C99, C++11 and later.
+ *
+ * What differs from what dpar_comm.h says of its calls:
  *
  * Streams: an operation begins after all that options.stream had to do when it was posted, and
  * runs on a stream of the engine. dpar_wait makes options.stream wait for it and returns at
@@ -46,7 +80,7 @@
  * Reductions on the device are NCCL's: order, and the last bits, may differ between sizes, versions
  * and machines; 16-bit floats may be rounded at each step; DPAR_AVG of floats may divide first; MAX
  * and MIN may drop NaNs; AVG of integers is E_ARG. options.exact: rank order, 16 bits in f32,
- * rounded once, NaN as comm.h says: the bits of shared memory, on all ranks and in every run, by an
+ * rounded once, NaN as dpar_comm.h says: the bits of shared memory, on all ranks and in every run, by an
  * all-to-all and dpar_mem.reduce, for floats of all types and operations.
  *
  * Entry: a collective may return, and end, before all ranks have come.

@@ -35,9 +35,12 @@ static const char help[] =
     "  --bytes B       bytes a cell, all fields together (default 8)\n"
     "  --periodic 0,2  axes that wrap around\n"
     "  --box           edges and corners are exchanged, too\n"
+    "  -h, --help      this text\n"
+    "  --version       which dpar this is\n"
     "\n"
     "Columns: what all ranks send in one exchange; what the busiest rank sends; what crosses\n"
     "between nodes; what the busiest node sends to others. Blocks count with their largest size.\n"
+    "Exit code: 0 done, 2 bad input (one sentence on stderr)\n"
     "\n"
     "examples\n"
     "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
@@ -425,14 +428,20 @@ int main(int argc, char **argv)
 {
     problem p;
     int i;
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            break;
-        }
+    if (argc == 1) {
+        fputs("usage: decompose GRID MACHINE [options]; decompose --help says more\n", stderr);
+        return 2;
     }
-    if (argc == 1 || i < argc) {
-        fputs(help, stdout);
-        return finish(0);
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            fputs(help, stdout);
+            return finish(0);
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("decompose, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+                   DPAR_VERSION_PATCH);
+            return finish(0);
+        }
     }
     return finish(read_all(&p, argc, argv) != 0 ? 2 : decompose(&p));
 }

@@ -16,12 +16,18 @@
 static const char help[] =
     "doctor: what dpar sees on this machine, what it will use, and what is wrong\n"
     "\n"
-    "  doctor          looks at this process alone\n"
-    "  doctor --join   joins the job that it was started in and compares its ranks;\n"
-    "                  each rank looks, rank 0 prints, others print what is wrong with them\n"
-    "  doctor --help, -h\n"
+    "  doctor [options]    looks at this process alone\n"
     "\n"
-    "exit code: 0 nothing is wrong, 1 something is, 2 bad input\n";
+    "  --join       joins the job that it was started in and compares its ranks;\n"
+    "               each rank looks, rank 0 prints, others print what is wrong with them\n"
+    "  -h, --help   this text\n"
+    "  --version    which dpar this is\n"
+    "\n"
+    "Exit code: 0 nothing is wrong, 1 something is, 2 bad input (one sentence on stderr)\n"
+    "\n"
+    "examples\n"
+    "  doctor\n"
+    "  mpirun -n 4 doctor --join\n";
 
 /* The lines that say what is wrong; rank -1: the text but for its last line, the verdict. */
 static void print_lines(const char *text, int rank)
@@ -73,6 +79,15 @@ int main(int argc, char **argv)
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);
         return finish(0);
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("doctor, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+               DPAR_VERSION_PATCH);
+        return finish(0);
+    }
+    if (argc > 2) {
+        fprintf(stderr, "doctor: takes one option, not also \"%s\"; --help shows them\n", argv[2]);
+        return 2;
     }
     if (argc > 1 && !join) {
         fprintf(stderr, "doctor: \"%s\" is no option; --help shows them\n", argv[1]);

@@ -66,13 +66,21 @@ static const char help[] =
     "  --lowered          csv with messages; --shards: with UNSHARD, RESHARD, REDUCE_GRAD too\n"
     "  --width N          of the ascii chart (80)\n"
     "  -o FILE            there instead of stdout; --svg FILE: the picture too\n"
-    "  --list, --help\n"
+    "  --list             the names of the schedules\n"
+    "  -h, --help         this text\n"
+    "  --version          which dpar this is\n"
     "\n"
     "Times are numbers of 0 to 1000000 with up to 6 decimals, all in one unit, computed exactly\n"
     "(of N / B what is past the 6th decimal is rounded up); in a trace one unit is a microsecond.\n"
     "--compare takes them, and --hold, as those of all layers of a rank: of V chunks each takes a\n"
     "V-th. A message of one of S slices has an S-th of its --bytes there.\n"
-    "Exit code: 0 fine, 1 invalid or does not fit, 2 bad input.\n";
+    "Exit code: 0 done, 1 invalid or does not fit, 2 bad input (one sentence on stderr)\n"
+    "\n"
+    "examples\n"
+    "  pipeline --schedule zbv --stages 4 --micro 8 --latency 0.25 --svg zbv.svg\n"
+    "  pipeline --compare --stages 8 --micro 32 --latency 0.2 --memory 9 --virtual 4\n"
+    "  pipeline --schedule 1f1b --stages 4 --micro 8 --format csv -o 1f1b.csv\n"
+    "  pipeline --check 1f1b.csv --transport pair\n";
 
 static void fail(int code, const char *what, const char *why)
 {
@@ -378,23 +386,37 @@ static void close_output(FILE *f, const char *path)
     }
 }
 
-static void list_schedules(void)
+/* Their names, `between` after each but the last, which is auto. */
+static void list_schedules(FILE *f, const char *between)
 {
     int32_t i;
     for (i = 0; i < DPAR_ORDERS; i++) {
-        puts(dpar_order_name(i));
+        fprintf(f, "%s%s", dpar_order_name(i), between);
     }
-    puts("auto");
+    fputs("auto\n", f);
+}
+
+static void find_schedule(dpar_order *order, const char *name)
+{
+    if (dpar_order_find(order, name, NULL) != DPAR_OK) {
+        fprintf(stderr, "pipeline: --schedule: no schedule '%s': ", name);
+        list_schedules(stderr, ", ");
+        exit(2);
+    }
 }
 
 /* An option without a value: 1 when it was one. */
 static int flag(settings *o, const char *name)
 {
-    if (strcmp(name, "--help") == 0 || strcmp(name, "--list") == 0) {
+    if (strcmp(name, "--help") == 0 || strcmp(name, "--list") == 0 ||
+        strcmp(name, "--version") == 0) {
         if (name[2] == 'h') {
             fputs(help, stdout);
+        } else if (name[2] == 'v') {
+            printf("pipeline, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+                   DPAR_VERSION_PATCH);
         } else {
-            list_schedules();
+            list_schedules(stdout, "\n");
         }
         close_output(stdout, NULL);
         exit(0);
@@ -448,7 +470,11 @@ static void option(settings *o, const char *name, const char *value)
     static const char *const objectives[] = {"makespan", "span"};
     static const char *const links[] = {"own", "pair", "rank"};
     if (strcmp(name, "--schedule") == 0) {
+        dpar_order order;
         o->schedule = value;
+        if (strcmp(value, "auto") != 0) {
+            find_schedule(&order, value);
+        }
     } else if (strcmp(name, "--check") == 0) {
         o->check = value;
     } else if (strcmp(name, "--stage-times") == 0) {
@@ -1233,9 +1259,7 @@ static int one_schedule(const settings *o)
     int ok;
     describe(&j, o);
     if (strcmp(o->schedule, "auto") != 0) {
-        if (dpar_order_find(&j.order, o->schedule, &why) != DPAR_OK) {
-            fail(2, "--schedule", why.text);
-        }
+        find_schedule(&j.order, o->schedule);
         j.order.lifo |= o->lifo;
         if (given(o, "--map") && o->ranks_of.n == 0) {
             fail(2, "--map", "takes the rank of each stage; loop and v are for auto");
@@ -1266,12 +1290,13 @@ static void print_ok(const job *j, int32_t messages)
 {
     const settings *o = j->o;
     FILE *f = open_output(o->output);
-    fprintf(f, "ok %d ranks, %d stages, %d micro-batches, %s; makespan %s, span %s, ",
-            (int)j->list.ranks, (int)j->list.stages, (int)j->list.micros,
+    fprintf(f, "ok %d rank%s, %d stage%s, %d micro-batch%s, %s; makespan %s, span %s, ",
+            (int)j->list.ranks, j->list.ranks == 1 ? "" : "s", (int)j->list.stages,
+            j->list.stages == 1 ? "" : "s", (int)j->list.micros, j->list.micros == 1 ? "" : "es",
             messages ? "messages matched" : "messages as lowered",
             shown(j->timing.makespan, j->unit), shown(j->timing.span, j->unit));
-    fprintf(f, "%s %% idle, at most %d activations", percent(j->timing.bubble_of_makespan),
-            (int)j->timing.peak_count);
+    fprintf(f, "%s %% idle, at most %d activation%s", percent(j->timing.bubble_of_makespan),
+            (int)j->timing.peak_count, j->timing.peak_count == 1 ? "" : "s");
     if (o->hold.n > 0) {
         fprintf(f, ", %s bytes", shown(j->timing.peak_bytes, 1));
     }
@@ -1582,7 +1607,7 @@ static void read_options(settings *o, int argc, char **argv)
     o->given = (const char **)room((int64_t)sizeof *o->given * argc);
     for (i = 1; i < argc; i++) {
         o->given[o->givens++] = argv[i];
-        if (flag(o, argv[i])) {
+        if (flag(o, strcmp(argv[i], "-h") == 0 ? "--help" : argv[i])) {
             continue;
         }
         if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0) {
@@ -1604,6 +1629,12 @@ int main(int argc, char **argv)
     o.buffers = 1;
     o.width = 80;
     o.cap = -1;
+    if (argc == 1) {
+        fputs("usage: pipeline --schedule NAME|--compare|--check FILE.csv [options]; "
+              "pipeline --help says more\n",
+              stderr);
+        return 2;
+    }
     read_options(&o, argc, argv);
     if ((o.schedule != NULL) + (o.check != NULL) + o.compare != 1) {
         fail(2, "one of --schedule NAME, --compare and --check FILE is needed (--help)", "");

@@ -58,6 +58,7 @@ static const char help[] =
     "  --svg FILE, --csv FILE   a picture, a table\n"
     "  --list              the presets of models, GPUs, machines and precisions\n"
     "  --quiet             no progress line\n"
+    "  -h, --help          this text\n"
     "  --version           which dpar this is\n"
     "\n"
     "Strategies: tp sp cp dp shard pp vp ep etp mbs m recompute_layers = numbers, zero = 0 to 3,\n"
@@ -180,7 +181,7 @@ static int read_options(options *o, int argc, char **argv)
         /* what begins as an option does is no value: --svg --json would write a file "--json" */
         const char *value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 ? argv[i + 1] : NULL;
         int number;
-        if (set_flag(o, argv[i])) {
+        if (set_flag(o, strcmp(argv[i], "-h") == 0 ? "--help" : argv[i])) {
             continue;
         }
         if (strncmp(argv[i], "--", 2) == 0 && said_before(argv, i)) {
@@ -779,7 +780,11 @@ static int run(int argc, char **argv)
     if (read_options(&o, argc, argv) != 0) {
         return 2;
     }
-    if (o.help || argc == 1) {
+    if (argc == 1) {
+        fputs("usage: plan MODEL --cluster MACHINE [options]; plan --help says more\n", stderr);
+        return 2;
+    }
+    if (o.help) {
         fputs(help, stdout);
         return 0;
     }

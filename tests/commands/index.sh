@@ -6,6 +6,7 @@
 library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
+version=$(awk '/^#define DPAR_VERSION_(MAJOR|MINOR|PATCH) / { v = v dot $3; dot = "." } END { print v }' dpar.h)
 for name in apps/reshard commands/decompose; do
     $CC $CFLAGS -I. "$name.c" $library -o "$work/${name##*/}" || exit 1
 done
@@ -34,6 +35,10 @@ expect 2 'no such option' reshard --bogus
 expect 0 'MPI_Dims_create   16 x 8 x 8 .* 151 MB' decompose 1440x720x100 64x16
 expect 0 'best of all       32 x 16 x 2 .* 86.9 MB' decompose 1440x720x100 64x16
 expect 0 'GRID' decompose --help
+expect 0 'Exit code' decompose -h
+expect 0 "^decompose, dpar $version\$" decompose --version
+expect 2 '^usage: decompose GRID ' decompose
+[ ! -s "$work/out" ] || { echo 'decompose: its usage is on stdout'; bad=1; }
 expect 2 'at least 1' decompose 0x3 4x4
 expect 2 'has at most 10 x 10 parts' decompose 10x10 100x100
 expect 2 'unknown machine' decompose 10x10 nosuch
@@ -50,7 +55,7 @@ expect 2 'given twice' reshard --shrink 8 --shrink 16
 expect 2 'value is missing' reshard --svg --keep
 [ ! -e "$work/--keep" ] || { echo 'a file --keep'; bad=1; }
 if [ -c /dev/full ]; then
-    for line in 'decompose 10x10 4x4' 'decompose --help' 'reshard' 'reshard --help'; do
+    for line in 'decompose 10x10 4x4' 'decompose --help' 'decompose --version' 'reshard' 'reshard --help'; do
         (cd "$work" && ./$line) > /dev/full 2> "$work/err"
         [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo "a full disk goes unseen: $line"; bad=1; }
     done

@@ -8,6 +8,7 @@ library=build/libdpar.a
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 $CC $CFLAGS -I. commands/pipeline.c $library -o "$work/pipeline" || exit 1
+version=$(awk '/^#define DPAR_VERSION_(MAJOR|MINOR|PATCH) / { v = v dot $3; dot = "." } END { print v }' dpar.h)
 data=tests/data/pipeline
 bad=0
 expect() { # exit code, words of the output, options...
@@ -37,7 +38,7 @@ while read -r file makespan span late peak; do
     seq1f1b*) more='--slices 2' ;;
     *) more= ;;
     esac
-    expect 0 "^ok .*makespan $makespan, span $span, .* at most $peak activations" --check $data/$file $more
+    expect 0 "^ok .*makespan $makespan, span $span, .* at most $peak activations*" --check $data/$file $more
     expect 0 "^ok .*makespan $late," --check $data/$file $more --latency 0.25
 done < "$work/metrics"
 [ "$(wc -l < "$work/metrics")" -ge 20 ] || { echo 'metrics.tsv: too few lines'; bad=1; }
@@ -108,6 +109,10 @@ printf '# F I W\n1 1 1\n2 1.5 1\n' > "$work/times"
 expect 0 'makespan' --schedule zb-h1 --stages 2 --micro 4 --stage-times "$work/times"
 expect 2 'three numbers' --schedule zb-h1 --stages 2 --micro 4 --stage-times $stuck
 expect 0 'blocking' --help
+expect 0 'Exit code' -h
+expect 0 "^pipeline, dpar $version\$" --version
+expect 2 '^usage: pipeline --schedule '
+[ ! -s "$work/out" ] || { echo 'pipeline: its usage is on stdout'; bad=1; }
 expect 0 'F0F1' --schedule 1f1b --stages 2 --micro 4 --svg "$work/x.svg"
 grep -q '</svg>' "$work/x.svg" || { echo 'no picture'; bad=1; }
 expect 0 '>11.5 % idle<' --schedule zbv --stages 4 --micro 8 --latency 0.25 --format svg # 1 - 48 / 54.25
@@ -128,6 +133,10 @@ expect 2 'are needed' --schedule 1f1b
 expect 2 'is needed' --stages 4 --micro 8
 expect 2 'is odd' --schedule dualpipe --stages 4 --micro 7
 expect 2 "no schedule 'foo'" --schedule foo --stages 4 --micro 7
+# what it knows, in the order of --list, whatever else is missing
+expect 2 "^pipeline: --schedule: no schedule 'foo': $("$work/pipeline" --list | paste -sd , | sed 's/,/, /g')\$" --schedule foo
+printf '0F0,0B0\n' > "$work/one.csv"
+expect 0 '^ok 1 rank, 1 stage, 1 micro-batch, .* at most 1 activation;' --check "$work/one.csv"
 expect 2 'takes blocking' --check $stuck --transport tcp
 expect 2 'prints ascii or json' --compare --stages 4 --micro 8 --format svg
 
@@ -246,7 +255,7 @@ expect 2 '^pipeline: --micro: given twice' --schedule 1f1b --stages 4 --micro 8 
 expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro 8 --format csv --svg --lowered
 [ ! -e ./--lowered ] || { echo 'a file --lowered'; rm ./--lowered; bad=1; }
 if [ -c /dev/full ]; then
-    for line in --help --list '--compare --stages 2 --micro 4'; do
+    for line in --help --version --list '--compare --stages 2 --micro 4'; do
         "$work/pipeline" $line > /dev/full 2> "$work/err"
         [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo "a full disk goes unseen: $line"; bad=1; }
     done

@@ -8,6 +8,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 $CC $CFLAGS -I. commands/plan.c $library -o "$work/plan" || exit 1
 plan=$work/plan
+version=$(awk '/^#define DPAR_VERSION_(MAJOR|MINOR|PATCH) / { v = v dot $3; dot = "." } END { print v }' dpar.h)
 bad=0
 expect() { # exit code, a word of the output, command...
     want=$1 word=$2
@@ -24,6 +25,9 @@ expect() { # exit code, a word of the output, command...
 }
 
 expect 0 'examples' --help
+expect 0 'examples' -h
+expect 0 "^plan, dpar $version\$" --version
+expect 2 '^usage: plan MODEL '
 expect 0 'derecho' --list
 expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
 expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain

@@ -3,7 +3,7 @@
 # Dependencies point down only, between the folders of src/ and between the modules of one. A module
 # is a .c with its .h; it stands on another when its object, compiled alone, needs a symbol of the
 # other's. Three proofs: no arrow goes up between folders, of calls or of includes; no circle; no .h
-# names a type of a folder above its own. Prints the modules of each folder by level, lowest first.
+# names a type of a folder above its own. Prints the modules of each folder by level, lowest first, as docs/headers.md does.
 # SRC: where the folders are, for the proofs that this test finds what it looks for.
 . tests/compile/common.sh
 : "${SRC:=src}"
@@ -171,6 +171,12 @@ awk '
             }
             for (l = 1; l <= most && l < 100; l++) printf "%-9s %2d %s\n", l == 1 ? f[1] : "", l, list[f[1] " " l]
         }
-    }'
+    }' > "$work/levels"
+cat "$work/levels"
+# docs/headers.md shows the same
+if [ "$SRC" = src ]; then
+    sed -n '/^    base  *1 /,/^$/s/^    //p' ../docs/headers.md | diff - "$work/levels" >> "$work/wrong" ||
+        echo 'docs/headers.md shows other levels' >> "$work/wrong"
+fi
 cat "$work"/alone_* >> "$work/wrong"
 [ ! -s "$work/wrong" ] || { cat "$work/wrong"; exit 1; }

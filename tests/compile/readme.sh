@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Every block of C in README.md and docs/ is a program that compiles without warnings and runs; those
-# over MPI are only compiled, where mpicc is.
+# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md}"
 # Only what a block calls is compiled; what the optimiser says of values that are set where dpar returns 0 is
@@ -9,7 +9,11 @@
 lone="-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized $reached"
 n=0
 for page in $DPAR_README; do
-    awk -v out="$work/block" '/^```c$/ { k++; on = 1; next } /^```/ { on = 0 } on { print > (out k ".c") }' "$page"
+    awk -v out="$work/block" '/^```c$/ { k++; on = 1; to = out k ".c"; next }
+        /^```text$/ && behind { on = 1; to = out k ".text"; next }
+        /^```/ { behind = on && to ~ /c$/; on = 0; next }
+        /[^ ]/ && !on { behind = 0 }
+        on { print > to }' "$page"
     for block in "$work"/block*.c; do
         [ -f "$block" ] || continue
         if grep -q '^#include "dpar_mpi.h"' "$block"; then
@@ -21,6 +25,11 @@ for page in $DPAR_README; do
         fi
         try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" "$block" -o "$work/program"
         try "$work/program"
+        said=${block%.c}.text
+        if [ -e "$said" ]; then
+            "$work/program" | sed 's/ *$//' | diff - "$said" || { echo "$page: a block prints something else than it says"; exit 1; }
+            rm "$said"
+        fi
         rm "$block"
         n=$((n + 1))
     done

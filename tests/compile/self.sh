@@ -92,6 +92,10 @@ fi
 printf '```c\n#include "dpar.h"\nint main(void) { return dpar_no_such_function(); }\n```\n' > "$work/bad.md"
 DPAR_README=$work/bad.md sh tests/compile/readme.sh > "$work/log" 2>&1 && { echo 'readme does not notice a block that does not compile'; exit 1; }
 echo 'readme notices: a block that does not compile'
+printf '```c\nextern int puts(const char *);\nint main(void) { puts("one"); return 0; }\n```\n\n```text\ntwo\n```\n' > "$work/bad.md"
+DPAR_README=$work/bad.md sh tests/compile/readme.sh > "$work/log" 2>&1 && { echo 'readme does not notice a block that prints something else'; exit 1; }
+grep -q 'prints something else' "$work/log" || { cat "$work/log"; echo 'readme fails, but for another reason than what is printed'; exit 1; }
+echo 'readme notices: a block that prints something else'
 
 if have cmake || have pkg-config; then
     mkdir "$work/tree"

@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The doctor's command line: what it says, exit codes, one sentence for bad input. What it finds: tests/debug/doctor.c.
+: "${CC:=cc}" "${CFLAGS:=-O1}"
+[ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+$CC $CFLAGS -I. commands/doctor.c build/libdpar.a -o "$work/doctor" -lm || exit 1
+version=$(awk '/^#define DPAR_VERSION_(MAJOR|MINOR|PATCH) / { v = v dot $3; dot = "." } END { print v }' dpar.h)
+bad=0
+expect() { # exit code, words of the output, options...
+    want=$1 words=$2
+    shift 2
+    timeout 60 "$work/doctor" "$@" > "$work/out" 2> "$work/err"
+    got=$?
+    if [ $got -ne "$want" ] || ! grep -q -e "$words" "$work/out" "$work/err"; then
+        echo "exit $got, expected $want and '$words': doctor $*"; head -n 5 "$work/out" "$work/err"; bad=1
+    elif [ "$want" -eq 2 ] && { [ -s "$work/out" ] || [ "$(wc -l < "$work/err")" -ne 1 ]; }; then
+        echo "not one sentence on stderr: doctor $*"; bad=1
+    fi
+}
+
+expect 0 'mpirun -n 4 doctor --join' --help
+expect 0 'Exit code' -h
+expect 0 "^doctor, dpar $version\$" --version
+expect 2 '^doctor: "--bogus" is no option' --bogus
+expect 2 'not also "--join"' --version --join
+# this machine may have faults, which are said: 0 or 1, and the last line counts them
+timeout 60 "$work/doctor" > "$work/out" 2> "$work/err"
+got=$?
+case $got in
+0) last='^nothing is wrong$' ;;
+1) last='wrong$' ;;
+*) last='no such exit code' ;;
+esac
+tail -n 1 "$work/out" | grep -q "$last" && [ ! -s "$work/err" ] ||
+    { echo "exit $got of doctor, and it says:"; cat "$work/out" "$work/err"; bad=1; }
+if [ -c /dev/full ]; then
+    for line in --help --version ''; do
+        timeout 60 "$work/doctor" $line > /dev/full 2> "$work/err"
+        [ $? -eq 2 ] && grep -q 'cannot be written' "$work/err" || { echo "a full disk goes unseen: doctor $line"; bad=1; }
+    done
+fi
+exit $bad
