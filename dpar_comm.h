@@ -24,6 +24,8 @@
  *         return dpar_launch(4, each, NULL) < 0;
  *     }
  *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
+ *
  * dpar_init in place of dpar_launch finds the ranks that mpiexec, srun, torchrun and others started on one node. */
 
 #ifndef DPAR_ALL_H

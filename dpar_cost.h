@@ -31,7 +31,9 @@
  *         }
  *         printf("%.1f GB, %.3f s a step\n", plan.memory.total * 1e-9, plan.step.total);
  *         return 0;
- *     } */
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

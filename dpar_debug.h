@@ -13,7 +13,9 @@
  *         dpar_text_init(&t, text, sizeof text);
  *         dpar_doctor(NULL, &t);                          how many things are wrong
  *         return puts(text) < 0;
- *     } */
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

@@ -51,7 +51,9 @@
  *     int main(void)
  *     {
  *         return dpar_launch(4, each, NULL) < 0;
- *     } */
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

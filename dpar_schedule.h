@@ -37,7 +37,9 @@
  *         dpar_text_init(&t, text, sizeof text);
  *         dpar_schedule_draw(&t, &picture, DPAR_GANTT_TEXT, NULL);
  *         return puts(text) < 0;
- *     } */
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

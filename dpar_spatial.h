@@ -5,7 +5,45 @@
  * Convolutions of any stride, dilation and padding, transposed ones, pooling, interpolation, neighbourhood
  * attention, norms, attention within a window of tokens. A layer finds from a rank's outputs what the rank must
  * hold, moves the halos and calls your kernel. Results equal those of one rank to rounding. apps/unet.c is a whole
- * network. */
+ * network.
+ *
+ * What must each rank hold, for a pooling of 3 with stride 2 over a row of 32 on 4 ranks?
+ *
+ *     #include "dpar_spatial.h"
+ *     #include <stdio.h>
+ *     int main(void)
+ *     {
+ *         const int32_t four[] = {4};
+ *         const int64_t extent[] = {32};
+ *         dpar_placement cut = dpar_shard(0);
+ *         dpar_spatial layer = {0};
+ *         dpar_spatial_boxes b;
+ *         dpar_mesh mesh;
+ *         dpar_why why;
+ *         int32_t r;
+ *         dpar_mesh_init(&mesh, "x", four, DPAR_LAST_FASTEST, 4, NULL);
+ *         dpar_layout_init(&layer.in, &mesh, 1, extent, &cut, NULL);
+ *         layer.kind = DPAR_CONVOLUTION;                  pooling too
+ *         layer.type = DPAR_F32;
+ *         layer.padding[0] = DPAR_PAD_LOWEST;
+ *         layer.window[0].kernel = 3;
+ *         layer.window[0].stride = 2;
+ *         layer.window[0].pad_low = layer.window[0].pad_high = 1;
+ *         for (r = 0; r < 4; r++) {
+ *             if (dpar_spatial_check(&layer, r, &b, &why) < 0) {
+ *                 puts(why.text);
+ *                 return 1;
+ *             }
+ *             printf("rank %d: outputs %d to %d of inputs %d to %d\n", (int)r, (int)b.out.lo[0],
+ *                    (int)b.out.hi[0] - 1, (int)b.in.lo[0], (int)b.in.hi[0] - 1);
+ *         }
+ *         return 0;
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
+ *
+ * To run it: dpar_spatial_init plans such a layer over a communicator, with layer.forward, a kernel of yours;
+ * dpar_spatial_forward moves halos and calls it. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include

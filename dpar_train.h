@@ -7,13 +7,51 @@
  *
  * Gradients of a model that every rank has whole become their average while backward goes on:
  *
- *     dpar_ddp_init(memory, bytes, world, &options, &ddp, &why);    options.params, numel, type = DPAR_F32
- *     each step:
- *         dpar_ddp_zero(ddp);
+ *     #include "dpar_train.h"
+ *     #include <stdio.h>
+ *     static int each(dpar_comm *world, void *unused)
+ *     {
+ *         const int64_t numel[] = {3, 1};                 two parameters: a weight and a bias
+ *         float *gradient[2];
+ *         dpar_ddp_options options = {0};
+ *         dpar_ddp *ddp = NULL;
+ *         dpar_why why = {"no memory"};
+ *         void *memory;
+ *         int64_t bytes, k;
+ *         int32_t i;
+ *         (void)unused;
+ *         options.params = 2;
+ *         options.numel = numel;
+ *         options.type = DPAR_F32;
+ *         if (dpar_ddp_bytes(world, &options, &bytes, &why) < 0 || dpar_comm_alloc(world, bytes, &memory) < 0 ||
+ *             dpar_ddp_init(memory, bytes, world, &options, &ddp, &why) < 0) {
+ *             puts(why.text);
+ *             return 1;
+ *         }
+ *         for (i = 0; i < 2; i++) {
+ *             gradient[i] = (float *)dpar_ddp_gradient(ddp, i, NULL);
+ *         }
+ *         dpar_ddp_zero(ddp);                             each step from here on
  *         dpar_ddp_begin(ddp, 1);
- *         backward, from the last layer on: dpar_ddp_gradient(ddp, i, NULL)[...] += ...; dpar_ddp_ready(ddp, i);
- *         dpar_ddp_end(ddp);
- *         update the weights
+ *         for (i = 1; i >= 0; i--) {                      backward: from the last layer on
+ *             for (k = 0; k < numel[i]; k++) {
+ *                 gradient[i][k] += (float)world->rank;
+ *             }
+ *             dpar_ddp_ready(ddp, i);                     it may travel
+ *         }
+ *         if (dpar_ddp_end(ddp) < 0) {
+ *             puts(world->why.text);
+ *             return 1;
+ *         }
+ *         printf("rank %d: the average is %g\n", (int)world->rank, (double)gradient[0][0]);
+ *         return dpar_ddp_close(ddp) < 0;
+ *     }
+ *     int main(void)
+ *     {
+ *         return dpar_launch(4, each, NULL) < 0;
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
  * The parts follow, each with its own program first: random, optimizer, layers (what a device must be able to do),
  * ddp, fsdp, tensor, sequence, expert, pipeline. apps/train_gpt.c uses all of them. */

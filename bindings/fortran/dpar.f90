@@ -915,7 +915,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== dpar_mpi.h ====
-    ! dpar's communicators over MPI. For a code that has MPI already.
+    ! the communicators of dpar_comm.h over MPI.
 
     ! All zero means the defaults. The same on all ranks.
     type, bind(c) :: dpar_mpi_options
