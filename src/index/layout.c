@@ -527,7 +527,7 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
+    for (k = 0; k < l->mesh.axes && k < DPAR_MAX_AXES; k++) {
         l->order[k] = order[k];
         l->axis[order[k]].order = k;
     }
