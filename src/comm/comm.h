@@ -52,7 +52,7 @@ typedef struct dpar_call {
                                  caller's that is compared as the count is: which buffer, layer */
     int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
     const void *in;           /* broadcast: the same as out */
-    void *out;                /* */
+    void *out;                /* what arrives; broadcast: what is sent, on the root */
     int64_t count;            /* elements of the rank's own piece; see each function */
     const int64_t *in_count;  /* elements of the piece for each rank */
     const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */

@@ -43,8 +43,7 @@ enum {
 };
 /* The n-th run of rows [rows[0], rows[1]), in order and as long as they are; 0 past the last (at
  * most three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
- * Columns in the way of DeepSpeed: whole heads, or units of a grain, by EVEN, what is left of the
- * columns to the last rank. O(1). */
+ * O(1). */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 

@@ -35,8 +35,10 @@
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     a checkpoint: dpar_fsdp_state of each unit and array, read by
- * dpar_fsdp_load dpar_fsdp_close(f);
+ *     dpar_fsdp_close(f);
+ *
+ * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
+ * reads it, on as many ranks or others.
  *
  * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their

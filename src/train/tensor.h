@@ -74,7 +74,7 @@ DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type
 
 enum {
     DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
+    DPAR_ROW /* each rank has some of the inputs: its product is a part of y, which is summed */
 };
 /* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
  * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
