@@ -169,7 +169,7 @@ typedef struct dpar_halo_walk {
  * the dims). Fields of vectors: `turn` of the transfer. */
 DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer, or 0 at the end. */
+/* 1 and the next transfer, or 0 at the end. Cost as dpar_halo_first says. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
 
 #endif

@@ -60,7 +60,7 @@ typedef struct dpar_vocab {
 DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
                                      int32_t ranks, dpar_why *why);
 /* Rows of a rank: padded / ranks for tokens of the model, then padded_added / ranks for added ones.
- */
+ * O(1). */
 DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
 /* The row at which a rank holds token `id`; -1 when it does not (look up row 0 and zero the result,
  * then sum over ranks), also for ids that do not exist. Added ids begin at `count`. O(1). */
