@@ -3206,12 +3206,12 @@ static double dpari_cuda_power(double b, int64_t t)
     return power;
 }
 
-static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
+/* And s->moments, s->moment_type. */
+static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
 {
     const dpar_optimizer_piece *p = x->piece;
-    int32_t moments = 0;
-    if (p == NULL ||
-        dpar_optimizer_check(x->optimizer, p->weight_type, &moments, NULL, NULL) != DPAR_OK) {
+    if (p == NULL || dpar_optimizer_check(x->optimizer, p->weight_type, &s->moments,
+                                          &s->moment_type, NULL) != DPAR_OK) {
         return 0;
     }
     if (x->t < 1 || p->count < 0 ||
@@ -3223,7 +3223,8 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
         return 0;
     }
     return p->count == 0 || (p->weight != NULL && p->gradient != NULL &&
-                             (moments < 1 || p->m != NULL) && (moments < 2 || p->v != NULL));
+                             (s->moments < 1 || p->m != NULL) &&
+                             (s->moments < 2 || p->v != NULL));
 }
 
 static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
@@ -3232,13 +3233,13 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     const dpar_optimizer_piece *p = x->piece;
     dpari_cuda_step s;
     int32_t state, wide, halves;
-    if (!dpari_cuda_step_fine(x)) {
+    memset(&s, 0, sizeof s);
+    if (!dpari_cuda_step_fine(x, &s)) {
         return dpari_cuda_wrong(gpu, "optimize");
     }
     if (p->count == 0) {
         return DPAR_OK;
     }
-    memset(&s, 0, sizeof s);
     s.o = *x->optimizer;
     s.weight = p->weight;
     s.gradient = p->gradient;
@@ -3258,7 +3259,6 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.weight_type = p->weight_type;
     s.gradient_type = p->gradient_type;
     s.copy_type = x->copy_type;
-    (void)dpar_optimizer_check(&s.o, p->weight_type, &s.moments, &s.moment_type, NULL);
     state = dpari_cuda_width(s.moment_type);
     s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
     s.units = dpari_cuda_fours(p->count, s.head);

@@ -33,7 +33,7 @@ enum {
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
+/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
 /* The collectives, as MPI and NCCL have them, and the two halves of a message. A kind that was left

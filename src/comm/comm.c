@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "comm.h"
+
+#include "../index/inner.h"
 #include "engine.h"
 #include "kernel.h"
 #include "os.h"
-
-#include "../index/inner.h"
 
 /* ---- sentences --------------------------------------------------------------------------------
  */
@@ -371,7 +371,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
 }
 
 /* What c->sent counts of a call (comm.h). 0 for one that is none. */
-DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
+static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
                ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))

@@ -52,7 +52,7 @@ typedef struct dpar_call {
                                  caller's that is compared as the count is: which buffer, layer */
     int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
     const void *in;           /* broadcast: the same as out */
-    void *out;                /* */
+    void *out;                /* what arrives; broadcast: what is sent, on the root */
     int64_t count;            /* elements of the rank's own piece; see each function */
     const int64_t *in_count;  /* elements of the piece for each rank */
     const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
@@ -126,6 +126,16 @@ struct dpar_comm {
     void *rest_of;                      /* that operation; NULL: none has left anything */
 };
 
+/* ---- collectives ----
+ *
+ * All of these: OK, or E_ARG, E_RANGE (refused: see dpar_post), else E_MISMATCH, E_PEER, E_TIMEOUT
+ * as above, or
+ * E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that is broken; with a work most
+ * of these come from dpar_wait.
+ * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
+ * copies or reduces what `in` and `out` hold, about once where they are registered
+ * (dpar_comm_alloc) and about twice where they are not. */
+
 /* All ranks have come before any goes on. */
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
 /* buffer[count] of rank `root` goes into buffer[count] of all. */
@@ -177,29 +187,37 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
+/* ---- messages, and any operation ---- */
+
 /* One message. Of those between two ranks with the same tag the first sent is the first received
  * (an engine without tags, NCCL, matches in the order of posting and wants equal tags). Counts and
  * types of both sides are equal, else DPAR_E_MISMATCH. To oneself: post one of the two. A blocking
- * send may return before its receive is posted, or not: do not count on either. */
+ * send may return before its receive is posted, or not: do not count on either. Errors as the
+ * collectives'. O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
 /* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
- * wait for each other. works: n of them, or NULL: return when all are done. */
+ * wait for each other. works: n of them, or NULL: return when all are done. E_ARG: another kind;
+ * else errors as theirs, the first. O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Any operation from its description. */
+/* Any operation from its description; what the functions above call. A call that is refused (E_ARG:
+ * a number, type, pointer or overlap that is none, a work that is under way; E_RANGE: above 2^62
+ * bytes) is refused on this rank alone, and its others wait for it until the deadline; a work that
+ * was not posted keeps that status for dpar_wait. Errors and cost of the operation. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. Local; makes progress. */
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL. Local; makes progress, as
+ * far as that goes without waiting. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
-/* Until it is done (engine NCCL: until the stream will be). */
+/* Waits until it is done (engine NCCL: until the stream will be) and says how it ended; OK for one
+ * that is zeroed; E_ARG: NULL. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
-/* All of them, even after one failed; the first failure is returned. */
+/* All of them, even after one failed; the first failure is returned. E_ARG: works is NULL. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
-/* A call that is refused (E_ARG, E_RANGE) is refused on this rank alone and its others wait for it
- * until the deadline; a work that was not posted keeps that status for dpar_wait. */
+/* ---- communicators ---- */
 
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
  * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks: a second one over the
@@ -217,22 +235,28 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
- * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken. */
+ * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken.
+ * A
+ * barrier. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
  * byte once. Zeroed, aligned to 4096; of the communicator's world, to be released before the world
- * closes (or with it). Not collective. E_MEMORY when there is not so much. */
+ * closes (or with it). Not collective. E_MEMORY when there is not so much,
+ * E_ARG for bytes below 0. O(bytes) for memory that
+ * was in use before, else O(allocations). */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
 /* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
- * E_SYSTEM when there are no threads. */
+ * E_SYSTEM when there are no threads. E_ARG:
+ * NULL. Starts a thread, or waits for its end. */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
-/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. */
+/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
+ * first to break it counts. Local, it waits for nobody. O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
 /* What each rank did last, from the flight recorder, as text: the last operations with sequence
- * number, type, count and state; also of ranks that were killed. Not collective. */
+ * number, type, count and state; also of ranks that were killed. Not collective. O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 #endif

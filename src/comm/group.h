@@ -67,7 +67,7 @@ DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
     return (dpari_group *)(void *)c;
 }
 
-/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+/* Where a piece begins in a rank's array, and its length. */
 typedef struct dpari_piece {
     int64_t begin, bytes;
 } dpari_piece;
@@ -101,8 +101,9 @@ DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
-/* Sentences. */
+/* ---- sentences ---- */
 
+/* Copies the text into *why, if there is one. */
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
 DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);

@@ -72,9 +72,9 @@ DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type
 
 /* ---- of this header's own modules ---- */
 
-/* The same of memory that another core has just written: by lines, asking ahead. */
+/* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
 DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
-/* Two of these at once, line by line. */
+/* Two of dpari_kern_fetch at once, line by line. */
 DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
                                        int64_t bytes);
 

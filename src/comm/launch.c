@@ -14,7 +14,7 @@
  * by the supervisor. It lies in memory that both see. */
 typedef struct dpari_seat {
     int32_t returned;   /* 1: result is what fn returned */
-    int32_t result;     /* */
+    int32_t result;     /* of fn; 0: fine */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* when that failed */
     double ended;       /* when it returned, or was found ended: orders the failures */

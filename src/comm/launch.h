@@ -21,7 +21,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of an error:
  * dpar_launch_with. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
+/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how.
+ * Errors and cost as dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_options *options, dpar_why *why);
 
@@ -52,7 +53,7 @@ typedef struct dpar_start {
  * (else: the process that started this one). Slurm counts only inside srun. E_ARG with a sentence
  * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
  * PMIx alone is there, which does not say the size. *job is written only on success. Not
- * collective. */
+ * collective. Reads a few variables. */
 DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one

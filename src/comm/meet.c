@@ -92,7 +92,7 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-DPARI_API DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+static DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));

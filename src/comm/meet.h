@@ -35,7 +35,6 @@ typedef struct dpari_hello {
 enum { DPARI_NAMES = 4 };
 DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                     struct sockaddr_un *name);
-DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,

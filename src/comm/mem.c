@@ -25,14 +25,12 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
 }
 
-DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+/* Of one that fits. */
+static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
-    if (!dpari_mem_box_fits(box)) {
-        return DPAR_E_ARG;
-    }
     dpari_zero(&p, sizeof p);
     p.dims = box->dims;
     p.to_type = box->to_type;
@@ -48,6 +46,14 @@ DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
     }
     dpari_stride_prepare(&s, &p);
     dpari_stride_run(&s, box->to, box->from);
+}
+
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+{
+    if (!dpari_mem_box_fits(box)) {
+        return DPAR_E_ARG;
+    }
+    dpari_mem_box_move(box);
     return DPAR_OK;
 }
 
@@ -61,7 +67,7 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
         }
     }
     for (i = 0; i < n; i++) {
-        (void)dpar_mem_move_box(&boxes[i]);
+        dpari_mem_box_move(&boxes[i]);
     }
     return DPAR_OK;
 }

@@ -118,7 +118,7 @@ DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
  * a device's are compared with: equal bits. wait, pin and unpin do nothing; layers is NULL
- * (dpar_mem_host_layers). Local. */
+ * (dpar_mem_host_layers). Local. O(1). */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 #endif

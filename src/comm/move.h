@@ -68,7 +68,8 @@ typedef struct dpar_move {
  * ranks that c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY
  * when there is none: then all ranks return that status and nothing was moved. Else errors of the
  * communicator. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
- */
+ * O(its transfers + its elements); what crosses is what dpar_transfers_total
+ * counts, and small messages of who sends when. */
 DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
 /* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
@@ -84,7 +85,7 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpa
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
  * dpar_redistribute_run, else those of dpar_transfers_run; arrays are not looked at. Errors as
- * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. */
+ * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. O(its transfers). */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
                                      dpar_why *why);
 

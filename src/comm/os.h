@@ -86,7 +86,8 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
  * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
  * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
-#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
 #endif
 
 /* Between two looks at a word that another core will write. */

@@ -39,7 +39,7 @@ enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 /* What all may read about a rank. */
 typedef struct dpari_rank {
     uint32_t state;  /* DPARI_RANK_x */
-    int32_t pid;     /* */
+    int32_t pid;     /* of its process */
     int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
     int32_t can_cma; /* may it read the others' memory? */
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
@@ -74,12 +74,13 @@ typedef struct dpari_segment {
     int fd; /* -1: memory of this process alone (threads, one rank) */
 } dpari_segment;
 
-/* A world as one rank sees it; private memory. */
+/* An allocation. */
 typedef struct dpari_used {
     int64_t begin, bytes; /* in the mapping */
 } dpari_used;
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
+/* A world as one rank sees it, in memory of its own. */
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
@@ -107,7 +108,8 @@ typedef struct dpari_world {
 /* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
  * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
 DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
-/* 0 where [at, at + bytes) is not memory that all can reach. */
+/* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
+ * all can reach. And back, for this rank. */
 DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
 DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
 
@@ -137,15 +139,13 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
 /* Stores the word and wakes who sleeps for it. */
 DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
-/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
- * until that is known. */
+/* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
+ * is known. */
 DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- of this header's own modules ---- */
-
-/* Segments and worlds. */
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
@@ -170,6 +170,7 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 
+/* Zeroed memory of this rank's heap, which all ranks can reach. E_MEMORY: see w->number. */
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 
@@ -179,15 +180,14 @@ DPARI_API double dpari_beat_age(uint32_t beat, double now);
 /* Wakes all: something happened that everyone must look at. */
 DPARI_API void dpari_ring_all(const dpari_segment *s);
 
-/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
- * until that is known. */
+/* dpari_put_ending without the wait. */
 DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
 DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                      const dpar_call *call);
-/* The record of that operation, copied; 0 when it is not (or no longer) there. */
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
+/* The record of that operation, copied; 0 when it is not (or no longer) there. */
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                                 dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */

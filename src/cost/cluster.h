@@ -74,17 +74,19 @@ typedef struct dpar_cluster {
     char source[96]; /* where the machine's numbers are from, with the date */
 } dpar_cluster;
 
-/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest. */
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is
+ * written on success only. O(presets). */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
 /* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
- * the machine "1:NAME" (dpar_cluster_read). */
+ * the machine "1:NAME" (dpar_cluster_read). O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
 DPAR_API const char *dpar_gpu_name(int32_t index);
 
-/* The default constants of a generation, with source, date and error bars. */
+/* The default constants of a generation, with source, date and error bars. Any other number: those
+ * of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 /* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
- * for a number that is none. */
+ * for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
 /* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
@@ -96,13 +98,14 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
  * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
  * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence; *c is written only on success. */
+ * sentence; *c is written only on success. O(bytes + presets). */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 
 /* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
  * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
- * machine without NICs. *c is written only on success. */
+ * machine without NICs. Each with a sentence; *c is written
+ * only on success. O(1). */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct dpar_halo_rates {
     double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
 } dpar_halo_rates;
 
-/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. */
+/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* The exchange. Dim 0 is the slowest in memory. */

@@ -35,7 +35,7 @@ typedef struct dpar_memory {
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
-/* "weights", ...: the names in JSON; "?" for a number that is none. */
+/* "weights", ...: the names in JSON; "?" for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
 #endif

@@ -359,8 +359,6 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-/* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
-
 /* Widths and counts that no model has none of. */
 static int64_t dpari_model_least(int32_t key)
 {
@@ -369,6 +367,7 @@ static int64_t dpari_model_least(int32_t key)
            key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
 }
 
+/* The value begins at s[k] of the setting [s, s + n), which the sentence quotes whole; so below. */
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {

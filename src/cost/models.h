@@ -8,7 +8,7 @@
 /* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
  * the nearest; *m is written on success only. O(presets x letters). */
 DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. */
+/* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
 /* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face config.json

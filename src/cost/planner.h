@@ -84,13 +84,15 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_search *search, dpar_why *why);
 /* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
  * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
- * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
+ * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order.
+ * O(budget x layer classes). */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
 
 /* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
  * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
  * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
- * many were written. */
+ * many were written. Costs at most 18
+ * times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 

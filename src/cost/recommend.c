@@ -3,8 +3,8 @@
 
 #include "../base/inner.h"
 #include "../base/text.h"
-#include "terms.h"
 #include "price.h"
+#include "terms.h"
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 

@@ -32,9 +32,9 @@ typedef struct dpar_recipe {
  * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
  * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
  * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
- * one). E_UNKNOWN lists them. */
+ * one). E_UNKNOWN lists them. O(recipes). */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. */
+/* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
@@ -55,7 +55,7 @@ typedef struct dpar_strategy {
     int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
-/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
+/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. O(1). */
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
 /* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
@@ -84,15 +84,15 @@ enum {
 /* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
  * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
  * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
- * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. */
+ * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. O(bytes). */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
- * out. */
+ * out. O(fields). */
 DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
 
 /* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
- * product passes 2^31 - 1. */
+ * product passes 2^31 - 1. O(1). */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
 /* Everything that is asked at once. */
@@ -121,7 +121,7 @@ enum {
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
-/* "degree", "tp-heads", ...; "?" for a number that is none. */
+/* "degree", "tp-heads", ...; "?" for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_rule_name(int32_t rule);
 
 /* What ranks send for. */

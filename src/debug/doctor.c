@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "doctor.h"
 
-#include "checkup.h"
 #include "../base/inner.h"
 #include "../base/text.h"
 #include "../comm/comm.h"
 #include "../comm/job.h"
 #include "../comm/os.h"
+#include "checkup.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
-#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
 #endif
 
 /* ---- reading the machine ----------------------------------------------------------------------

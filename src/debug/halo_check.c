@@ -2,25 +2,24 @@
 /* Reports of an exchange, and what tells that it moved the right things. */
 #include "halo_check.h"
 
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/mem.h"
+#include "../comm/strided.h"
 #include "../halo/halo_exchange.h"
 #include "../halo/halo_mem.h"
 #include "../halo/halo_open.h"
 #include "../halo/halo_plan.h"
 #include "../halo/halo_traffic.h"
-
-#include "../base/arith.h"
-#include "../base/box.h"
-#include "../base/type.h"
 #include "../index/halo.h"
 #include "../index/inner.h"
-#include "../index/redistribute.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
 #include "../index/reach.h"
-#include "../comm/agree.h"
-#include "../comm/comm.h"
-#include "../comm/mem.h"
-#include "../comm/strided.h"
+#include "../index/redistribute.h"
 
 /* ---- reports ----------------------------------------------------------------------------------
  */

@@ -186,7 +186,7 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
  * exchanges; it is as large as the old one and has no element in common with other fields (neither
  * is looked at). Local, some stores. E_ARG, its sentence in c->why, also when the old one is
- * registered, so that peers may read it where it lies, and the new one is not. */
+ * registered, so that peers may read it where it lies, and the new one is not. O(1). */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
@@ -202,27 +202,30 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
  * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
  * Several plans may be under way at a time, also over the same fields if what one writes no other
  * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
- * and waits for what they need. */
+ * and waits for what they need. begin and end together send, or let peers
+ * read, the bytes that dpar_halo_exchange_report lists: O(pieces + those bytes). */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
  * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
- * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
+ * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. O(peers) and what it moves.
+ */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
 /* Returns when halos are filled and own cells may be written again. With several plans under way in
- * the same order on all ranks. Errors as begin; OK when nothing is under way. */
+ * the same order on all ranks. Errors as begin; OK when nothing is under way. Cost: see begin. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
-/* begin and end. COLLECTIVE; errors as these. */
+/* begin and end. COLLECTIVE; errors as these. Cost as these. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
 /* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
  * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
  * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
  * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
- * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
+ * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. Cost: two
+ * exchanges. */
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
 /* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
  * after one that failed: its status. Before dpar_comm_close of c, which ends what was planned over
- * it: no call may have such a plan any more. */
+ * it: no call may have such a plan any more. A barrier over c. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
 /* ---- choosing ---- */

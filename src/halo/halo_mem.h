@@ -17,10 +17,12 @@ DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, i
 
 /* ---- of this header's own modules ---- */
 
-/* The same of all memory of a plan. */
+/* dpari_hx_pin of all memory of a plan. */
 DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
-/* Of some items those in other memory are given, or taken; settle: that is done. */
+/* Starts to pack (takes: to unpack) those of items first .. first + n - 1 that lie in memory which
+ * the CPU does not reach. */
 DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+/* Waits until all of that is done; what went wrong on the way. */
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
 
 #endif

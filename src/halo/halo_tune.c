@@ -57,6 +57,15 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
+/* Can all fields be ordered? They were judged. */
+static int dpari_hx_all_order(const dpar_halo_options *o)
+{
+    int32_t k;
+    for (k = 0; k < o->fields && dpari_hx_can_order(&o->field[k]); k++) {
+    }
+    return !o->shared && k == o->fields;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                                         dpar_halo_options *options, double *seconds,
                                                         dpar_why *why)
@@ -65,7 +74,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
     double least = 0.0;
     dpar_status st = DPAR_OK;
     dpar_why said;
-    int32_t i, k;
+    int32_t i;
+    int can_order = 0;
     dpari_zero(&o, sizeof o);
     o = options ? *options : o;
     best = o;
@@ -76,15 +86,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
         double took;
-        int ordered = !o.shared;
         dpari_hx_try(&o, i);
-        for (k = 0; k < o.fields && o.field && o.ordered;
-             k++) { /* the first way, which is none, judges the fields */
-            ordered = ordered && o.field[k].halo && dpari_hx_can_order(&o.field[k]);
-        }
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
-        st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
+        st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
         st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
@@ -98,6 +103,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         if (st != DPAR_OK) {
             return st;
         }
+        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* init has judged the fields */
         took = dpari_hx_time(x, &st);
         if (st == DPAR_OK && (least <= 0.0 || took < least)) {
             best.way = o.way;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "halo.h"
 
-#include "reach.h"
-
 #include "inner.h"
+#include "reach.h"
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
@@ -49,7 +48,7 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
     return DPAR_OK;
 }
 
-static dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
         return dpari_say(DPAR_E_ARG, why, "dim # folds, dim # is mirrored: a later one of # dims",
@@ -88,7 +87,7 @@ static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar
     return DPAR_OK;
 }
 
-static dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
@@ -114,7 +113,7 @@ static dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
     return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_POLE_HIGH, why) : st;
 }
 
-static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
@@ -145,7 +144,7 @@ static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
 }
 
 /* What a walk over h needs of the other field. */
-static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_halo *p = h->partner;
     const int32_t y = h->grid.dims - 2;
@@ -177,7 +176,7 @@ static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
 }
 
 /* Blocks are the mesh's ranks 0, 1, ...; what an owner's other blocks are is told by begin. */
-static dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_mesh *m = &h->grid.mesh;
     int64_t last = m->offset;
@@ -207,7 +206,7 @@ static int dpari_halo_windows(const dpar_halo *h)
     return any;
 }
 
-static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 {
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
@@ -227,13 +226,10 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
-    if (h->window[d].kernel == 0 || n == 0) {
-        return DPAR_OK;
-    }
     if (h->points[d] != DPAR_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
     }
@@ -256,7 +252,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
+DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
@@ -303,7 +299,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *wh
         st = dpari_halo_check_outputs(h, why);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
-        st = dpari_halo_check_window(h, d, why);
+        if (h->window[d].kernel != 0 && h->grid.extent[d] != 0) {
+            st = dpari_halo_check_window(h, d, why);
+        }
     }
     return st;
 }

@@ -17,6 +17,25 @@ enum {
                         */
 };
 
+/* How the faces of a cubed sphere meet (dpar_halo.cube). They are numbered and laid out as tiles 1
+ * to 6 of the cubic mosaic of GFDL's FMS (FV3; the twelve contacts of define_cubic_mosaic in its
+ * test_mpp_domains), less 1. As a cube's:
+ *     face  0   1   2   3   4   5
+ *     is   +X  +Y  +Z  -X  -Y  -Z
+ *     x to +Y  -X  -X  -Z  -Z  +Y
+ *     y to +Z  +Z  -Y  -Y  +X  +X
+ * From even faces east leads to the next face as it is and north to the one after it, turned; from
+ * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
+ * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
+ * left as they are.
+ * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
+ * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
+ * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
+ * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
+ * the face there have an image, its border too: where it is a third face's it comes from there,
+ * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
+ * corners two would be nobody's. */
+
 /* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
  * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
@@ -49,7 +68,7 @@ typedef struct dpar_halo {
     uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
     uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
     /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
-     * cells; dims between them are levels. Below is how they meet. */
+     * cells; dims between them are levels. Above is how they meet. */
     int32_t cube; /* 1: it is one */
     /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
      * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
@@ -150,27 +169,7 @@ typedef struct dpar_halo_walk {
  * the dims). Fields of vectors: `turn` of the transfer. */
 DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer, or 0 at the end. */
+/* 1 and the next transfer, or 0 at the end. Cost as dpar_halo_first says. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
-
-/* ---- the cubed sphere ---- */
-
-/* Faces are numbered and laid out as tiles 1 to 6 of the cubic mosaic of GFDL's FMS (FV3; the
- * twelve contacts of define_cubic_mosaic in its test_mpp_domains), less 1. As a cube's:
- *     face  0   1   2   3   4   5
- *     is   +X  +Y  +Z  -X  -Y  -Z
- *     x to +Y  -X  -X  -Z  -Z  +Y
- *     y to +Z  +Z  -Y  -Y  +X  +X
- * From even faces east leads to the next face as it is and north to the one after it, turned; from
- * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
- * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
- * left as they are.
- * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
- * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
- * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
- * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
- * the face there have an image, its border too: where it is a third face's it comes from there,
- * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
- * corners two would be nobody's. */
 
 #endif

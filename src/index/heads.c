@@ -16,13 +16,6 @@ static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p
     return (int32_t)(each * p + dpari_least(p, n - each * parts));
 }
 
-/* The part of EVEN that has thing i. */
-static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
-{
-    int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
-    return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
-}
-
 DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups,
                                                 int32_t ranks, int32_t rule, dpar_why *why)
 {
@@ -68,7 +61,7 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
     } else { /* the ranks of a group: EVEN, so that each group has some */
-        s.group = dpari_heads_part(h->ranks, h->groups, rank);
+        s.group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
         first = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group);
         among = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group + 1) - first;

@@ -43,8 +43,7 @@ enum {
 };
 /* The n-th run of rows [rows[0], rows[1]), in order and as long as they are; 0 past the last (at
  * most three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
- * Columns in the way of DeepSpeed: whole heads, or units of a grain, by EVEN, what is left of the
- * columns to the last rank. O(1). */
+ * O(1). */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
@@ -61,7 +60,7 @@ typedef struct dpar_vocab {
 DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
                                      int32_t ranks, dpar_why *why);
 /* Rows of a rank: padded / ranks for tokens of the model, then padded_added / ranks for added ones.
- */
+ * O(1). */
 DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
 /* The row at which a rank holds token `id`; -1 when it does not (look up row 0 and zero the result,
  * then sum over ranks), also for ids that do not exist. Added ids begin at `count`. O(1). */

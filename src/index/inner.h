@@ -22,6 +22,9 @@ DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const 
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
+/* Do the parts follow one another, each in one piece? */
+DPARI_DOOR int dpari_split_in_order(const dpar_split *s);
+
 /* The same ranks at the same coordinates, whatever the names? */
 DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 /* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
@@ -87,6 +90,8 @@ DPARI_DOOR int dpari_window_transposed(const dpar_window *v, int64_t inputs, int
 
 /* ---- of this header's own modules ---- */
 
+/* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
+DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 /* The most that any part has (part 0's, for most rules). O(1), RAGGED O(parts). */
 DPARI_API int64_t dpari_split_most(const dpar_split *s);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of

@@ -526,8 +526,9 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
+    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
+    for (k = 0; k < axes; k++) {
         l->order[k] = order[k];
         l->axis[order[k]].order = k;
     }

@@ -24,7 +24,8 @@ typedef struct dpar_placement {
                             of its dim */
 } dpar_placement;
 
-/* Shorthands: Shard(dim) by CHUNK, DTensor's strided shard, Replicate, Partial(op). */
+/* Shorthands: Shard(dim) by CHUNK, by any rule with its block, Replicate, Partial(op).
+ * dpar_layout_init judges them. O(1). */
 DPAR_API dpar_placement dpar_shard(int32_t dim);
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block);
 DPAR_API dpar_placement dpar_replicate(void);
@@ -57,7 +58,8 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
  * but O(ranks) where STRIDED cuts what another axis left: its longest part need not come from the
  * longest whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
-/* Elements in a rank's local array; -1 when they pass 2^63 - 1. */
+/* Elements in a rank's local array; -1 when they pass 2^63 - 1. 0 for a rank outside the mesh.
+ * O(axes^2). */
 DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
 
 /* One dim of one rank: the index that lies at `local`, and how many follow it in a row (run may be
@@ -76,7 +78,8 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
  * -1 when the index or the copy does not exist. O(axes^2). */
 DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
                                    int64_t *local);
-/* Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint. */
+/* Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint. 0 for a rank
+ * outside the mesh. O(axes^2). */
 DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank);
 
 /* The boxes that a rank owns, in order, the last dim fastest: begin with an all-zero cursor;
@@ -98,7 +101,7 @@ DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int6
 /* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills
  * plain[], one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a
  * sentence when a split factor is not the product of the axes after it that shard the same dim:
- * then there is no such order. */
+ * then there is no such order. O(axes^2). */
 DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
                                           dpar_why *why);
 

@@ -44,31 +44,33 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const in
 /* Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and sizes of
  * the axes in `names`, in any order. The axes of the mesh are in the string's order. A name that is
  * not in the string must have size 1 and is appended; a name of the string that has no size is
- * E_UNKNOWN. One size may be -1. Errors as above. */
+ * E_UNKNOWN. One size may be -1. Errors as above. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
                                        const int32_t *sizes, int32_t ranks, dpar_why *why);
 /* Another factorisation of the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes
  * must make mesh->size ranks (one may be -1), mesh's ranks must lie evenly spaced, and an axis that
- * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. */
+ * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. Other errors as
+ * dpar_mesh_init. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
                                     const int32_t *sizes, int32_t order, dpar_why *why);
 
-/* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice). */
+/* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice).
+ * E_ARG with a sentence: the rank is not in the mesh. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
                                      int32_t rank, dpar_why *why);
 
-/* The axis of that name, or -1. */
+/* The axis of that name, or -1. O(axes). */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 
 /* Coordinates of `rank`, one an axis; 0 when the rank is not in the mesh (then coord is untouched).
  * O(axes^2). */
 DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord);
 
-/* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. */
+/* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. O(axes). */
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
 /* The rank `steps` further along an axis; -1 beyond its end, or round it when `wrap`. Steps may be
  * negative or longer than the axis (MPI_Cart_shift: the source is at -steps). -1 for ranks
- * outside. */
+ * outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap);
 

@@ -18,8 +18,8 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
-                                                        const dpar_layout *to, dpar_why *why)
+DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
+                                             dpar_why *why)
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
@@ -294,16 +294,10 @@ static void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_
     }
 }
 
-/* Where part i of n even ones begins, and which one has index x of them. */
+/* Where part i of n even ones begins. */
 static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 {
     return size / n * i + dpari_least(i, size % n);
-}
-
-static int32_t dpari_even_of(int64_t size, int32_t n, int64_t x)
-{
-    int64_t each = size / n, longer = size % n, beyond = longer * (each + 1);
-    return (int32_t)(x < beyond ? x / (each + 1) : longer + (x - beyond) / each);
 }
 
 /* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both

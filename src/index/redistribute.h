@@ -57,7 +57,7 @@ DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);
 /* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
- * by its senders; sends to the node first, rank by rank, then to all others. */
+ * by its senders; sends to the node first, rank by rank, then to all others. O(axes x dims). */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
 
 /* What a rank's walk adds up to. Elements; 2^63 - 1 stands for that and more. */
@@ -68,7 +68,8 @@ typedef struct dpar_transfer_totals {
     int64_t away;      /* that cross nodes (all that cross, without per_node) */
 } dpar_transfer_totals;
 /* Walks what is left of w: what a redistribution costs a rank. (At once it holds its array of
- * `from` and its array of `to`: dpar_layout_numel of both.) */
+ * `from` and its array of `to`: dpar_layout_numel of both.) Costs what the
+ * rest of the walk does. */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
 
 /* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that

@@ -17,7 +17,7 @@ enum {
     DPAR_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
     DPAR_STEPS
 };
-/* "all-gather", ...; "?" for others. */
+/* "all-gather", ...; "?" for others. Static text. O(1). */
 DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
 typedef struct dpar_route_step {
@@ -57,10 +57,11 @@ typedef struct dpar_route {
  * so never worse than a greedy or another search over these moves.
  *
  * steps: room for `room` of them, *count how many there are. E_ROOM when they or the nodes are too
- * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. */
+ * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. Not collective:
+ * the same on all ranks. */
 DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
                                             int32_t room, int32_t *count, dpar_why *why);
-/* The layout after a step. E_ARG when it cannot be made from here. */
+/* The layout after a step. E_ARG with a sentence when it cannot be made from here. O(axes). */
 DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
                                             const dpar_layout *goal, dpar_layout *after,
                                             dpar_why *why);

@@ -281,9 +281,8 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
-                                                   const int64_t *cost, int32_t parts,
-                                                   dpar_why *why)
+DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
+                                        int32_t parts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;
@@ -557,6 +556,18 @@ DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
     case DPAR_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
     default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
     }
+}
+
+DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
+{
+    const int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
+    return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
 DPARI_API int64_t dpari_split_most(const dpar_split *s)

@@ -54,22 +54,25 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
  * keeps its cuts, which must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
- * must outlive the split. O(parts). (cuDecomp's gdims_dist, the first `even` elements by EVEN and
- * the rest to the last part that has some: the offsets of that EVEN, from the first empty part on
- * the count.) */
+ * must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend; E_RANGE
+ * above 2^62 elements; each with a sentence. O(parts). (cuDecomp's gdims_dist, the first `even`
+ * elements by EVEN and the rest to the last part that has some: the offsets of that EVEN, from the
+ * first empty part on the count.) */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                        dpar_why *why);
 /* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
  * (the last one may be short): cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the
  * sum of the first p weights, so that no part is an atom or more away from its share. Weights are
- * at least 0 and not all 0; their sum is below 2^31. O(parts). */
+ * at least 0 and not all 0; their sum is below 2^31. O(parts). E_ARG: a number out of these;
+ * E_RANGE: too large a one; with a sentence, cuts untouched. */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
  * of a model over pipeline stages): cuts[0 .. parts] count items. Within
  * that least maximum each run, from the first on, comes as near as it can to an even share of what
  * is left, and while there are enough items none is empty. Items are at least 0, their sum below
- * 2^62. O(items x log(sum)). */
+ * 2^62. O(items x log(sum)). E_ARG: a number out of these; E_RANGE: too large a one; with a
+ * sentence. */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 

@@ -62,8 +62,8 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs,
-                                                    int64_t *outputs, dpar_why *why)
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
+                                         dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(v), m;
     dpar_status st = dpari_window_judge(v, inputs, why);

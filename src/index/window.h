@@ -31,7 +31,8 @@ typedef struct dpar_window {
 /* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
  * cuDNN; transposed: stride (n - 1) - pads + dilation (kernel - 1) + 1, without torch's
  * output_padding; neighbourhood: as many. E_ARG or E_RANGE with a sentence, also when the kernel
- * does not fit, and for an interpolation, which has as many as one likes. */
+ * does not fit, and for an interpolation, which has as many as one likes.
+ * *outputs is written on success only. O(1). */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
 

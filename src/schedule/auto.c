@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "auto.h"
-#include "action.h"
 
+#include "action.h"
 #include "exact.h"
 #include "generate.h"
 #include "pipe.h"

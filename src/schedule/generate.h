@@ -108,7 +108,7 @@ DPAR_API const char *dpar_order_name(int32_t rule);
  * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
  * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
  * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
- * names. */
+ * names. O(rules). */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
 #endif

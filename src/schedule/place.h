@@ -38,7 +38,8 @@ DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
  *
  * DPAR_OK; DPAR_MORE: `tries` were used up. E_MEMORY: no way was found that keeps the caps, with
  * the sentence of dpar_schedule_auto or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
- * dpar_schedule_simulate says of `given`. */
+ * dpar_schedule_simulate says of `given`. Costs about `tries` times dpar_schedule_auto, or
+ * dpar_schedule_simulate of `given`. */
 DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
                                          dpar_pipe_result *result, void *mem, int64_t bytes,
                                          dpar_why *why);

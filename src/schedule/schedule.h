@@ -71,7 +71,8 @@ DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void 
  * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
  * and for other kinds. O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. */
+/* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. O(1).
+ */
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
 /* ---- the text: one line a rank, cells between commas, an empty cell is idle -------------------

@@ -39,7 +39,8 @@ typedef struct dpar_gantt {
 enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
 
 /* Appends the picture. Writes nothing and returns E_ARG with a sentence when a time is negative or
- * ends before it starts, an action is no action of the schedule, or there is no such format. */
+ * ends before it starts, an action is no action of the schedule, or there is no such format. Cost:
+ * see the format above. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why);
 

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "spatial.h"
 
-#include "../comm/agree.h"
-#include "../comm/elements.h"
-#include "../halo/halo_open.h"
-#include "../halo/halo_traffic.h"
-#include "../comm/kernel.h"
-#include "../comm/mem_run.h"
-#include "../train/layers_run.h"
-#include "../comm/os.h"
-
 #include "../base/arith.h"
 #include "../base/inner.h"
-#include "../index/inner.h"
 #include "../base/real.h"
+#include "../comm/agree.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+#include "../comm/mem_run.h"
+#include "../comm/os.h"
+#include "../halo/halo_open.h"
+#include "../halo/halo_traffic.h"
+#include "../index/inner.h"
+#include "../train/layers_run.h"
 
 /* A plan, and what is behind its head. */
 typedef struct dpari_spatial {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "window_attention.h"
 
+#include "../base/arith.h"
 #include "../comm/agree.h"
 #include "../comm/mem_run.h"
 #include "../halo/halo_exchange.h"
 #include "../halo/halo_traffic.h"
 #include "../train/attention_way.h"
-
-#include "../base/arith.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
@@ -19,7 +18,8 @@ typedef struct dpari_windows {
     void *memory[2];                 /* of these */
     int64_t bytes[2];
     void *own[4], *beside[4];
-    int64_t lent; /* bytes that forward's exchange sends */
+    int64_t points; /* of the halo */
+    int64_t lent;   /* bytes that forward's exchange sends */
 } dpari_windows;
 
 /* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
@@ -86,19 +86,22 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
                                   dpari_room *buffers)
 {
     const dpar_attention *a = &p->head.layer;
-    const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&w->halo, c->rank);
+    const int64_t sum = dpar_type_bytes(p->sums);
     int64_t lo, hi, heads;
     int32_t i;
+    w->points = dpar_halo_compact(&w->halo, c->rank);
     dpari_seq_slice(a, c->rank, &lo, &hi);
     p->head.tokens = hi - lo;
     heads = p->head.tokens * a->heads;
     for (i = 0; i < 4; i++) {
         const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
         w->own[i] = dpari_room_take(buffers, p->head.tokens * each, 1);
-        w->beside[i] = dpari_room_take(buffers, beside * each, 1);
+        w->beside[i] = dpari_room_take(buffers, w->points * each, 1);
         if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
             w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
-            w->field[i].halos = beside == 0 ? NULL : buffers->at != NULL ? w->beside[i] : (void *)w;
+            w->field[i].halos = w->points == 0        ? NULL
+                                : buffers->at != NULL ? w->beside[i]
+                                                      : (void *)w;
         }
     }
     p->part = dpari_room_take(buffers, heads * a->values * sum, 1);
@@ -249,7 +252,6 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
 {
     dpari_windows *w = dpari_windows_of(p);
     const int64_t sum = dpar_type_bytes(p->sums), all = w->halo.grid.extent[0];
-    const int64_t beside = dpar_halo_compact(&w->halo, p->comm->rank);
     dpari_seq_block b = dpari_windows_own(p, 0), g;
     int32_t n;
     dpar_status st = dpari_windows_lend(p, a), ended;
@@ -260,7 +262,8 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
     for (n = 2; n < 4 && st == DPAR_OK; n++) {
         st = dpari_do_copy(p->comm, w->own[n], NULL, p->head.tokens * w->field[n].components * sum);
         if (st == DPAR_OK) {
-            st = dpari_do_copy(p->comm, w->beside[n], NULL, beside * w->field[n].components * sum);
+            st = dpari_do_copy(p->comm, w->beside[n], NULL,
+                               w->points * w->field[n].components * sum);
         }
     }
     st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;

@@ -4,15 +4,15 @@
 #include "../base/arith.h"
 #include "../base/text.h"
 #include "../base/type.h"
-#include "../index/flat.h"
-#include "../index/inner.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
+#include "../comm/engine.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
-#include "../comm/engine.h"
 #include "../comm/shm.h"
+#include "../index/flat.h"
+#include "../index/inner.h"
 
 struct dpar_ddp {
     /* what dpar_ddp_ready touches */

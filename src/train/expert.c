@@ -3,14 +3,14 @@
 
 #include "../base/arith.h"
 #include "../base/real.h"
-#include "../index/split.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
-#include "layers_run.h"
 #include "../comm/peers.h"
+#include "../index/inner.h"
+#include "layers_run.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
@@ -363,17 +363,11 @@ static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
 }
 
-static int dpari_expert_in_order(const dpar_split *s)
-{
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
-}
-
 static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
 {
     const dpar_split *s = &l->experts;
     int64_t n, m;
-    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_expert_in_order(s) ||
+    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
         l->choices < 1 || l->choices > s->count) {
         return dpari_say(DPAR_E_ARG, why,
                          "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",

@@ -129,7 +129,7 @@ typedef struct dpar_router_load {
  * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
  * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator; the sentence is in c->why. */
+ * communicator; the sentence is in c->why. O(tokens x experts). */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f
@@ -227,12 +227,13 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
  * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
  * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
  * ranks gave different layers; E_UNKNOWN where comm->mem has no wait or span, or its layers have no
- * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all. */
+ * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all.
+ * O(ranks). */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Gives back what init took of a device's memory, when its stream is done with it; without one
- * there is nothing to do. Local. NULL is fine. */
+ * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
  * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
@@ -247,19 +248,22 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 /* rows from x: bit by bit. COLLECTIVE, one all-to-all-v or one pass (see above), as the three
  * below. E_ARG when an array is missing breaks the communicator, E_MISMATCH when ranks' routings
  * are not of one dpar_experts_route (but with MPI, a device's memory or DPAR_WITHOUT_DIRECT where
- * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
+ * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. What
+ * travels: see the top of this file; beside it O(tokens k width) and O(rows width) are copied. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *a);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. */
+/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. Errors and
+ * cost as dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
                                           const dpar_experts_arrays *a);
-/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64). */
+/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64).
+ * Errors and cost as dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
                                                    const dpar_experts_arrays *a);
-/* dx[token] = the sum over its kept choices of drows. */
+/* dx[token] = the sum over its kept choices of drows. Errors and cost as dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);

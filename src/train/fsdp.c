@@ -3,17 +3,17 @@
 
 #include "../base/arith.h"
 #include "../base/type.h"
-#include "../index/flat.h"
-#include "../index/inner.h"
-#include "../index/layout.h"
-#include "../index/redistribute.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "../index/flat.h"
+#include "../index/inner.h"
+#include "../index/layout.h"
+#include "../index/redistribute.h"
 #include "layers_run.h"
-#include "optimizer.h"
+#include "optimizer_run.h"
 
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
@@ -91,19 +91,10 @@ static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* Arrays of the optimizer, and their type: 0 and DPAR_NO_TYPE where there are none. */
-static int32_t dpari_fsdp_moments(const dpar_fsdp_options *o)
-{
-    int32_t moments = 0;
-    (void)dpar_optimizer_check(&o->optimizer, o->type, &moments, NULL, NULL);
-    return moments;
-}
-
+/* The type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 {
-    int32_t type = DPAR_NO_TYPE;
-    (void)dpar_optimizer_check(&o->optimizer, o->type, NULL, &type, NULL);
-    return type;
+    return dpari_optimizer_moment_type(&o->optimizer, o->type);
 }
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
@@ -251,7 +242,8 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
     s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
-    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) * dpari_fsdp_moments(o);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
+                 dpari_optimizer_moments(&o->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
@@ -1154,7 +1146,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_fsdp_moments(&d->options); k++) {
+        for (k = 0; k < dpari_optimizer_moments(&d->options.optimizer); k++) {
             moment[k] = dpari_fsdp_moment_at(d, k, u);
         }
         dpari_zero(&p, sizeof p);
@@ -1186,7 +1178,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     const int there =
         dpari_fsdp_is_unit(d, u) && array >= 0 &&
         (gradient ? !d->under_way
-                  : array <= dpari_fsdp_moments(&d->options)); /* the masters are array 0 */
+                  : array <= dpari_optimizer_moments(
+                                 &d->options.optimizer)); /* the masters are array 0 */
     int32_t is = DPAR_NO_TYPE;
     void *at = NULL;
     if (there && gradient) {
@@ -1207,8 +1200,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
-                                                 int32_t ranks, dpar_layout *layout, dpar_why *why)
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;

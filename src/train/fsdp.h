@@ -35,8 +35,10 @@
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     a checkpoint: dpar_fsdp_state of each unit and array, read by
- * dpar_fsdp_load dpar_fsdp_close(f);
+ *     dpar_fsdp_close(f);
+ *
+ * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
+ * reads it, on as many ranks or others.
  *
  * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
@@ -121,13 +123,14 @@ DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *op
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
 /* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
  * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
- * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. */
+ * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. Small
+ * collectives compare. */
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_fsdp_options *options, dpar_fsdp **fsdp,
                                     dpar_why *why);
 /* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
- * call it with the same numbers, between steps. E_ARG: no such parameter, a pass is under way.
- * Local. */
+ * call it with the same numbers, between steps. E_ARG: no such parameter, values that are NULL, a
+ * pass is under way. Local. O(numel / ranks). */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
@@ -136,7 +139,7 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
  * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
 /* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not ended. The
- * status of a broken communicator. Local. */
+ * status of a broken communicator. Local. O(units). */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
  * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
@@ -144,32 +147,38 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
  * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
  * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
- * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
+ * or more with gradients that are not ready than `buffers`. Then errors as comm.h. An all-gather of
+ * each unit that is not there yet: a rank sends its shard to the other ranks, in type compute. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. */
+/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. O(1). */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
- * Aligned to the type. Local. */
+ * Aligned to the type. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
 /* Where its gradient is added, of type gradient, from unshard in backward to ready; else NULL.
  * *adds (NULL: not wanted): the `beta` of the product that computes it. 1: it is added to what lies
  * there: always without options.assigned; with it after the step's first micro-batch that had the
  * unit backward, where gradients are kept from one to the next (ZeRO-1, `once`), or once they have
- * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local. */
+ * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local.
+ * O(1). */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
- * c, as unshard. E_ARG: there are none. */
+ * c, as unshard. E_ARG: there are none; else errors as comm.h. ZeRO-1 and `once`: the last
+ * micro-batch alone sends; a reduce-scatter of the unit, in type gradient. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
 /* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
  * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
  * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
- * is over, too. */
+ * is over, too. Waits for what ready has posted; with replicas for an all-reduce of each shard,
+ * too. */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
 /* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
  * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
- * the squares of their norms. COLLECTIVE over c. */
+ * the squares of their norms. COLLECTIVE over c. E_ARG: a pass is under way, or norm is NULL; else
+ * errors as comm.h. An all-reduce of 8 bytes; O(elements of the shards). */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
-/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
+/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local.
+ * O(elements of the shards). */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
 /* ---- state ---- */
@@ -189,18 +198,17 @@ enum {
  * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
  * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
  * of a pass and the next zero: for norms that count parameters differently, sums with other
- * communicators. Local.
- */
+ * communicators: those that count as 0 are zeroed here. Local. O(1) but for that. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
- * not wanted); 0: nothing. Local. */
+ * not wanted); 0: nothing. Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
 /* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
  * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
  * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
  * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
- * rank. E_ARG with a sentence. Local. */
+ * rank. E_ARG with a sentence. Local. O(1). */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
@@ -211,14 +219,14 @@ typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32
  * this rank needs, each element once. With the same options training goes on bit by bit as if it
  * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
  * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
- * different numbers. */
+ * different numbers. Small collectives compare. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
                                     void *ctx, dpar_why *why);
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
  * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
  * communicators live and the plan's memory is left alone, it is one without units and parameters.
- */
+ * O(units). */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 #endif

@@ -6,6 +6,7 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "layers_norm.h"
 #include "layers_run.h"
 #include "random_run.h"
 
@@ -332,30 +333,20 @@ static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* Some elements of a row as doubles, so that the loops over them know no type. */
-enum { DPARI_ENTROPY_SOME = 256 };
+/* The next elements of a run; how many. */
 static int32_t dpari_entropy_read(const dpar_mem_cross_entropy *e, int64_t at, int64_t hi,
                                   double *to)
 {
-    const int32_t some = (int32_t)dpari_least(DPARI_ENTROPY_SOME, hi - at);
-    int32_t i;
-    if (e->type == DPAR_F64) {
-        for (i = 0; i < some; i++) {
-            to[i] = ((const double *)e->logits)[at + i];
-        }
-    } else {
-        for (i = 0; i < some; i++) {
-            to[i] = (double)((const float *)e->logits)[at + i];
-        }
-    }
-    return some;
+    const int64_t some = dpari_least(DPARI_ROW_PART, hi - at);
+    dpari_row_read(e->logits, e->type, at, 1, some, to);
+    return (int32_t)some;
 }
 
 /* The largest of a run, of all that came before (first: none did) too; their sum is added. */
 static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
                                   int *first, double *most, double *sum)
 {
-    double part[DPARI_ENTROPY_SOME];
+    double part[DPARI_ROW_PART];
     int32_t i, some;
     for (; lo < hi; lo += some) {
         some = dpari_entropy_read(e, lo, hi, part);
@@ -373,7 +364,7 @@ static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, i
 static double dpari_entropy_below(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
                                   double most)
 {
-    double part[DPARI_ENTROPY_SOME], sum = 0.0;
+    double part[DPARI_ROW_PART], sum = 0.0;
     int32_t i, some;
     for (; lo < hi; lo += some) {
         some = dpari_entropy_read(e, lo, hi, part);
@@ -462,7 +453,7 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
 static void dpari_entropy_run(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi, double lse,
                               double factor, double smooth)
 {
-    double part[DPARI_ENTROPY_SOME];
+    double part[DPARI_ROW_PART];
     int32_t i, some;
     for (; lo < hi; lo += some) {
         some = dpari_entropy_read(e, lo, hi, part);
@@ -540,9 +531,8 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* y = keep y + scale x. */
-static void dpari_merge_row(int32_t type, void *to, double keep, double scale, const void *from,
-                            int64_t n)
+DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
+                             int64_t n)
 {
     int64_t i;
     if (type == DPAR_F64) {
@@ -582,7 +572,7 @@ DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attent
         } else if (!(b <= nothing)) { /* NaN too: it must be seen */
             const double most = a > b ? a : b;
             const double e = dpari_exp(a - most), f = dpari_exp(b - most);
-            dpari_merge_row(m->type, y, e / (e + f), f / (e + f), x, m->values);
+            dpari_row_add(m->type, y, e / (e + f), f / (e + f), x, m->values);
             dpari_element_put(m->lse, m->type, i, most + dpari_log(e + f));
         }
     }

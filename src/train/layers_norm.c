@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Moments and norms in the host's memory. */
-#include "layers.h"
+#include "layers_norm.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/elements.h"
-#include "layers_run.h"
 
 /* ---- moments --------------------------------------------------------------------------------- */
-
-enum { DPARI_MOMENTS_PART = 256 };
 
 /* In four chains: an addition takes longer than it takes to begin one. */
 static double dpari_moments_total(const double *x, int64_t count)
@@ -45,9 +41,9 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-/* Some elements of a row as doubles; floats as above. */
-static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                               double *to)
+/* Floats as above. */
+DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
+                              double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -76,8 +72,9 @@ static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t 
             to[i] = (double)from[i * step];
         }
     } else {
-        for (i = 0; i < count; i++) {
-            dpari_elements_load(to + i, x, at + i * step, 1, type);
+        const int64_t most = step == 1 ? DPARI_ELEMENTS : 1;
+        for (i = 0; i < count; i += most) {
+            dpari_elements_load(to + i, x, at + i * step, dpari_least(most, count - i), type);
         }
     }
 }
@@ -103,12 +100,12 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t step, int64_t count,
                               dpar_moments *to)
 {
-    double part[DPARI_MOMENTS_PART];
+    double part[DPARI_ROW_PART];
     int64_t i, k;
-    for (k = 0; k < count; k += DPARI_MOMENTS_PART) {
-        const int64_t some = dpari_least(DPARI_MOMENTS_PART, count - k);
+    for (k = 0; k < count; k += DPARI_ROW_PART) {
+        const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
         dpar_moments one;
-        dpari_moments_read(m->x, m->type, at + k * step, step, some, part);
+        dpari_row_read(m->x, m->type, at + k * step, step, some, part);
         one.count = (double)some;
         one.mean = dpari_moments_total(part, some) / one.count;
         for (i = 0; i < some; i++) {
@@ -249,12 +246,10 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
     return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
 }
 
-/* Some elements of a row as doubles, so that the loops over them know no type. */
-enum { DPARI_NORM_PART = 256 };
 static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
                             int64_t count, double *to)
 {
-    dpari_moments_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
+    dpari_row_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
 }
 
 static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
@@ -308,7 +303,7 @@ static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
     const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
     const double b =
         m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
-    double part[DPARI_NORM_PART];
+    double part[DPARI_ROW_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
@@ -317,8 +312,8 @@ static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->to, plane, at);
         const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+        for (k = 0; k < count; k += DPARI_ROW_PART) {
+            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             dpari_norm_read(m, &m->x, in + k * step_in, some, part);
             for (i = 0; i < some; i++) {
                 part[i] = a * (part[i] - mean) + b;
@@ -333,7 +328,7 @@ static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
     const double mean = saved[0], inverse = saved[1];
-    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     sum[0] = 0.0;
     sum[1] = 0.0;
@@ -344,8 +339,8 @@ static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
         const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+        for (k = 0; k < count; k += DPARI_ROW_PART) {
+            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             dpari_norm_read(m, &m->x, in + k * step_in, some, part);
             dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
             for (i = 0; i < some; i++) {
@@ -385,7 +380,7 @@ static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
     const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
     const double inverse = m->saved[2 * set + 1];
     const double mean = total[0] / n, slope = inverse * (total[1] / n);
-    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
@@ -394,8 +389,8 @@ static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
         const int64_t to = dpari_norm_at(m, &m->to, plane, at);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+        for (k = 0; k < count; k += DPARI_ROW_PART) {
+            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
             dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
             for (i = 0; i < some; i++) {

@@ -2,9 +2,10 @@
 #include "optimizer.h"
 
 #include "../base/arith.h"
-#include "random_run.h"
 #include "../base/type.h"
 #include "../comm/elements.h"
+#include "optimizer_run.h"
+#include "random_run.h"
 
 DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
 {
@@ -24,9 +25,20 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                                     int32_t *moments, int32_t *moment_type,
-                                                     dpar_why *why)
+DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o)
+{
+    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+}
+
+DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+{
+    return o->moment_type != DPAR_NO_TYPE ? o->moment_type
+           : weight_type == DPAR_F64      ? DPAR_F64
+                                          : DPAR_F32;
+}
+
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -65,12 +77,10 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
             0);
     }
     if (moments != NULL) {
-        *moments = o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+        *moments = dpari_optimizer_moments(o);
     }
     if (moment_type != NULL) {
-        *moment_type = o->moment_type != DPAR_NO_TYPE ? o->moment_type
-                       : weight_type == DPAR_F64      ? DPAR_F64
-                                                      : DPAR_F32;
+        *moment_type = dpari_optimizer_moment_type(o, weight_type);
     }
     return DPAR_OK;
 }

@@ -44,12 +44,12 @@ typedef struct dpar_optimizer {
     double decay;                 /* of weights */
 } dpar_optimizer;
 /* DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as torch.optim.AdamW. DPAR_SGD: all
- * 0: no momentum, no decay. Local. */
+ * 0: no momentum, no decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
 /* Judges an optimizer of weights of a type, and says how many arrays it keeps beside them (2, 1 or
  * 0: SGD without momentum) and of which type; NULL: not wanted. E_ARG with a sentence: a kind, a
  * flag, a type or a number that is none (rates of moments are within 0 and below 1, the others not
- * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. */
+ * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. O(1). */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
@@ -63,14 +63,15 @@ typedef struct dpar_optimizer_piece {
     int64_t count;
     uint64_t index; /* for random numbers: the same for an element however it is cut */
 } dpar_optimizer_piece;
-/* One step of it: t = 1 for the first. E_ARG: types (moments of BF16 beside F64 too), t, pointers
- * that are NULL. Local. O(count). */
+/* One step of it: t = 1 for the first, gradients times `factor`. E_ARG, nothing done: an optimizer
+ * that dpar_optimizer_check refuses (it has the sentence), types, t below 1, a count below 0, p or
+ * pointers that are NULL. Local. O(count). */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
- * gives 0: a step that takes no gradients. Local. */
+ * gives 0: a step that takes no gradients. Local. O(1). */
 DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 #endif

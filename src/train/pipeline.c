@@ -4,12 +4,12 @@
 #include "../base/inner.h"
 #include "../base/text.h"
 #include "../base/type.h"
-#include "../schedule/check.h"
-#include "../schedule/schedule.h"
-#include "../schedule/steps.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/os.h"
+#include "../schedule/check.h"
+#include "../schedule/schedule.h"
+#include "../schedule/steps.h"
 
 enum {
     DPARI_PL_BATCH = 8, /* messages posted at once */

@@ -112,7 +112,7 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
  * and options (E_MISMATCH else). On all ranks, with a sentence: E_ARG: no right schedule for these
  * ranks, one without its messages, a callback that the list needs is NULL, a type or number out of
  * its domain; E_STUCK: ranks would wait for each other in a circle, which; E_RANGE, E_ROOM,
- * E_MEMORY. With tied_count it splits c. */
+ * E_MEMORY. With tied_count it splits c. O(actions); small collectives compare. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why);
@@ -120,21 +120,25 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * follow that add to them: REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out.
  * COLLECTIVE. A callback's own error, "rank 1: 2B3: sentence", E_PEER, E_TIMEOUT, E_MISMATCH as
  * comm.h, on all ranks (options.apart: sooner or later); c is broken then. Communicators of the
- * callbacks' own are theirs to abort. */
+ * callbacks' own are theirs to abort. For each micro-batch a stage sends its count of elements
+ * forward and gets as many back, where the stage behind it is another rank's; O(actions) beside the
+ * callbacks. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* From a callback that computes for long: moves messages and sees which are done. Local. O(messages
- * under way). */
+ * under way). The error of a message that failed; OK outside of a step, E_ARG for NULL. */
 DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
-/* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. */
+/* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. O(1).
+ */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
 /* The times of the last step of all ranks come to rank 0, start and end of schedule->action[k] as
  * dpar_schedule_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then
  * draws what really ran (dpar_schedule_draw) as it draws what was simulated. COLLECTIVE. E_ARG
- * without options.start. */
+ * without options.start. O(actions). */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
 /* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
- * caller's memory is left alone, a run is E_ARG. */
+ * caller's memory is left alone, a run is E_ARG. With tied_count
+ * errors and cost as dpar_comm_close. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "random.h"
 
-#include "random_run.h"
-
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/elements.h"
+#include "random_run.h"
 
 DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block, uint32_t *words)
 {

@@ -3,10 +3,12 @@
  * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
  * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
  * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would: no state to keep apart. Initial
- * values, and dropout on activations that several ranks have: element (i, j) of an array of `width`
- * columns u = dpar_random_uniform(seed, stream, i width + j);    a stream for each layer, step, ...
- *     y = u < p ? 0 : x / (1 - p);                           dx from dy by the same u */
+ * numbers where they hold different ones, as one rank would: no state to keep apart. For initial
+ * values, and for dropout on activations that several ranks have. Element (i, j) of an array of
+ * `width` columns, with a stream for each layer and step:
+ *     u = dpar_random_uniform(seed, stream, i width + j);
+ *     y = u < p ? 0 : x / (1 - p);
+ * and dx from dy by the same u. */
 #ifndef DPARI_TRAIN_RANDOM_H
 #define DPARI_TRAIN_RANDOM_H
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "sequence.h"
 
+#include "../base/arith.h"
+#include "../base/real.h"
 #include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "../comm/peers.h"
-#include "attention_way.h"
-#include "layers_run.h"
 #include "../index/inner.h"
-
-#include "../base/arith.h"
-#include "../base/real.h"
+#include "attention_way.h"
+#include "layers_norm.h"
+#include "layers_run.h"
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
@@ -259,42 +259,6 @@ static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t 
     return sum;
 }
 
-/* y = keep y + scale x; x is not read where scale is 0. */
-static void dpari_seq_add(int32_t type, void *to, double keep, double scale, const void *from,
-                          int64_t n)
-{
-    int64_t i;
-    if (type == DPAR_F64) {
-        double *y = (double *)to;
-        const double *x = (const double *)from;
-        for (i = 0; i < n; i++) {
-            y[i] = keep * y[i] + scale * x[i];
-        }
-    } else {
-        float *y = (float *)to;
-        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
-        for (i = 0; i < n; i++) {
-            y[i] = k * y[i] + s * x[i];
-        }
-    }
-}
-
-/* Some elements of any of the types as doubles. */
-enum { DPARI_SEQ_PART = 256 };
-static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to)
-{
-    float half[DPARI_SEQ_PART];
-    const void *x = from;
-    int64_t i;
-    if (!dpari_is_wide(type)) {
-        dpari_kern_convert(half, DPAR_F32, from, type, n);
-        x = half;
-    }
-    for (i = 0; i < n; i++) {
-        to[i] = dpari_element_get(x, dpari_seq_sums(type), i);
-    }
-}
-
 /* Sums to the layer's type. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n)
@@ -341,7 +305,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
     const void *x = dpari_seq_in(call->q, row * a->width, a->type);
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
-    double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
+    double score[DPARI_ROW_PART], most = -1e300, sum = 0.0;
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
@@ -351,21 +315,21 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     }
     for (; lo < hi; lo += n) {
         double before = most;
-        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        n = dpari_least(DPARI_ROW_PART, hi - lo);
         most = dpari_seq_scores(call, a, x, group, lo, n, most, score);
         if (sum > 0.0 && most > before) {
             before = dpari_exp(before - most);
-            dpari_seq_add(a->type, out, before, 0.0, out, a->values);
+            dpari_row_add(a->type, out, before, 0.0, out, a->values);
             sum *= before;
         }
         for (j = 0; j < n; j++) {
             const double p = dpari_exp(score[j] - most);
             const int64_t at = ((lo + j) * a->groups + group) * a->values;
             sum += p;
-            dpari_seq_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
+            dpari_row_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
         }
     }
-    dpari_seq_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_row_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
@@ -378,11 +342,11 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
     const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
-    double score[DPARI_SEQ_PART];
+    double score[DPARI_ROW_PART];
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
-        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        n = dpari_least(DPARI_ROW_PART, hi - lo);
         (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
         for (j = 0; j < n; j++) {
             const int64_t k = ((lo + j) * a->groups + group) * a->width;
@@ -390,10 +354,10 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
             const double p = dpari_exp(score[j] - lse);
             const double dp = dpari_seq_dot(t, dy, dpari_seq_in(call->v, v, t), a->values);
             const double ds = p * (dp - delta) * a->scale;
-            dpari_seq_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
+            dpari_row_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
                           dpari_seq_in(call->k, k, t), a->width);
-            dpari_seq_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
-            dpari_seq_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
+            dpari_row_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
+            dpari_row_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
         }
     }
 }
@@ -818,16 +782,16 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
     const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
-    double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
+    const int32_t type = p->head.layer.type;
+    double x[DPARI_ROW_PART], y[DPARI_ROW_PART];
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
         double sum = 0.0;
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
-            n = dpari_least(DPARI_SEQ_PART, values - j);
-            dpari_seq_read(p->head.layer.type, dpari_seq_in(a->out, at, p->head.layer.type), n, x);
-            dpari_seq_read(p->head.layer.type,
-                           dpari_seq_in(a->out_gradient, at, p->head.layer.type), n, y);
+            n = dpari_least(DPARI_ROW_PART, values - j);
+            dpari_row_read(a->out, type, at, 1, n, x);
+            dpari_row_read(a->out_gradient, type, at, 1, n, y);
             sum += dpari_seq_dot(DPAR_F64, x, y, n);
         }
         dpari_element_put(p->delta, p->sums, i, sum);

@@ -138,21 +138,23 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
  * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
  * stay the caller's, as long. One plan does all layers of this shape, one after the other.
  * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
- * different layers. What fails on one rank fails on all. */
+ * different layers. What fails on one rank fails on all. Cost as dpar_attention_bytes. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why);
 /* out and lse from q, k, v. COLLECTIVE; messages go on between calls of the kernel (or all the time
  * with dpar_comm_progress). E_ARG when arrays are missing: the communicator is broken then, so that
- * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. */
+ * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. What travels: see the top of this file;
+ * the arithmetic is the kernel's. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
 /* Gradients of q, k, v from that of out; q, k, v, out, lse as forward left them. COLLECTIVE; errors
- * as forward. */
+ * as forward. What travels: see above. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. */
+/* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. OK,
+ * or errors as dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "tensor.h"
 
+#include "../base/arith.h"
+#include "../base/real.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
 #include "layers_run.h"
-
-#include "../base/arith.h"
-#include "../base/real.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
 

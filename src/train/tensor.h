@@ -51,7 +51,7 @@ typedef struct dpar_matmul {
 /* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
 /* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
- * other types. Local. */
+ * other types. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
@@ -67,14 +67,14 @@ typedef struct dpar_tensor {
     void *user;
 } dpar_tensor;
 /* Fills it in: tokens by DPAR_EVEN. For a step of other tokens: dpar_split_resize(&t->tokens, n).
- * E_ARG with a sentence. Local. */
+ * E_ARG with a sentence. Local. O(1). */
 DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
                                       int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
     DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
+    DPAR_ROW /* each rank has some of the inputs: its product is a part of y, which is summed */
 };
 /* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
  * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
@@ -108,12 +108,14 @@ typedef struct dpar_linear_arrays {
 } dpar_linear_arrays;
 
 /* y. Column: nothing travels, or an all-gather of n in. Row: an all-reduce of n out, or a
- * reduce-scatter. The bias is added last, once. */
+ * reduce-scatter. The bias is added last, once. E_ARG as the top of this file says, else errors of
+ * matmul and as comm.h. 2 n in out of arithmetic. */
 DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
 /* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed; or
  * an all-gather (unless kept) while dx is, and a reduce-scatter while dw is. Row: nothing, or an
- * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress. */
+ * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress.
+ * Errors as forward. With dx and dw twice its arithmetic. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
@@ -140,11 +142,13 @@ typedef struct dpar_embedding_arrays {
     int32_t room;       /* 0 */
 } dpar_embedding_arrays;
 /* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. */
+ * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. O(n
+ * width). */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or an all-gather of
- * n width into `whole`. The same bits on any number of ranks. */
+ * n width into `whole`. The same bits on any number of ranks. E_ARG as forward. O((n + rows)
+ * width). */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
@@ -172,11 +176,11 @@ typedef struct dpar_cross_entropy_arrays {
 /* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
  * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
  * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
- * data parallel ones only. E_ARG for a target that does not exist. */
+ * data parallel ones only. E_ARG for a target that does not exist. O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
- * for their mean. Local. */
+ * for their mean. Local. Errors as forward. O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 

@@ -51,13 +51,6 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* Do the parts follow one another in the order of the ranks, each in one piece? */
-static int dpari_ulysses_in_order(const dpar_split *s)
-{
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
-}
-
 /* Heads that ranks hold, copies each. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
@@ -143,7 +136,7 @@ static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_ro
     p->piece = (const void **)dpari_room_take(behind, 2 * c->size, sizeof *p->piece);
     p->peer = (dpari_peer *)dpari_room_take(behind, c->size, sizeof *p->peer);
     p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
-    if (!dpari_ulysses_in_order(&u->tokens)) {
+    if (!dpari_split_in_order(&u->tokens)) {
         p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
     }
 }

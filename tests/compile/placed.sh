@@ -68,7 +68,7 @@ for with in gcc clang; do
     for name in after_1 alone_dpar_comm alone_dpar_debug; do
         if ! $strict_unit "$work/$name.c" 2> "$work/said"; then
             grep -m 1 error "$work/said" |
-                grep -q 'include dpar.h before system headers, or compile with -D_GNU_SOURCE' ||
+                grep -q 'define DPAR_IMPLEMENTATION and include dpar before any other header, *or compile with -D_GNU_SOURCE' ||
                 { cat "$work/said"; echo "$with -std=c99 after stdio.h: not the sentence"; exit 1; }
         fi
         try $strict_unit -D_GNU_SOURCE "$work/$name.c"

@@ -550,6 +550,9 @@ static void test_refusals(void)
                               "an interpolation has as many outputs as its caller says");
     REFUSED(h.window[1].kind = DPAR_WINDOW_INTERPOLATION,
             "an interpolation of 3 taps: 1 or an even number");
+    REFUSED(h.outputs = NULL; h.grid.extent[1] = 1;
+            h.window[1].pad_low = h.window[1].pad_high = 0,
+            "a kernel that reaches over 3 of 1 inputs and 0 of padding");
     h = good;
     h.outputs = NULL;
     h.periodic = 2;

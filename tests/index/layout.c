@@ -324,6 +324,7 @@ static void test_unstride(void)
     static const int64_t extent[] = {48, 2}, two_dims[] = {64, 64};
     dpar_placement placement[3], plain[3];
     int32_t i, k, o, rank;
+    int8_t given[3];
     dpar_mesh mesh;
     dpar_layout l, straight;
     dpar_why why;
@@ -344,6 +345,13 @@ static void test_unstride(void)
         CHECK_INT(dpar_layout_unstride(&l, plain, NULL), DPAR_OK);
         for (k = 0; k < 3; k++) {
             CHECK_INT(plain[orders[o][k]].order, k);
+            given[k] = (int8_t)orders[o][k];
+        }
+        straight = l;
+        dpari_layout_cut_in(&straight, given);
+        for (k = 0; k < 3; k++) {
+            CHECK_INT(straight.order[k], orders[o][k]);
+            CHECK_INT(straight.axis[orders[o][k]].order, k);
         }
         CHECK_INT(dpar_layout_init(&straight, &mesh, 2, extent, plain, NULL), DPAR_OK);
         for (rank = 0; rank < 24; rank++) {

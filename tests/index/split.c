@@ -41,6 +41,8 @@ static void check_all(const dpar_split *s, const int *owner, int n)
     int i, part, reached = n == 0;
     for (i = 0; i < n; i++) {
         CHECK_INT(dpar_split_owner(s, i), owner[i]);
+        CHECK(s->rule != DPAR_EVEN || dpari_even_of(n, s->parts, i) == owner[i]);
+        CHECK(i == 0 || owner[i] >= owner[i - 1] || !dpari_split_in_order(s));
     }
     CHECK_INT(dpar_split_owner(s, -1), -1);
     CHECK_INT(dpar_split_owner(s, n), -1);
@@ -49,6 +51,8 @@ static void check_all(const dpar_split *s, const int *owner, int n)
         reached = reached || dpari_split_most(s) == dpar_split_size(s, part);
     }
     CHECK(reached);
+    CHECK(dpari_split_in_order(s) == (s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN ||
+                                      s->rule == DPAR_FLOOR || s->rule == DPAR_RAGGED));
     CHECK_INT(dpar_split_size(s, -1), 0);
     CHECK_INT(dpar_split_size(s, s->parts), 0);
 }

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* optimizer_run - private: what strategies ask of an optimizer that was judged. */
+#ifndef DPARI_TRAIN_OPTIMIZER_RUN_H
+#define DPARI_TRAIN_OPTIMIZER_RUN_H
+
+#include "../base/arith.h"
+#include "optimizer.h"
+
+/* How many arrays it keeps beside weights: 2, 1 or 0. dpar_optimizer_check took it. */
+DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o);
+/* And their type, beside weights of this one. */
+DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+
+#endif
