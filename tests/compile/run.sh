@@ -13,9 +13,8 @@ build() {
     case $1 in
     example) try $CC -std=c99 $strict_c -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$work/example.c" -o "$work/example" ;;
     *)
-        source=$(echo tests/*/ranks/$1.c) code=$work/dpar.a
-        ! looks_inside "$source" || code=$reached
-        try $CC -O2 -D_GNU_SOURCE -I"$DPAR_DIR" -Itests "$source" $code -o "$work/$1" -lm
+        source=$(echo tests/*/ranks/$1.c)
+        try $CC -O2 -D_GNU_SOURCE -I"$DPAR_DIR" -Itests "$source" $(code_of "$source" "$work/dpar.a") -o "$work/$1" -lm
         ;;
     esac
 }
