@@ -15,6 +15,7 @@
 #endif
 
 #define CHECK_THREADS
+#include "bf16.h"
 #include "check.h"
 
 #include <stdlib.h>
@@ -85,8 +86,6 @@ static inline void *zeroed_aligned(int64_t bytes, void **whole)
 
 static inline double float_get(const void *at, int64_t i, int32_t type)
 {
-    uint32_t x;
-    float f;
     uint16_t h;
     if (type == DPAR_F64) {
         return ((const double *)at)[i];
@@ -100,24 +99,20 @@ static inline double float_get(const void *at, int64_t i, int32_t type)
         const int e = (int)(h >> 10 & 31u);
         return (h & 0x8000u ? -1.0 : 1.0) * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
     }
-    x = (uint32_t)h << 16;
-    memcpy(&f, &x, 4);
-    return (double)f;
+    return (double)bf16_value(h);
 }
 
 /* v rounded to nearest even; F16: of at most 65504. */
 static inline void float_put(void *at, int64_t i, int32_t type, double v)
 {
     const float f = (float)v;
-    uint32_t x;
     int e;
     if (type == DPAR_F64) {
         ((double *)at)[i] = v;
     } else if (type == DPAR_F32) {
         ((float *)at)[i] = f;
     } else if (type == DPAR_BF16) {
-        memcpy(&x, &f, 4);
-        ((uint16_t *)at)[i] = (uint16_t)((x + 0x7fffu + (x >> 16 & 1u)) >> 16);
+        ((uint16_t *)at)[i] = bf16_of(f);
     } else {
         const double m = frexp(fabs((double)f), &e); /* |f| = m 2^e, m in [0.5, 1) */
         const double steps = e >= -13 ? rint(ldexp(m, 11)) : rint(ldexp(m, e + 24));
