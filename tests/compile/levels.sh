@@ -89,7 +89,7 @@ circles() { # lines "user used", what they are
 sort -u "$work/down" > "$work/edges"
 circles "$work/edges" calls
 grep '#include "' */*.h | sed 's|^\([a-z]*\)/\([^:]*\):.*"\(.*\)".*|\1/\2 \1/\3|; s| [a-z]*/\.\./| |' > "$work/includes"
-[ "$(wc -l < "$work/includes")" -gt 50 ] || { echo 'includes: too few found'; exit 1; }
+[ "$(wc -l < "$work/includes")" -gt 50 ] || echo "includes: only $(wc -l < "$work/includes") found" >> "$work/wrong"
 circles "$work/includes" includes
 
 # Types: who defines them, who names them. Comments do not count.
