@@ -192,7 +192,7 @@ enum {
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
-/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
+/* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
 /* The collectives, as MPI and NCCL have them, and the two halves of a message. A kind that was left
@@ -327,31 +327,33 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const in
 /* Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and sizes of
  * the axes in `names`, in any order. The axes of the mesh are in the string's order. A name that is
  * not in the string must have size 1 and is appended; a name of the string that has no size is
- * E_UNKNOWN. One size may be -1. Errors as above. */
+ * E_UNKNOWN. One size may be -1. Errors as above. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
                                        const int32_t *sizes, int32_t ranks, dpar_why *why);
 /* Another factorisation of the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes
  * must make mesh->size ranks (one may be -1), mesh's ranks must lie evenly spaced, and an axis that
- * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. */
+ * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. Other errors as
+ * dpar_mesh_init. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
                                     const int32_t *sizes, int32_t order, dpar_why *why);
 
-/* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice). */
+/* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice).
+ * E_ARG with a sentence: the rank is not in the mesh. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
                                      int32_t rank, dpar_why *why);
 
-/* The axis of that name, or -1. */
+/* The axis of that name, or -1. O(axes). */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 
 /* Coordinates of `rank`, one an axis; 0 when the rank is not in the mesh (then coord is untouched).
  * O(axes^2). */
 DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord);
 
-/* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. */
+/* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. O(axes). */
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
 /* The rank `steps` further along an axis; -1 beyond its end, or round it when `wrap`. Steps may be
  * negative or longer than the axis (MPI_Cart_shift: the source is at -steps). -1 for ranks
- * outside. */
+ * outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap);
 
@@ -575,22 +577,25 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
  * keeps its cuts, which must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
- * must outlive the split. O(parts). (cuDecomp's gdims_dist, the first `even` elements by EVEN and
- * the rest to the last part that has some: the offsets of that EVEN, from the first empty part on
- * the count.) */
+ * must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend; E_RANGE
+ * above 2^62 elements; each with a sentence. O(parts). (cuDecomp's gdims_dist, the first `even`
+ * elements by EVEN and the rest to the last part that has some: the offsets of that EVEN, from the
+ * first empty part on the count.) */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                        dpar_why *why);
 /* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
  * (the last one may be short): cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the
  * sum of the first p weights, so that no part is an atom or more away from its share. Weights are
- * at least 0 and not all 0; their sum is below 2^31. O(parts). */
+ * at least 0 and not all 0; their sum is below 2^31. O(parts). E_ARG: a number out of these;
+ * E_RANGE: too large a one; with a sentence, cuts untouched. */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
  * of a model over pipeline stages): cuts[0 .. parts] count items. Within
  * that least maximum each run, from the first on, comes as near as it can to an even share of what
  * is left, and while there are enough items none is empty. Items are at least 0, their sum below
- * 2^62. O(items x log(sum)). */
+ * 2^62. O(items x log(sum)). E_ARG: a number out of these; E_RANGE: too large a one; with a
+ * sentence. */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
@@ -633,7 +638,8 @@ typedef struct dpar_placement {
                             of its dim */
 } dpar_placement;
 
-/* Shorthands: Shard(dim) by CHUNK, DTensor's strided shard, Replicate, Partial(op). */
+/* Shorthands: Shard(dim) by CHUNK, by any rule with its block, Replicate, Partial(op).
+ * dpar_layout_init judges them. O(1). */
 DPAR_API dpar_placement dpar_shard(int32_t dim);
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block);
 DPAR_API dpar_placement dpar_replicate(void);
@@ -666,7 +672,8 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
  * but O(ranks) where STRIDED cuts what another axis left: its longest part need not come from the
  * longest whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
-/* Elements in a rank's local array; -1 when they pass 2^63 - 1. */
+/* Elements in a rank's local array; -1 when they pass 2^63 - 1. 0 for a rank outside the mesh.
+ * O(axes^2). */
 DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
 
 /* One dim of one rank: the index that lies at `local`, and how many follow it in a row (run may be
@@ -685,7 +692,8 @@ DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, in
  * -1 when the index or the copy does not exist. O(axes^2). */
 DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
                                    int64_t *local);
-/* Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint. */
+/* Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint. 0 for a rank
+ * outside the mesh. O(axes^2). */
 DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank);
 
 /* The boxes that a rank owns, in order, the last dim fastest: begin with an all-zero cursor;
@@ -707,7 +715,7 @@ DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int6
 /* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills
  * plain[], one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a
  * sentence when a split factor is not the product of the axes after it that shard the same dim:
- * then there is no such order. */
+ * then there is no such order. O(axes^2). */
 DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
                                           dpar_why *why);
 
@@ -767,7 +775,7 @@ DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);
 /* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
- * by its senders; sends to the node first, rank by rank, then to all others. */
+ * by its senders; sends to the node first, rank by rank, then to all others. O(axes x dims). */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
 
 /* What a rank's walk adds up to. Elements; 2^63 - 1 stands for that and more. */
@@ -778,7 +786,8 @@ typedef struct dpar_transfer_totals {
     int64_t away;      /* that cross nodes (all that cross, without per_node) */
 } dpar_transfer_totals;
 /* Walks what is left of w: what a redistribution costs a rank. (At once it holds its array of
- * `from` and its array of `to`: dpar_layout_numel of both.) */
+ * `from` and its array of `to`: dpar_layout_numel of both.) Costs what the
+ * rest of the walk does. */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
 
 /* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
@@ -853,7 +862,7 @@ enum {
     DPAR_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
     DPAR_STEPS
 };
-/* "all-gather", ...; "?" for others. */
+/* "all-gather", ...; "?" for others. Static text. O(1). */
 DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
 typedef struct dpar_route_step {
@@ -893,10 +902,11 @@ typedef struct dpar_route {
  * so never worse than a greedy or another search over these moves.
  *
  * steps: room for `room` of them, *count how many there are. E_ROOM when they or the nodes are too
- * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. */
+ * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. Not collective:
+ * the same on all ranks. */
 DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
                                             int32_t room, int32_t *count, dpar_why *why);
-/* The layout after a step. E_ARG when it cannot be made from here. */
+/* The layout after a step. E_ARG with a sentence when it cannot be made from here. O(axes). */
 DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
                                             const dpar_layout *goal, dpar_layout *after,
                                             dpar_why *why);
@@ -1002,8 +1012,7 @@ enum {
 };
 /* The n-th run of rows [rows[0], rows[1]), in order and as long as they are; 0 past the last (at
  * most three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
- * Columns in the way of DeepSpeed: whole heads, or units of a grain, by EVEN, what is left of the
- * columns to the last rank. O(1). */
+ * O(1). */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
@@ -1020,7 +1029,7 @@ typedef struct dpar_vocab {
 DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
                                      int32_t ranks, dpar_why *why);
 /* Rows of a rank: padded / ranks for tokens of the model, then padded_added / ranks for added ones.
- */
+ * O(1). */
 DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
 /* The row at which a rank holds token `id`; -1 when it does not (look up row 0 and zero the result,
  * then sum over ranks), also for ids that do not exist. Added ids begin at `count`. O(1). */
@@ -1135,7 +1144,8 @@ typedef struct dpar_window {
 /* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
  * cuDNN; transposed: stride (n - 1) - pads + dilation (kernel - 1) + 1, without torch's
  * output_padding; neighbourhood: as many. E_ARG or E_RANGE with a sentence, also when the kernel
- * does not fit, and for an interpolation, which has as many as one likes. */
+ * does not fit, and for an interpolation, which has as many as one likes.
+ * *outputs is written on success only. O(1). */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
 
@@ -1152,6 +1162,25 @@ enum {
     DPAR_AT_HIGH_FACES /* N + 1 faces; each rank owns those above its cells, the first also face 0
                         */
 };
+
+/* How the faces of a cubed sphere meet (dpar_halo.cube). They are numbered and laid out as tiles 1
+ * to 6 of the cubic mosaic of GFDL's FMS (FV3; the twelve contacts of define_cubic_mosaic in its
+ * test_mpp_domains), less 1. As a cube's:
+ *     face  0   1   2   3   4   5
+ *     is   +X  +Y  +Z  -X  -Y  -Z
+ *     x to +Y  -X  -X  -Z  -Z  +Y
+ *     y to +Z  +Z  -Y  -Y  +X  +X
+ * From even faces east leads to the next face as it is and north to the one after it, turned; from
+ * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
+ * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
+ * left as they are.
+ * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
+ * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
+ * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
+ * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
+ * the face there have an image, its border too: where it is a third face's it comes from there,
+ * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
+ * corners two would be nobody's. */
 
 /* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
@@ -1185,7 +1214,7 @@ typedef struct dpar_halo {
     uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
     uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
     /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
-     * cells; dims between them are levels. Below is how they meet. */
+     * cells; dims between them are levels. Above is how they meet. */
     int32_t cube; /* 1: it is one */
     /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
      * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
@@ -1286,28 +1315,8 @@ typedef struct dpar_halo_walk {
  * the dims). Fields of vectors: `turn` of the transfer. */
 DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer, or 0 at the end. */
+/* 1 and the next transfer, or 0 at the end. Cost as dpar_halo_first says. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
-
-/* ---- the cubed sphere ---- */
-
-/* Faces are numbered and laid out as tiles 1 to 6 of the cubic mosaic of GFDL's FMS (FV3; the
- * twelve contacts of define_cubic_mosaic in its test_mpp_domains), less 1. As a cube's:
- *     face  0   1   2   3   4   5
- *     is   +X  +Y  +Z  -X  -Y  -Z
- *     x to +Y  -X  -X  -Z  -Z  +Y
- *     y to +Z  +Z  -Y  -Y  +X  +X
- * From even faces east leads to the next face as it is and north to the one after it, turned; from
- * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
- * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
- * left as they are.
- * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
- * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
- * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
- * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
- * the face there have an image, its border too: where it is a third face's it comes from there,
- * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
- * corners two would be nobody's. */
 
 /* ==== index/halo_show.h ==== */
 
@@ -1427,7 +1436,9 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 #define DPARI_APART static
 #endif
 
-/* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. */
+/* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. The
+ * branches of callers that lead to it become cold, too, up to whole functions that always call it:
+ * it is never put on what a step, or a query in a loop, runs each time. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
 #else
@@ -1807,6 +1818,9 @@ DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const 
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
+/* Do the parts follow one another, each in one piece? */
+DPARI_DOOR int dpari_split_in_order(const dpar_split *s);
+
 /* The same ranks at the same coordinates, whatever the names? */
 DPARI_DOOR int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
 /* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
@@ -1903,6 +1917,8 @@ DPARI_API int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box
 
 /* ==== index/inner.h ==== */
 
+/* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
+DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 /* The most that any part has (part 0's, for most rules). O(1), RAGGED O(parts). */
 DPARI_API int64_t dpari_split_most(const dpar_split *s);
 /* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
@@ -4856,8 +4872,8 @@ DPAR_API DPARI_COLD dpar_status dpar_torus_assign(dpar_torus *torus, int32_t spl
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
-                                                    int32_t *physical)
+DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
+                                         int32_t *physical)
 {
     int32_t at[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -4882,8 +4898,8 @@ DPAR_API DPARI_COLD dpar_status dpar_torus_physical(const dpar_torus *torus, con
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
-                                                   int32_t *logical)
+DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
+                                        int32_t *logical)
 {
     int32_t rest[DPAR_MAX_DIMS], l, i;
     for (i = 0; i < torus->physical_axes; i++) {
@@ -5185,9 +5201,8 @@ static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, 
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
-                                                   const int64_t *cost, int32_t parts,
-                                                   dpar_why *why)
+DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
+                                        int32_t parts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
     int64_t i, all = 0, low = 0, high;
@@ -5461,6 +5476,18 @@ DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
     case DPAR_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
     default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
     }
+}
+
+DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
+{
+    const int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
+    return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
 DPARI_API int64_t dpari_split_most(const dpar_split *s)
@@ -6095,8 +6122,9 @@ DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_curso
 
 DPARI_API void dpari_layout_cut_in(dpar_layout *l, const int8_t *order)
 {
+    const int64_t axes = dpari_least(l->mesh.axes, DPAR_MAX_AXES); /* as it is: compilers ask */
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
+    for (k = 0; k < axes; k++) {
         l->order[k] = order[k];
         l->axis[order[k]].order = k;
     }
@@ -6871,8 +6899,8 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
-                                                        const dpar_layout *to, dpar_why *why)
+DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
+                                             dpar_why *why)
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
@@ -7147,16 +7175,10 @@ static void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_
     }
 }
 
-/* Where part i of n even ones begins, and which one has index x of them. */
+/* Where part i of n even ones begins. */
 static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 {
     return size / n * i + dpari_least(i, size % n);
-}
-
-static int32_t dpari_even_of(int64_t size, int32_t n, int64_t x)
-{
-    int64_t each = size / n, longer = size % n, beyond = longer * (each + 1);
-    return (int32_t)(x < beyond ? x / (each + 1) : longer + (x - beyond) / each);
 }
 
 /* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
@@ -8967,13 +8989,6 @@ static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p
     return (int32_t)(each * p + dpari_least(p, n - each * parts));
 }
 
-/* The part of EVEN that has thing i. */
-static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
-{
-    int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
-    return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
-}
-
 DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups,
                                                 int32_t ranks, int32_t rule, dpar_why *why)
 {
@@ -9019,7 +9034,7 @@ DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank)
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
     } else { /* the ranks of a group: EVEN, so that each group has some */
-        s.group = dpari_heads_part(h->ranks, h->groups, rank);
+        s.group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
         first = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group);
         among = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group + 1) - first;
@@ -9602,8 +9617,8 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs,
-                                                    int64_t *outputs, dpar_why *why)
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
+                                         dpar_why *why)
 {
     int64_t room, s = dpari_window_stride(v), m;
     dpar_status st = dpari_window_judge(v, inputs, why);
@@ -9886,7 +9901,7 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
     return DPAR_OK;
 }
 
-static dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
         return dpari_say(DPAR_E_ARG, why, "dim # folds, dim # is mirrored: a later one of # dims",
@@ -9925,7 +9940,7 @@ static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar
     return DPAR_OK;
 }
 
-static dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
@@ -9951,7 +9966,7 @@ static dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
     return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_POLE_HIGH, why) : st;
 }
 
-static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
@@ -9982,7 +9997,7 @@ static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
 }
 
 /* What a walk over h needs of the other field. */
-static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_halo *p = h->partner;
     const int32_t y = h->grid.dims - 2;
@@ -10014,7 +10029,7 @@ static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
 }
 
 /* Blocks are the mesh's ranks 0, 1, ...; what an owner's other blocks are is told by begin. */
-static dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_mesh *m = &h->grid.mesh;
     int64_t last = m->offset;
@@ -10044,7 +10059,7 @@ static int dpari_halo_windows(const dpar_halo *h)
     return any;
 }
 
-static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 {
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
@@ -10064,13 +10079,10 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
-    if (h->window[d].kernel == 0 || n == 0) {
-        return DPAR_OK;
-    }
     if (h->points[d] != DPAR_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
     }
@@ -10093,7 +10105,7 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
+DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
@@ -10140,7 +10152,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *wh
         st = dpari_halo_check_outputs(h, why);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
-        st = dpari_halo_check_window(h, d, why);
+        if (h->window[d].kernel != 0 && h->grid.extent[d] != 0) {
+            st = dpari_halo_check_window(h, d, why);
+        }
     }
     return st;
 }

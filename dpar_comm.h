@@ -162,7 +162,7 @@ DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
  * a device's are compared with: equal bits. wait, pin and unpin do nothing; layers is NULL
- * (dpar_mem_host_layers). Local. */
+ * (dpar_mem_host_layers). Local. O(1). */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 /* ==== comm/comm.h ==== */
@@ -212,7 +212,7 @@ typedef struct dpar_call {
                                  caller's that is compared as the count is: which buffer, layer */
     int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
     const void *in;           /* broadcast: the same as out */
-    void *out;                /* */
+    void *out;                /* what arrives; broadcast: what is sent, on the root */
     int64_t count;            /* elements of the rank's own piece; see each function */
     const int64_t *in_count;  /* elements of the piece for each rank */
     const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
@@ -286,6 +286,16 @@ struct dpar_comm {
     void *rest_of;                      /* that operation; NULL: none has left anything */
 };
 
+/* ---- collectives ----
+ *
+ * All of these: OK, or E_ARG, E_RANGE (refused: see dpar_post), else E_MISMATCH, E_PEER, E_TIMEOUT
+ * as above, or
+ * E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that is broken; with a work most
+ * of these come from dpar_wait.
+ * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
+ * copies or reduces what `in` and `out` hold, about once where they are registered
+ * (dpar_comm_alloc) and about twice where they are not. */
+
 /* All ranks have come before any goes on. */
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
 /* buffer[count] of rank `root` goes into buffer[count] of all. */
@@ -337,29 +347,37 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
+/* ---- messages, and any operation ---- */
+
 /* One message. Of those between two ranks with the same tag the first sent is the first received
  * (an engine without tags, NCCL, matches in the order of posting and wants equal tags). Counts and
  * types of both sides are equal, else DPAR_E_MISMATCH. To oneself: post one of the two. A blocking
- * send may return before its receive is posted, or not: do not count on either. */
+ * send may return before its receive is posted, or not: do not count on either. Errors as the
+ * collectives'. O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
 /* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
- * wait for each other. works: n of them, or NULL: return when all are done. */
+ * wait for each other. works: n of them, or NULL: return when all are done. E_ARG: another kind;
+ * else errors as theirs, the first. O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Any operation from its description. */
+/* Any operation from its description; what the functions above call. A call that is refused (E_ARG:
+ * a number, type, pointer or overlap that is none, a work that is under way; E_RANGE: above 2^62
+ * bytes) is refused on this rank alone, and its others wait for it until the deadline; a work that
+ * was not posted keeps that status for dpar_wait. Errors and cost of the operation. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. Local; makes progress. */
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL. Local; makes progress, as
+ * far as that goes without waiting. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
-/* Until it is done (engine NCCL: until the stream will be). */
+/* Waits until it is done (engine NCCL: until the stream will be) and says how it ended; OK for one
+ * that is zeroed; E_ARG: NULL. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
-/* All of them, even after one failed; the first failure is returned. */
+/* All of them, even after one failed; the first failure is returned. E_ARG: works is NULL. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
-/* A call that is refused (E_ARG, E_RANGE) is refused on this rank alone and its others wait for it
- * until the deadline; a work that was not posted keeps that status for dpar_wait. */
+/* ---- communicators ---- */
 
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
  * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks: a second one over the
@@ -377,22 +395,28 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
- * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken. */
+ * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken.
+ * A
+ * barrier. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
  * byte once. Zeroed, aligned to 4096; of the communicator's world, to be released before the world
- * closes (or with it). Not collective. E_MEMORY when there is not so much. */
+ * closes (or with it). Not collective. E_MEMORY when there is not so much,
+ * E_ARG for bytes below 0. O(bytes) for memory that
+ * was in use before, else O(allocations). */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
 /* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
- * E_SYSTEM when there are no threads. */
+ * E_SYSTEM when there are no threads. E_ARG:
+ * NULL. Starts a thread, or waits for its end. */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
-/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. */
+/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
+ * first to break it counts. Local, it waits for nobody. O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
 /* What each rank did last, from the flight recorder, as text: the last operations with sequence
- * number, type, count and state; also of ranks that were killed. Not collective. */
+ * number, type, count and state; also of ranks that were killed. Not collective. O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 /* ==== comm/options.h ==== */
@@ -441,7 +465,8 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of an error:
  * dpar_launch_with. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
+/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how.
+ * Errors and cost as dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_options *options, dpar_why *why);
 
@@ -472,7 +497,7 @@ typedef struct dpar_start {
  * (else: the process that started this one). Slurm counts only inside srun. E_ARG with a sentence
  * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
  * PMIx alone is there, which does not say the size. *job is written only on success. Not
- * collective. */
+ * collective. Reads a few variables. */
 DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
@@ -550,7 +575,8 @@ typedef struct dpar_move {
  * ranks that c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY
  * when there is none: then all ranks return that status and nothing was moved. Else errors of the
  * communicator. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
- */
+ * O(its transfers + its elements); what crosses is what dpar_transfers_total
+ * counts, and small messages of who sends when. */
 DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
 /* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
@@ -566,7 +592,7 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpa
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
  * dpar_redistribute_run, else those of dpar_transfers_run; arrays are not looked at. Errors as
- * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. */
+ * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. O(its transfers). */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
                                      dpar_why *why);
 
@@ -706,7 +732,7 @@ enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 /* What all may read about a rank. */
 typedef struct dpari_rank {
     uint32_t state;  /* DPARI_RANK_x */
-    int32_t pid;     /* */
+    int32_t pid;     /* of its process */
     int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
     int32_t can_cma; /* may it read the others' memory? */
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
@@ -741,12 +767,13 @@ typedef struct dpari_segment {
     int fd; /* -1: memory of this process alone (threads, one rank) */
 } dpari_segment;
 
-/* A world as one rank sees it; private memory. */
+/* An allocation. */
 typedef struct dpari_used {
     int64_t begin, bytes; /* in the mapping */
 } dpari_used;
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
+/* A world as one rank sees it, in memory of its own. */
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
@@ -774,7 +801,8 @@ typedef struct dpari_world {
 /* Do the addresses [low, high) keep to one allocation of this rank, or out of its heap? 0: *within
  * are the bytes of the allocation that holds low, 0 when none does. O(log allocations). */
 DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
-/* 0 where [at, at + bytes) is not memory that all can reach. */
+/* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
+ * all can reach. And back, for this rank. */
 DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
 DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
 
@@ -804,8 +832,8 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t);
 /* Stores the word and wakes who sleeps for it. */
 DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
-/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
- * until that is known. */
+/* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
+ * is known. */
 DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
@@ -875,7 +903,7 @@ DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
     return (dpari_group *)(void *)c;
 }
 
-/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+/* Where a piece begins in a rank's array, and its length. */
 typedef struct dpari_piece {
     int64_t begin, bytes;
 } dpari_piece;
@@ -1396,7 +1424,8 @@ DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *
  * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
  * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
-#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
 #endif
 
 /* Between two looks at a word that another core will write. */
@@ -1434,8 +1463,6 @@ DPARI_API dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t byte
 
 /* ==== comm/world.h ==== */
 
-/* Segments and worlds. */
-
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
@@ -1459,6 +1486,7 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 
+/* Zeroed memory of this rank's heap, which all ranks can reach. E_MEMORY: see w->number. */
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 
@@ -1468,15 +1496,14 @@ DPARI_API double dpari_beat_age(uint32_t beat, double now);
 /* Wakes all: something happened that everyone must look at. */
 DPARI_API void dpari_ring_all(const dpari_segment *s);
 
-/* " was killed by signal 9": how a rank that is not here any more ended; put_ending waits a moment
- * until that is known. */
+/* dpari_put_ending without the wait. */
 DPARI_API void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
 DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                      const dpar_call *call);
-/* The record of that operation, copied; 0 when it is not (or no longer) there. */
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
+/* The record of that operation, copied; 0 when it is not (or no longer) there. */
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                                 dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
@@ -1501,8 +1528,9 @@ DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
-/* Sentences. */
+/* ---- sentences ---- */
 
+/* Copies the text into *why, if there is one. */
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
 DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
@@ -1524,9 +1552,9 @@ DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
 /* ==== comm/kernel.h ==== */
 
-/* The same of memory that another core has just written: by lines, asking ahead. */
+/* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
 DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
-/* Two of these at once, line by line. */
+/* Two of dpari_kern_fetch at once, line by line. */
 DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
                                        int64_t bytes);
 
@@ -1610,7 +1638,6 @@ typedef struct dpari_hello {
 enum { DPARI_NAMES = 4 };
 DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                     struct sockaddr_un *name);
-DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
@@ -5482,14 +5509,12 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpar_type_reduces(b->to_type));
 }
 
-DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+/* Of one that fits. */
+static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
     dpari_stride s;
     int32_t d;
-    if (!dpari_mem_box_fits(box)) {
-        return DPAR_E_ARG;
-    }
     dpari_zero(&p, sizeof p);
     p.dims = box->dims;
     p.to_type = box->to_type;
@@ -5505,6 +5530,14 @@ DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
     }
     dpari_stride_prepare(&s, &p);
     dpari_stride_run(&s, box->to, box->from);
+}
+
+DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+{
+    if (!dpari_mem_box_fits(box)) {
+        return DPAR_E_ARG;
+    }
+    dpari_mem_box_move(box);
     return DPAR_OK;
 }
 
@@ -5518,7 +5551,7 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
         }
     }
     for (i = 0; i < n; i++) {
-        (void)dpar_mem_move_box(&boxes[i]);
+        dpari_mem_box_move(&boxes[i]);
     }
     return DPAR_OK;
 }
@@ -6183,7 +6216,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
 }
 
 /* What c->sent counts of a call (comm.h). 0 for one that is none. */
-DPARI_API int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
+static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
                ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
@@ -11922,7 +11955,7 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-DPARI_API DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+static DPARI_COLD void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -12622,7 +12655,7 @@ DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const d
  * by the supervisor. It lies in memory that both see. */
 typedef struct dpari_seat {
     int32_t returned;   /* 1: result is what fn returned */
-    int32_t result;     /* */
+    int32_t result;     /* of fn; 0: fine */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* when that failed */
     double ended;       /* when it returned, or was found ended: orders the failures */

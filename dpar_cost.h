@@ -122,17 +122,19 @@ typedef struct dpar_cluster {
     char source[96]; /* where the machine's numbers are from, with the date */
 } dpar_cluster;
 
-/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest. */
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is
+ * written on success only. O(presets). */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
 /* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
- * the machine "1:NAME" (dpar_cluster_read). */
+ * the machine "1:NAME" (dpar_cluster_read). O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
 DPAR_API const char *dpar_gpu_name(int32_t index);
 
-/* The default constants of a generation, with source, date and error bars. */
+/* The default constants of a generation, with source, date and error bars. Any other number: those
+ * of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
 /* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
- * for a number that is none. */
+ * for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
 /* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
@@ -144,13 +146,14 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
  * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
  * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence; *c is written only on success. */
+ * sentence; *c is written only on success. O(bytes + presets). */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 
 /* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
  * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
- * machine without NICs. *c is written only on success. */
+ * machine without NICs. Each with a sentence; *c is written
+ * only on success. O(1). */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 /* ==== cost/collective.h ==== */
@@ -370,7 +373,7 @@ DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, i
 /* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
  * the nearest; *m is written on success only. O(presets x letters). */
 DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. */
+/* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
 /* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face config.json
@@ -414,9 +417,9 @@ typedef struct dpar_recipe {
  * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
  * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
  * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
- * one). E_UNKNOWN lists them. */
+ * one). E_UNKNOWN lists them. O(recipes). */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
-/* Their names: index 0..n-1; NULL past the end. */
+/* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
 /* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
@@ -437,7 +440,7 @@ typedef struct dpar_strategy {
     int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
-/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
+/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. O(1). */
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
 /* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
@@ -466,15 +469,15 @@ enum {
 /* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
  * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
  * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
- * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. */
+ * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. O(bytes). */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
 /* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
- * out. */
+ * out. O(fields). */
 DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
 
 /* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
- * product passes 2^31 - 1. */
+ * product passes 2^31 - 1. O(1). */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
 /* Everything that is asked at once. */
@@ -503,7 +506,7 @@ enum {
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
-/* "degree", "tp-heads", ...; "?" for a number that is none. */
+/* "degree", "tp-heads", ...; "?" for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_rule_name(int32_t rule);
 
 /* What ranks send for. */
@@ -551,7 +554,7 @@ typedef struct dpar_memory {
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
-/* "weights", ...: the names in JSON; "?" for a number that is none. */
+/* "weights", ...: the names in JSON; "?" for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
 /* ==== cost/traffic.h ==== */
@@ -649,7 +652,7 @@ typedef struct dpar_step {
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 
-/* "forward", ...: the names in JSON; "?" for a number that is none. */
+/* "forward", ...: the names in JSON; "?" for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* ==== cost/calibrate.h ==== */
@@ -761,13 +764,15 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_search *search, dpar_why *why);
 /* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
  * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
- * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
+ * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order.
+ * O(budget x layer classes). */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
 
 /* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
  * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
  * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
- * many were written. */
+ * many were written. Costs at most 18
+ * times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 
@@ -834,7 +839,7 @@ typedef struct dpar_halo_rates {
     double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
 } dpar_halo_rates;
 
-/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. */
+/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
 /* The exchange. Dim 0 is the slowest in memory. */
@@ -3770,8 +3775,6 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-/* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
-
 /* Widths and counts that no model has none of. */
 static int64_t dpari_model_least(int32_t key)
 {
@@ -3780,6 +3783,7 @@ static int64_t dpari_model_least(int32_t key)
            key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
 }
 
+/* The value begins at s[k] of the setting [s, s + n), which the sentence quotes whole; so below. */
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {

@@ -78,7 +78,8 @@ enum {
 };
 /* Between exchanges. OK: nothing was found. E_ARG also: no plan, no such `what`, an exchange that
  * has not ended, fields in a device's memory where messages carry all (nothing waits for it). Then
- * errors of the communicator. */
+ * errors of the communicator. POISON and
+ * UNFILLED cost O(halo cells), the others as said there. */
 DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why);
 
 /* What a rank sends to each peer at each exchange, as a table: rank, way, blocks between the two at
@@ -170,7 +171,8 @@ DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t
 #include <unistd.h>
 
 #if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
-#error include dpar.h before system headers, or compile with -D_GNU_SOURCE
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
 #endif
 
 /* ---- reading the machine ----------------------------------------------------------------------

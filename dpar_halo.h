@@ -253,7 +253,7 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
  * exchanges; it is as large as the old one and has no element in common with other fields (neither
  * is looked at). Local, some stores. E_ARG, its sentence in c->why, also when the old one is
- * registered, so that peers may read it where it lies, and the new one is not. */
+ * registered, so that peers may read it where it lies, and the new one is not. O(1). */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
@@ -269,27 +269,30 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
  * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
  * Several plans may be under way at a time, also over the same fields if what one writes no other
  * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
- * and waits for what they need. */
+ * and waits for what they need. begin and end together send, or let peers
+ * read, the bytes that dpar_halo_exchange_report lists: O(pieces + those bytes). */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
  * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
- * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
+ * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. O(peers) and what it moves.
+ */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
 /* Returns when halos are filled and own cells may be written again. With several plans under way in
- * the same order on all ranks. Errors as begin; OK when nothing is under way. */
+ * the same order on all ranks. Errors as begin; OK when nothing is under way. Cost: see begin. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
-/* begin and end. COLLECTIVE; errors as these. */
+/* begin and end. COLLECTIVE; errors as these. Cost as these. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
 /* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
  * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
  * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
  * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
- * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
+ * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. Cost: two
+ * exchanges. */
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
 /* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
  * after one that failed: its status. Before dpar_comm_close of c, which ends what was planned over
- * it: no call may have such a plan any more. */
+ * it: no call may have such a plan any more. A barrier over c. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
 /* ---- choosing ---- */
@@ -611,10 +614,12 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const 
 
 /* ==== halo/halo_mem.h ==== */
 
-/* The same of all memory of a plan. */
+/* dpari_hx_pin of all memory of a plan. */
 DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
-/* Of some items those in other memory are given, or taken; settle: that is done. */
+/* Starts to pack (takes: to unpack) those of items first .. first + n - 1 that lie in memory which
+ * the CPU does not reach. */
 DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+/* Waits until all of that is done; what went wrong on the way. */
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
 
 /* ==== halo/halo_apart.h ==== */
@@ -4110,6 +4115,15 @@ static void dpari_hx_try(dpar_halo_options *o, int32_t n)
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
+/* Can all fields be ordered? They were judged. */
+static int dpari_hx_all_order(const dpar_halo_options *o)
+{
+    int32_t k;
+    for (k = 0; k < o->fields && dpari_hx_can_order(&o->field[k]); k++) {
+    }
+    return !o->shared && k == o->fields;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                                         dpar_halo_options *options, double *seconds,
                                                         dpar_why *why)
@@ -4118,7 +4132,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
     double least = 0.0;
     dpar_status st = DPAR_OK;
     dpar_why said;
-    int32_t i, k;
+    int32_t i;
+    int can_order = 0;
     dpari_zero(&o, sizeof o);
     o = options ? *options : o;
     best = o;
@@ -4129,15 +4144,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
         double took;
-        int ordered = !o.shared;
         dpari_hx_try(&o, i);
-        for (k = 0; k < o.fields && o.field && o.ordered;
-             k++) { /* the first way, which is none, judges the fields */
-            ordered = ordered && o.field[k].halo && dpari_hx_can_order(&o.field[k]);
-        }
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
-        st = o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK;
+        st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
         st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
@@ -4151,6 +4161,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         if (st != DPAR_OK) {
             return st;
         }
+        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* init has judged the fields */
         took = dpari_hx_time(x, &st);
         if (st == DPAR_OK && (least <= 0.0 || took < least)) {
             best.way = o.way;

@@ -126,7 +126,8 @@ DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void 
  * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
  * and for other kinds. O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. */
+/* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. O(1).
+ */
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
 /* ---- the text: one line a rank, cells between commas, an empty cell is idle -------------------
@@ -262,7 +263,7 @@ DPAR_API const char *dpar_order_name(int32_t rule);
  * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
  * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
  * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
- * names. */
+ * names. O(rules). */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
 /* ==== schedule/lower.h ==== */
@@ -808,7 +809,8 @@ DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
  *
  * DPAR_OK; DPAR_MORE: `tries` were used up. E_MEMORY: no way was found that keeps the caps, with
  * the sentence of dpar_schedule_auto or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
- * dpar_schedule_simulate says of `given`. */
+ * dpar_schedule_simulate says of `given`. Costs about `tries` times dpar_schedule_auto, or
+ * dpar_schedule_simulate of `given`. */
 DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
                                          dpar_pipe_result *result, void *mem, int64_t bytes,
                                          dpar_why *why);
@@ -850,7 +852,8 @@ typedef struct dpar_gantt {
 enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
 
 /* Appends the picture. Writes nothing and returns E_ARG with a sentence when a time is negative or
- * ends before it starts, an action is no action of the schedule, or there is no such format. */
+ * ends before it starts, an action is no action of the schedule, or there is no such format. Cost:
+ * see the format above. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why);
 

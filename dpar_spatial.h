@@ -209,7 +209,8 @@ typedef struct dpar_spatial_boxes {
  * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
 DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why);
-/* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
+/* The tile of an array that holds `box` densely, planes outermost or innermost (last). Local,
+ * O(dims). */
 DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
                              int32_t last);
 
@@ -244,20 +245,23 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
  * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
  * user: E_MISMATCH else. Errors as dpar_spatial_check and dpar_halo_exchange_init, E_ROOM; what
- * fails on one rank fails on all. One all-reduce besides the exchange's. */
+ * fails on one rank fails on all. One all-reduce besides the exchange's. Cost as
+ * dpar_spatial_bytes. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
 /* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
  * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
- * so that the other ranks hear of it. */
+ * so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. Sends
+ * plan->halo_bytes. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
  * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
  * order; meanwhile weight gradients. Without input_gradient or in_gradient[0]: these alone, and
- * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. */
+ * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. Errors and bytes as
+ * forward, of gradients. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* COLLECTIVE. NULL is fine. */
+/* Ends a plan. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
@@ -287,14 +291,16 @@ typedef struct dpar_norm_arrays {
                             the other weights */
     double *scratch;
 } dpar_norm_arrays;
-/* Doubles of saved and of scratch; NULL: not wanted. Local. */
+/* Doubles of saved and of scratch; NULL: not wanted. Local. O(1). */
 DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
                               int64_t *scratch);
 /* y from x. c: the ranks that share the sets: the tiles of a sample; of BatchNorm those of all
  * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why; of points
- * without data: the communicator is broken then, so that the others hear of it. */
+ * without data: the communicator is broken then, so that the others hear of it. 24 bytes a set
+ * travel; O(points). */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
-/* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. */
+/* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. 24 bytes a set travel;
+ * O(points). */
 DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
                                         const dpar_norm_arrays *a);
 
@@ -1999,7 +2005,8 @@ typedef struct dpari_windows {
     void *memory[2];                 /* of these */
     int64_t bytes[2];
     void *own[4], *beside[4];
-    int64_t lent; /* bytes that forward's exchange sends */
+    int64_t points; /* of the halo */
+    int64_t lent;   /* bytes that forward's exchange sends */
 } dpari_windows;
 
 /* How many of the tokens [lo, hi) lie beside the slice of a rank, within the window. */
@@ -2066,19 +2073,22 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
                                   dpari_room *buffers)
 {
     const dpar_attention *a = &p->head.layer;
-    const int64_t sum = dpar_type_bytes(p->sums), beside = dpar_halo_compact(&w->halo, c->rank);
+    const int64_t sum = dpar_type_bytes(p->sums);
     int64_t lo, hi, heads;
     int32_t i;
+    w->points = dpar_halo_compact(&w->halo, c->rank);
     dpari_seq_slice(a, c->rank, &lo, &hi);
     p->head.tokens = hi - lo;
     heads = p->head.tokens * a->heads;
     for (i = 0; i < 4; i++) {
         const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
         w->own[i] = dpari_room_take(buffers, p->head.tokens * each, 1);
-        w->beside[i] = dpari_room_take(buffers, beside * each, 1);
+        w->beside[i] = dpari_room_take(buffers, w->points * each, 1);
         if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
             w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
-            w->field[i].halos = beside == 0 ? NULL : buffers->at != NULL ? w->beside[i] : (void *)w;
+            w->field[i].halos = w->points == 0        ? NULL
+                                : buffers->at != NULL ? w->beside[i]
+                                                      : (void *)w;
         }
     }
     p->part = dpari_room_take(buffers, heads * a->values * sum, 1);
@@ -2229,7 +2239,6 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
 {
     dpari_windows *w = dpari_windows_of(p);
     const int64_t sum = dpar_type_bytes(p->sums), all = w->halo.grid.extent[0];
-    const int64_t beside = dpar_halo_compact(&w->halo, p->comm->rank);
     dpari_seq_block b = dpari_windows_own(p, 0), g;
     int32_t n;
     dpar_status st = dpari_windows_lend(p, a), ended;
@@ -2240,7 +2249,8 @@ static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attenti
     for (n = 2; n < 4 && st == DPAR_OK; n++) {
         st = dpari_do_copy(p->comm, w->own[n], NULL, p->head.tokens * w->field[n].components * sum);
         if (st == DPAR_OK) {
-            st = dpari_do_copy(p->comm, w->beside[n], NULL, beside * w->field[n].components * sum);
+            st = dpari_do_copy(p->comm, w->beside[n], NULL,
+                               w->points * w->field[n].components * sum);
         }
     }
     st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;

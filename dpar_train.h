@@ -83,10 +83,12 @@
  * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
  * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
  * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would: no state to keep apart. Initial
- * values, and dropout on activations that several ranks have: element (i, j) of an array of `width`
- * columns u = dpar_random_uniform(seed, stream, i width + j);    a stream for each layer, step, ...
- *     y = u < p ? 0 : x / (1 - p);                           dx from dy by the same u */
+ * numbers where they hold different ones, as one rank would: no state to keep apart. For initial
+ * values, and for dropout on activations that several ranks have. Element (i, j) of an array of
+ * `width` columns, with a stream for each layer and step:
+ *     u = dpar_random_uniform(seed, stream, i width + j);
+ *     y = u < p ? 0 : x / (1 - p);
+ * and dx from dy by the same u. */
 
 /* Within (0, 1), never an end of it: (word + 1/2) / 2^32, where the words of a stream are those of
  * its blocks, four in each: key = seed, counter = (block, stream), low words first. A word itself
@@ -139,12 +141,12 @@ typedef struct dpar_optimizer {
     double decay;                 /* of weights */
 } dpar_optimizer;
 /* DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as torch.optim.AdamW. DPAR_SGD: all
- * 0: no momentum, no decay. Local. */
+ * 0: no momentum, no decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
 /* Judges an optimizer of weights of a type, and says how many arrays it keeps beside them (2, 1 or
  * 0: SGD without momentum) and of which type; NULL: not wanted. E_ARG with a sentence: a kind, a
  * flag, a type or a number that is none (rates of moments are within 0 and below 1, the others not
- * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. */
+ * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. O(1). */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
@@ -158,14 +160,15 @@ typedef struct dpar_optimizer_piece {
     int64_t count;
     uint64_t index; /* for random numbers: the same for an element however it is cut */
 } dpar_optimizer_piece;
-/* One step of it: t = 1 for the first. E_ARG: types (moments of BF16 beside F64 too), t, pointers
- * that are NULL. Local. O(count). */
+/* One step of it: t = 1 for the first, gradients times `factor`. E_ARG, nothing done: an optimizer
+ * that dpar_optimizer_check refuses (it has the sentence), types, t below 1, a count below 0, p or
+ * pointers that are NULL. Local. O(count). */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
  * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
- * gives 0: a step that takes no gradients. Local. */
+ * gives 0: a step that takes no gradients. Local. O(1). */
 DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
@@ -444,7 +447,7 @@ typedef struct dpar_mem_layers {
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
  * a device's are compared with: equal bits for round, gather, scatter, combine, quantize and
  * dequantize; elsewhere roots, exponentials and orders of sums may differ in the last bits of f64.
- * A communicator without a table (comm->mem NULL) uses it by itself. Local. */
+ * A communicator without a table (comm->mem NULL) uses it by itself. Local. O(1). */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 /* ==== train/ddp.h ==== */
@@ -521,37 +524,39 @@ DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *
                                     int64_t *bytes, dpar_why *why);
 /* Lays out the gradients of all parameters, zeroed.
  * COLLECTIVE: all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY
- * with a sentence, on all ranks. */
+ * with a sentence, on all ranks. Small collectives compare. O(elements). */
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
                                    const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why);
 /* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
  * no such parameter. *used (NULL: not wanted): 1 if it was ready on any rank since dpar_ddp_zero,
- * asked after the end of the last pass; without options.unused: on this rank. Local. */
+ * asked after the end of the last pass; without options.unused: on this rank. Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
 /* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
- * Local. */
+ * Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
 /* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
  * follow and nothing travels. Local. E_ARG: the pass before has not ended. The status of a broken
- * communicator: no pass has begun. The sentences of errors from here on are in c->why. */
+ * communicator: no pass has begun. The sentences of errors from here on are in c->why. O(1), every
+ * 255th O(params). */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
 /* The gradient of parameter i is whole for this pass; it may not be touched until the end. Posts
  * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
  * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
- * E_TIMEOUT, E_MISMATCH as comm.h. */
+ * E_TIMEOUT, E_MISMATCH as comm.h. O(1) on average, and where a bucket is whole its posting. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
 /* The pass is over; after the last one all gradients are what options say. COLLECTIVE with the last
  * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
  * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
- * too. */
+ * too. Waits for what travels. O(params) beside that. */
 DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
 /* Where the elements of the k-th bucket to travel lie, one bucket after the other; NULL past the
  * last. *bucket (NULL: not wanted): flat.h; its lo and hi count elements from the first bucket's
- * first. Local. */
+ * first. Local. O(1). */
 DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
- * the communicator lives and the caller's memory is left alone, it is one without parameters. */
+ * the communicator lives and the caller's memory is left alone, it is one without parameters.
+ * O(buckets). */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 /* ==== train/fsdp.h ==== */
@@ -592,8 +597,10 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     a checkpoint: dpar_fsdp_state of each unit and array, read by
- * dpar_fsdp_load dpar_fsdp_close(f);
+ *     dpar_fsdp_close(f);
+ *
+ * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
+ * reads it, on as many ranks or others.
  *
  * Hybrid: `c` are the ranks that share one copy (a node), options.replicas those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
@@ -670,13 +677,14 @@ DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, const dpar_fsdp_options *op
                                      dpar_fsdp_sizes *sizes, dpar_why *why);
 /* Cuts the model over the ranks of c. Weights and state are zero. COLLECTIVE over c and replicas:
  * all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a
- * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. */
+ * sentence, on all ranks; of the calls below, on this rank, the sentence is in c->why. Small
+ * collectives compare. */
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_fsdp_options *options, dpar_fsdp **fsdp,
                                     dpar_why *why);
 /* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
- * call it with the same numbers, between steps. E_ARG: no such parameter, a pass is under way.
- * Local. */
+ * call it with the same numbers, between steps. E_ARG: no such parameter, values that are NULL, a
+ * pass is under way. Local. O(numel / ranks). */
 DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
@@ -685,7 +693,7 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
  * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
 /* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not ended. The
- * status of a broken communicator. Local. */
+ * status of a broken communicator. Local. O(units). */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
  * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
@@ -693,32 +701,38 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
  * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
  * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
- * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
+ * or more with gradients that are not ready than `buffers`. Then errors as comm.h. An all-gather of
+ * each unit that is not there yet: a rank sends its shard to the other ranks, in type compute. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
-/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. */
+/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. O(1). */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
- * Aligned to the type. Local. */
+ * Aligned to the type. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
 /* Where its gradient is added, of type gradient, from unshard in backward to ready; else NULL.
  * *adds (NULL: not wanted): the `beta` of the product that computes it. 1: it is added to what lies
  * there: always without options.assigned; with it after the step's first micro-batch that had the
  * unit backward, where gradients are kept from one to the next (ZeRO-1, `once`), or once they have
- * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local. */
+ * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local.
+ * O(1). */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
- * c, as unshard. E_ARG: there are none. */
+ * c, as unshard. E_ARG: there are none; else errors as comm.h. ZeRO-1 and `once`: the last
+ * micro-batch alone sends; a reduce-scatter of the unit, in type gradient. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
 /* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
  * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
  * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
- * is over, too. */
+ * is over, too. Waits for what ready has posted; with replicas for an all-reduce of each shard,
+ * too. */
 DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
 /* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
  * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
- * the squares of their norms. COLLECTIVE over c. */
+ * the squares of their norms. COLLECTIVE over c. E_ARG: a pass is under way, or norm is NULL; else
+ * errors as comm.h. An all-reduce of 8 bytes; O(elements of the shards). */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
-/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
+/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local.
+ * O(elements of the shards). */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
 /* ---- state ---- */
@@ -738,18 +752,17 @@ enum {
  * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
  * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
  * of a pass and the next zero: for norms that count parameters differently, sums with other
- * communicators. Local.
- */
+ * communicators: those that count as 0 are zeroed here. Local. O(1) but for that. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
- * not wanted); 0: nothing. Local. */
+ * not wanted); 0: nothing. Local. O(1). */
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
 /* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
  * for redistribute and move. layout->extent[0] are the elements of the unit, padding left out. Each
  * rank's shard is ceil(extent / ranks) of them. A full checkpoint is dpar_gather of the ranks'
  * shards of all units and arrays, each cut off at the extent; it is read as a sharded one of one
- * rank. E_ARG with a sentence. Local. */
+ * rank. E_ARG with a sentence. Local. O(1). */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
@@ -760,14 +773,14 @@ typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32
  * this rank needs, each element once. With the same options training goes on bit by bit as if it
  * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
  * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
- * different numbers. */
+ * different numbers. Small collectives compare. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
                                     void *ctx, dpar_why *why);
 
 /* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
  * fine. E_ARG: a pass is under way, on communicators that are not broken. Afterwards, while the
  * communicators live and the plan's memory is left alone, it is one without units and parameters.
- */
+ * O(units). */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
 
 /* ==== train/tensor.h ==== */
@@ -816,7 +829,7 @@ typedef struct dpar_matmul {
 /* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
 /* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
- * other types. Local. */
+ * other types. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
@@ -832,14 +845,14 @@ typedef struct dpar_tensor {
     void *user;
 } dpar_tensor;
 /* Fills it in: tokens by DPAR_EVEN. For a step of other tokens: dpar_split_resize(&t->tokens, n).
- * E_ARG with a sentence. Local. */
+ * E_ARG with a sentence. Local. O(1). */
 DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
                                       int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
     DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
+    DPAR_ROW /* each rank has some of the inputs: its product is a part of y, which is summed */
 };
 /* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
  * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
@@ -873,12 +886,14 @@ typedef struct dpar_linear_arrays {
 } dpar_linear_arrays;
 
 /* y. Column: nothing travels, or an all-gather of n in. Row: an all-reduce of n out, or a
- * reduce-scatter. The bias is added last, once. */
+ * reduce-scatter. The bias is added last, once. E_ARG as the top of this file says, else errors of
+ * matmul and as comm.h. 2 n in out of arithmetic. */
 DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
 /* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed; or
  * an all-gather (unless kept) while dx is, and a reduce-scatter while dw is. Row: nothing, or an
- * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress. */
+ * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress.
+ * Errors as forward. With dx and dw twice its arithmetic. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
@@ -905,11 +920,13 @@ typedef struct dpar_embedding_arrays {
     int32_t room;       /* 0 */
 } dpar_embedding_arrays;
 /* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. */
+ * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. O(n
+ * width). */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or an all-gather of
- * n width into `whole`. The same bits on any number of ranks. */
+ * n width into `whole`. The same bits on any number of ranks. E_ARG as forward. O((n + rows)
+ * width). */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
@@ -937,11 +954,11 @@ typedef struct dpar_cross_entropy_arrays {
 /* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
  * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
  * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
- * data parallel ones only. E_ARG for a target that does not exist. */
+ * data parallel ones only. E_ARG for a target that does not exist. O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
- * for their mean. Local. */
+ * for their mean. Local. Errors as forward. O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
@@ -1092,21 +1109,23 @@ DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attenti
  * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
  * stay the caller's, as long. One plan does all layers of this shape, one after the other.
  * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
- * different layers. What fails on one rank fails on all. */
+ * different layers. What fails on one rank fails on all. Cost as dpar_attention_bytes. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why);
 /* out and lse from q, k, v. COLLECTIVE; messages go on between calls of the kernel (or all the time
  * with dpar_comm_progress). E_ARG when arrays are missing: the communicator is broken then, so that
- * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. */
+ * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. What travels: see the top of this file;
+ * the arithmetic is the kernel's. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
 /* Gradients of q, k, v from that of out; q, k, v, out, lse as forward left them. COLLECTIVE; errors
- * as forward. */
+ * as forward. What travels: see above. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. */
+/* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. OK,
+ * or errors as dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
 /* ==== train/ulysses.h ==== */
@@ -1136,7 +1155,7 @@ DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
  * where values are not as wide), of tokens that are out of order another of all tokens with its
  * heads, and what backward computes. */
 
-/* For dpar_attention.way: name it there, never call it. */
+/* For dpar_attention.way: name it there, never call it. O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
 
 /* Arrays of a layer. */
@@ -1147,7 +1166,8 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
  * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
  * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
  * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
- * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. */
+ * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. What
+ * travels: see the top of this file. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
@@ -1278,7 +1298,7 @@ typedef struct dpar_router_load {
  * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
  * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator; the sentence is in c->why. */
+ * communicator; the sentence is in c->why. O(tokens x experts). */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f
@@ -1376,12 +1396,13 @@ DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *
  * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
  * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
  * ranks gave different layers; E_UNKNOWN where comm->mem has no wait or span, or its layers have no
- * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all. */
+ * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all.
+ * O(ranks). */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Gives back what init took of a device's memory, when its stream is done with it; without one
- * there is nothing to do. Local. NULL is fine. */
+ * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
  * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
@@ -1396,19 +1417,22 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 /* rows from x: bit by bit. COLLECTIVE, one all-to-all-v or one pass (see above), as the three
  * below. E_ARG when an array is missing breaks the communicator, E_MISMATCH when ranks' routings
  * are not of one dpar_experts_route (but with MPI, a device's memory or DPAR_WITHOUT_DIRECT where
- * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
+ * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. What
+ * travels: see the top of this file; beside it O(tokens k width) and O(rows width) are copied. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *a);
-/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. */
+/* y[token] = the sum over its kept choices of weight x result; 0 where all are dropped. Errors and
+ * cost as dispatch. */
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
                                           const dpar_experts_routing *routing,
                                           const dpar_experts_arrays *a);
-/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64). */
+/* dresults = weight x dy; dweight = dy . result, 0 for choices that were dropped (sums in f64).
+ * Errors and cost as dispatch. */
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const dpar_experts_routing *routing,
                                                    const dpar_experts_arrays *a);
-/* dx[token] = the sum over its kept choices of drows. */
+/* dx[token] = the sum over its kept choices of drows. Errors and cost as dispatch. */
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
@@ -1523,7 +1547,7 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
  * and options (E_MISMATCH else). On all ranks, with a sentence: E_ARG: no right schedule for these
  * ranks, one without its messages, a callback that the list needs is NULL, a type or number out of
  * its domain; E_STUCK: ranks would wait for each other in a circle, which; E_RANGE, E_ROOM,
- * E_MEMORY. With tied_count it splits c. */
+ * E_MEMORY. With tied_count it splits c. O(actions); small collectives compare. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why);
@@ -1531,21 +1555,25 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * follow that add to them: REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out.
  * COLLECTIVE. A callback's own error, "rank 1: 2B3: sentence", E_PEER, E_TIMEOUT, E_MISMATCH as
  * comm.h, on all ranks (options.apart: sooner or later); c is broken then. Communicators of the
- * callbacks' own are theirs to abort. */
+ * callbacks' own are theirs to abort. For each micro-batch a stage sends its count of elements
+ * forward and gets as many back, where the stage behind it is another rank's; O(actions) beside the
+ * callbacks. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* From a callback that computes for long: moves messages and sees which are done. Local. O(messages
- * under way). */
+ * under way). The error of a message that failed; OK outside of a step, E_ARG for NULL. */
 DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
-/* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. */
+/* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. O(1).
+ */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
 /* The times of the last step of all ranks come to rank 0, start and end of schedule->action[k] as
  * dpar_schedule_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then
  * draws what really ran (dpar_schedule_draw) as it draws what was simulated. COLLECTIVE. E_ARG
- * without options.start. */
+ * without options.start. O(actions). */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
 /* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
- * caller's memory is left alone, a run is E_ARG. */
+ * caller's memory is left alone, a run is E_ARG. With tied_count
+ * errors and cost as dpar_comm_close. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
@@ -1636,8 +1664,9 @@ DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_a
 
 /* The host's. */
 DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
-DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
-DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
+DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
+                             int64_t n);
 
 /* Those of c. */
 DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
@@ -1671,6 +1700,28 @@ DPARI_API void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block
  * (0); NaN and infinities as they are, what BF16 holds exactly, too. O(count). */
 DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
                                   uint64_t stream, uint64_t index, int32_t shift);
+
+/* ==== train/optimizer_run.h ==== */
+
+/* optimizer_run - private: what strategies ask of an optimizer that was judged. */
+
+/* How many arrays it keeps beside weights: 2, 1 or 0. dpar_optimizer_check took it. */
+DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o);
+/* And their type, beside weights of this one. */
+DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+
+/* ==== train/layers_norm.h ==== */
+
+/* layers_norm - private: moments and norms in the host's memory. */
+
+DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
+DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
+
+/* Loops over a row take so many elements at a time, as doubles: they know no type. */
+enum { DPARI_ROW_PART = 256 };
+/* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
+DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
+                              double *to);
 
 /* ==== train/random.c ==== */
 
@@ -1798,9 +1849,20 @@ static int dpari_optim_share(double x)
     return x >= 0.0 && x < 1.0;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                                     int32_t *moments, int32_t *moment_type,
-                                                     dpar_why *why)
+DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o)
+{
+    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+}
+
+DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
+{
+    return o->moment_type != DPAR_NO_TYPE ? o->moment_type
+           : weight_type == DPAR_F64      ? DPAR_F64
+                                          : DPAR_F32;
+}
+
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -1839,12 +1901,10 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
             0);
     }
     if (moments != NULL) {
-        *moments = o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+        *moments = dpari_optimizer_moments(o);
     }
     if (moment_type != NULL) {
-        *moment_type = o->moment_type != DPAR_NO_TYPE ? o->moment_type
-                       : weight_type == DPAR_F64      ? DPAR_F64
-                                                      : DPAR_F32;
+        *moment_type = dpari_optimizer_moment_type(o, weight_type);
     }
     return DPAR_OK;
 }
@@ -2299,30 +2359,20 @@ static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* Some elements of a row as doubles, so that the loops over them know no type. */
-enum { DPARI_ENTROPY_SOME = 256 };
+/* The next elements of a run; how many. */
 static int32_t dpari_entropy_read(const dpar_mem_cross_entropy *e, int64_t at, int64_t hi,
                                   double *to)
 {
-    const int32_t some = (int32_t)dpari_least(DPARI_ENTROPY_SOME, hi - at);
-    int32_t i;
-    if (e->type == DPAR_F64) {
-        for (i = 0; i < some; i++) {
-            to[i] = ((const double *)e->logits)[at + i];
-        }
-    } else {
-        for (i = 0; i < some; i++) {
-            to[i] = (double)((const float *)e->logits)[at + i];
-        }
-    }
-    return some;
+    const int64_t some = dpari_least(DPARI_ROW_PART, hi - at);
+    dpari_row_read(e->logits, e->type, at, 1, some, to);
+    return (int32_t)some;
 }
 
 /* The largest of a run, of all that came before (first: none did) too; their sum is added. */
 static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
                                   int *first, double *most, double *sum)
 {
-    double part[DPARI_ENTROPY_SOME];
+    double part[DPARI_ROW_PART];
     int32_t i, some;
     for (; lo < hi; lo += some) {
         some = dpari_entropy_read(e, lo, hi, part);
@@ -2340,7 +2390,7 @@ static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, i
 static double dpari_entropy_below(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
                                   double most)
 {
-    double part[DPARI_ENTROPY_SOME], sum = 0.0;
+    double part[DPARI_ROW_PART], sum = 0.0;
     int32_t i, some;
     for (; lo < hi; lo += some) {
         some = dpari_entropy_read(e, lo, hi, part);
@@ -2429,7 +2479,7 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
 static void dpari_entropy_run(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi, double lse,
                               double factor, double smooth)
 {
-    double part[DPARI_ENTROPY_SOME];
+    double part[DPARI_ROW_PART];
     int32_t i, some;
     for (; lo < hi; lo += some) {
         some = dpari_entropy_read(e, lo, hi, part);
@@ -2507,9 +2557,8 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* y = keep y + scale x. */
-static void dpari_merge_row(int32_t type, void *to, double keep, double scale, const void *from,
-                            int64_t n)
+DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
+                             int64_t n)
 {
     int64_t i;
     if (type == DPAR_F64) {
@@ -2549,7 +2598,7 @@ DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attent
         } else if (!(b <= nothing)) { /* NaN too: it must be seen */
             const double most = a > b ? a : b;
             const double e = dpari_exp(a - most), f = dpari_exp(b - most);
-            dpari_merge_row(m->type, y, e / (e + f), f / (e + f), x, m->values);
+            dpari_row_add(m->type, y, e / (e + f), f / (e + f), x, m->values);
             dpari_element_put(m->lse, m->type, i, most + dpari_log(e + f));
         }
     }
@@ -2774,11 +2823,7 @@ DPARI_DO_LAYER(DPARI_DOOR, norm)
 
 /* ==== train/layers_norm.c ==== */
 
-/* Moments and norms in the host's memory. */
-
 /* ---- moments --------------------------------------------------------------------------------- */
-
-enum { DPARI_MOMENTS_PART = 256 };
 
 /* In four chains: an addition takes longer than it takes to begin one. */
 static double dpari_moments_total(const double *x, int64_t count)
@@ -2814,9 +2859,9 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-/* Some elements of a row as doubles; floats as above. */
-static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                               double *to)
+/* Floats as above. */
+DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
+                              double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -2845,8 +2890,9 @@ static void dpari_moments_read(const void *x, int32_t type, int64_t at, int64_t 
             to[i] = (double)from[i * step];
         }
     } else {
-        for (i = 0; i < count; i++) {
-            dpari_elements_load(to + i, x, at + i * step, 1, type);
+        const int64_t most = step == 1 ? DPARI_ELEMENTS : 1;
+        for (i = 0; i < count; i += most) {
+            dpari_elements_load(to + i, x, at + i * step, dpari_least(most, count - i), type);
         }
     }
 }
@@ -2872,12 +2918,12 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t step, int64_t count,
                               dpar_moments *to)
 {
-    double part[DPARI_MOMENTS_PART];
+    double part[DPARI_ROW_PART];
     int64_t i, k;
-    for (k = 0; k < count; k += DPARI_MOMENTS_PART) {
-        const int64_t some = dpari_least(DPARI_MOMENTS_PART, count - k);
+    for (k = 0; k < count; k += DPARI_ROW_PART) {
+        const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
         dpar_moments one;
-        dpari_moments_read(m->x, m->type, at + k * step, step, some, part);
+        dpari_row_read(m->x, m->type, at + k * step, step, some, part);
         one.count = (double)some;
         one.mean = dpari_moments_total(part, some) / one.count;
         for (i = 0; i < some; i++) {
@@ -3018,12 +3064,10 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
     return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
 }
 
-/* Some elements of a row as doubles, so that the loops over them know no type. */
-enum { DPARI_NORM_PART = 256 };
 static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
                             int64_t count, double *to)
 {
-    dpari_moments_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
+    dpari_row_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
 }
 
 static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
@@ -3077,7 +3121,7 @@ static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
     const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
     const double b =
         m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
-    double part[DPARI_NORM_PART];
+    double part[DPARI_ROW_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
@@ -3086,8 +3130,8 @@ static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->to, plane, at);
         const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+        for (k = 0; k < count; k += DPARI_ROW_PART) {
+            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             dpari_norm_read(m, &m->x, in + k * step_in, some, part);
             for (i = 0; i < some; i++) {
                 part[i] = a * (part[i] - mean) + b;
@@ -3102,7 +3146,7 @@ static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
     const double mean = saved[0], inverse = saved[1];
-    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     sum[0] = 0.0;
     sum[1] = 0.0;
@@ -3113,8 +3157,8 @@ static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
         const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+        for (k = 0; k < count; k += DPARI_ROW_PART) {
+            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             dpari_norm_read(m, &m->x, in + k * step_in, some, part);
             dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
             for (i = 0; i < some; i++) {
@@ -3154,7 +3198,7 @@ static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
     const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
     const double inverse = m->saved[2 * set + 1];
     const double mean = total[0] / n, slope = inverse * (total[1] / n);
-    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
     if (count == 0) {
         return;
@@ -3163,8 +3207,8 @@ static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
         const int64_t to = dpari_norm_at(m, &m->to, plane, at);
-        for (k = 0; k < count; k += DPARI_NORM_PART) {
-            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+        for (k = 0; k < count; k += DPARI_ROW_PART) {
+            const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
             dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
             dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
             for (i = 0; i < some; i++) {
@@ -3883,19 +3927,10 @@ static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* Arrays of the optimizer, and their type: 0 and DPAR_NO_TYPE where there are none. */
-static int32_t dpari_fsdp_moments(const dpar_fsdp_options *o)
-{
-    int32_t moments = 0;
-    (void)dpar_optimizer_check(&o->optimizer, o->type, &moments, NULL, NULL);
-    return moments;
-}
-
+/* The type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_options *o)
 {
-    int32_t type = DPAR_NO_TYPE;
-    (void)dpar_optimizer_check(&o->optimizer, o->type, NULL, &type, NULL);
-    return type;
+    return dpari_optimizer_moment_type(&o->optimizer, o->type);
 }
 
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
@@ -4043,7 +4078,8 @@ static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
     s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
     s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
     s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
-    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) * dpari_fsdp_moments(o);
+    s->moments = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(o)) *
+                 dpari_optimizer_moments(&o->optimizer);
     s->registered = dpari_room_up(s->weights) + dpari_room_up(s->gathered) +
                     dpari_room_up(s->gradients) + dpari_room_up(s->buckets) +
                     dpari_room_up(s->master) + dpari_room_up(s->moments);
@@ -4946,7 +4982,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
         dpar_optimizer_piece p;
         dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
-        for (k = 0; k < dpari_fsdp_moments(&d->options); k++) {
+        for (k = 0; k < dpari_optimizer_moments(&d->options.optimizer); k++) {
             moment[k] = dpari_fsdp_moment_at(d, k, u);
         }
         dpari_zero(&p, sizeof p);
@@ -4978,7 +5014,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     const int there =
         dpari_fsdp_is_unit(d, u) && array >= 0 &&
         (gradient ? !d->under_way
-                  : array <= dpari_fsdp_moments(&d->options)); /* the masters are array 0 */
+                  : array <= dpari_optimizer_moments(
+                                 &d->options.optimizer)); /* the masters are array 0 */
     int32_t is = DPAR_NO_TYPE;
     void *at = NULL;
     if (there && gradient) {
@@ -4999,8 +5036,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
-                                                 int32_t ranks, dpar_layout *layout, dpar_why *why)
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
@@ -6041,42 +6078,6 @@ static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t 
     return sum;
 }
 
-/* y = keep y + scale x; x is not read where scale is 0. */
-static void dpari_seq_add(int32_t type, void *to, double keep, double scale, const void *from,
-                          int64_t n)
-{
-    int64_t i;
-    if (type == DPAR_F64) {
-        double *y = (double *)to;
-        const double *x = (const double *)from;
-        for (i = 0; i < n; i++) {
-            y[i] = keep * y[i] + scale * x[i];
-        }
-    } else {
-        float *y = (float *)to;
-        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
-        for (i = 0; i < n; i++) {
-            y[i] = k * y[i] + s * x[i];
-        }
-    }
-}
-
-/* Some elements of any of the types as doubles. */
-enum { DPARI_SEQ_PART = 256 };
-static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to)
-{
-    float half[DPARI_SEQ_PART];
-    const void *x = from;
-    int64_t i;
-    if (!dpari_is_wide(type)) {
-        dpari_kern_convert(half, DPAR_F32, from, type, n);
-        x = half;
-    }
-    for (i = 0; i < n; i++) {
-        to[i] = dpari_element_get(x, dpari_seq_sums(type), i);
-    }
-}
-
 /* Sums to the layer's type. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n)
@@ -6123,7 +6124,7 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
     const void *x = dpari_seq_in(call->q, row * a->width, a->type);
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
-    double score[DPARI_SEQ_PART], most = -1e300, sum = 0.0;
+    double score[DPARI_ROW_PART], most = -1e300, sum = 0.0;
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
@@ -6133,21 +6134,21 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
     }
     for (; lo < hi; lo += n) {
         double before = most;
-        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        n = dpari_least(DPARI_ROW_PART, hi - lo);
         most = dpari_seq_scores(call, a, x, group, lo, n, most, score);
         if (sum > 0.0 && most > before) {
             before = dpari_exp(before - most);
-            dpari_seq_add(a->type, out, before, 0.0, out, a->values);
+            dpari_row_add(a->type, out, before, 0.0, out, a->values);
             sum *= before;
         }
         for (j = 0; j < n; j++) {
             const double p = dpari_exp(score[j] - most);
             const int64_t at = ((lo + j) * a->groups + group) * a->values;
             sum += p;
-            dpari_seq_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
+            dpari_row_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
         }
     }
-    dpari_seq_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_row_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
@@ -6160,11 +6161,11 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
     const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
-    double score[DPARI_SEQ_PART];
+    double score[DPARI_ROW_PART];
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
-        n = dpari_least(DPARI_SEQ_PART, hi - lo);
+        n = dpari_least(DPARI_ROW_PART, hi - lo);
         (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
         for (j = 0; j < n; j++) {
             const int64_t k = ((lo + j) * a->groups + group) * a->width;
@@ -6172,10 +6173,10 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
             const double p = dpari_exp(score[j] - lse);
             const double dp = dpari_seq_dot(t, dy, dpari_seq_in(call->v, v, t), a->values);
             const double ds = p * (dp - delta) * a->scale;
-            dpari_seq_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
+            dpari_row_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
                           dpari_seq_in(call->k, k, t), a->width);
-            dpari_seq_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
-            dpari_seq_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
+            dpari_row_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
+            dpari_row_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
         }
     }
 }
@@ -6600,16 +6601,16 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
     const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
-    double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
+    const int32_t type = p->head.layer.type;
+    double x[DPARI_ROW_PART], y[DPARI_ROW_PART];
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
         double sum = 0.0;
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
-            n = dpari_least(DPARI_SEQ_PART, values - j);
-            dpari_seq_read(p->head.layer.type, dpari_seq_in(a->out, at, p->head.layer.type), n, x);
-            dpari_seq_read(p->head.layer.type,
-                           dpari_seq_in(a->out_gradient, at, p->head.layer.type), n, y);
+            n = dpari_least(DPARI_ROW_PART, values - j);
+            dpari_row_read(a->out, type, at, 1, n, x);
+            dpari_row_read(a->out_gradient, type, at, 1, n, y);
             sum += dpari_seq_dot(DPAR_F64, x, y, n);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
@@ -6825,13 +6826,6 @@ static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
     return u->of_groups ? u->heads.groups : u->heads.queries;
 }
 
-/* Do the parts follow one another in the order of the ranks, each in one piece? */
-static int dpari_ulysses_in_order(const dpar_split *s)
-{
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
-}
-
 /* Heads that ranks hold, copies each. */
 static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
 {
@@ -6917,7 +6911,7 @@ static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_ro
     p->piece = (const void **)dpari_room_take(behind, 2 * c->size, sizeof *p->piece);
     p->peer = (dpari_peer *)dpari_room_take(behind, c->size, sizeof *p->peer);
     p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
-    if (!dpari_ulysses_in_order(&u->tokens)) {
+    if (!dpari_split_in_order(&u->tokens)) {
         p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
     }
 }
@@ -7873,17 +7867,11 @@ static int64_t dpari_expert_capacity(const dpar_experts *layer, int64_t tokens)
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
 }
 
-static int dpari_expert_in_order(const dpar_split *s)
-{
-    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
-           s->rule == DPAR_RAGGED;
-}
-
 static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
 {
     const dpar_split *s = &l->experts;
     int64_t n, m;
-    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_expert_in_order(s) ||
+    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
         l->choices < 1 || l->choices > s->count) {
         return dpari_say(DPAR_E_ARG, why,
                          "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",

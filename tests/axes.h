@@ -6,7 +6,7 @@
 #include "dpar.h"
 
 /* "a b c" for 3; 0 to 9, which is one too many. */
-static DPARI_UNUSED const char *axis_names(int axes)
+static inline const char *axis_names(int axes)
 {
     static const char *const names[] = {
         "",          "a",           "a b",           "a b c",           "a b c d",
@@ -15,19 +15,30 @@ static DPARI_UNUSED const char *axis_names(int axes)
 }
 
 /* A rank's coordinate along an axis; -1: it is outside, or there is no such axis. */
-static DPARI_UNUSED int32_t mesh_coord(const dpar_mesh *m, int32_t rank, int32_t axis)
+static inline int32_t mesh_coord(const dpar_mesh *m, int32_t rank, int32_t axis)
 {
     int32_t coord[DPAR_MAX_AXES];
     return axis >= 0 && axis < m->axes && dpar_mesh_coords(m, rank, coord) ? coord[axis] : -1;
 }
 
 /* Placements that cut in that order of the axes. */
-static DPARI_UNUSED void cut_in(dpar_placement *p, int32_t axes, const int32_t *order)
+static inline void cut_in(dpar_placement *p, int32_t axes, const int32_t *order)
 {
     int32_t k;
     for (k = 0; k < axes; k++) {
         p[order[k]].order = k;
     }
+}
+
+/* The axes of a layout whose placement is of that kind, as bits. */
+static inline uint32_t axes_that(const dpar_layout *l, int32_t kind)
+{
+    uint32_t set = 0;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        set |= l->axis[i].kind == kind ? 1u << i : 0;
+    }
+    return set;
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "dpar.h"
 
 /* What both hold, into *out (may be one of them); 0 when that is empty or the dims differ. */
-static DPARI_UNUSED int box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
+static inline int box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
 {
     dpar_box both = *a;
     int32_t d;
@@ -24,7 +24,7 @@ static DPARI_UNUSED int box_intersect(const dpar_box *a, const dpar_box *b, dpar
 }
 
 /* Is every element of `inner` in `outer`? */
-static DPARI_UNUSED int box_contains(const dpar_box *outer, const dpar_box *inner)
+static inline int box_contains(const dpar_box *outer, const dpar_box *inner)
 {
     dpar_box both;
     return outer->dims == inner->dims &&

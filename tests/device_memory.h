@@ -96,7 +96,7 @@ static void *device_copied(const void *from, size_t bytes)
 }
 
 /* A copy whose pointers are this entry's own. */
-static DPARI_UNUSED void device_take_optimize(device_entry *e, const dpar_mem_optimize *call)
+static inline void device_take_optimize(device_entry *e, const dpar_mem_optimize *call)
 {
     e->call.optimize = *call;
     e->optimizer = *call->optimizer;
@@ -330,7 +330,7 @@ static void device_end(void)
     memset(d, 0, sizeof *d);
 }
 
-static DPARI_UNUSED int device_has(const void *at)
+static inline int device_has(const void *at)
 {
     return (uintptr_t)at >= (uintptr_t)the_device.first &&
            (uintptr_t)at < (uintptr_t)(the_device.first + the_device.bytes);
@@ -442,7 +442,7 @@ static device_entry *device_push(int32_t kind)
 }
 
 /* A kernel of the test's: run(copy of call) in its turn; there it uses DEVICE_THERE. */
-static DPARI_UNUSED void device_later(void (*run)(void *call), const void *call, size_t bytes)
+static inline void device_later(void (*run)(void *call), const void *call, size_t bytes)
 {
     device_entry *e = device_push(DEVICE_LATER);
     e->call.later.run = run;
@@ -567,7 +567,7 @@ static dpar_comm *device_take(dpar_comm *c)
     return c;
 }
 
-static DPARI_UNUSED dpar_comm *device_return(dpar_comm *c)
+static inline dpar_comm *device_return(dpar_comm *c)
 {
     c->engine = the_device.engine;
     c->mem = NULL;
@@ -593,14 +593,14 @@ static void device_open(void)
     }
 }
 
-static DPARI_UNUSED int64_t device_opened(int64_t result)
+static inline int64_t device_opened(int64_t result)
 {
     device_open();
     return result;
 }
 
 /* Memory of a plan: not what is registered, which is the device's. */
-static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static inline dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     (void)c;
     *memory = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);

@@ -5,6 +5,8 @@
 #define DPAR_TEST_ELEMENTS_H
 
 #include "check.h"
+#include "bf16.h"
+#include "random_bits.h"
 
 #include <stdlib.h>
 
@@ -13,15 +15,6 @@ enum { MOST = 700, GUARD = 16 };
 static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
 static const int64_t counts[] = {0, 1, 7, 127, 128, 129, 300};
 enum { COUNTS = 7 };
-
-static uint64_t random_state = 88172645463325252u;
-static uint64_t random_bits(void) /* xorshift64* */
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 2685821657736338717u;
-}
 
 /* In -1 .. 1. */
 static double number(void)
@@ -33,8 +26,6 @@ static double number(void)
 
 static double read_at(const void *at, int64_t i, int32_t type)
 {
-    uint32_t x;
-    float f;
     uint16_t h;
     if (type == DPAR_F64) {
         return ((const double *)at)[i];
@@ -49,17 +40,13 @@ static double read_at(const void *at, int64_t i, int32_t type)
         return e == 31 ? (h & 1023u ? (double)NAN : sign * (double)INFINITY)
                        : sign * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
     }
-    x = (uint32_t)h << 16;
-    memcpy(&f, &x, 4);
-    return (double)f;
+    return (double)bf16_value(h);
 }
 
 /* v to nearest even of a type, by way of a float. */
 static double rounded(double v, int32_t type)
 {
     const float f = (float)v;
-    uint32_t x;
-    float g;
     int e;
     if (type == DPAR_F64 || v != v) {
         return v;
@@ -68,10 +55,7 @@ static double rounded(double v, int32_t type)
         return (double)f;
     }
     if (type == DPAR_BF16) {
-        memcpy(&x, &f, 4);
-        x = (x + 0x7fffu + (x >> 16 & 1u)) & 0xffff0000u;
-        memcpy(&g, &x, 4);
-        return (double)g;
+        return (double)bf16_value(bf16_of(f));
     }
     (void)frexp((double)f, &e);
     e = e < -13 ? -13 : e;
@@ -90,8 +74,7 @@ static void write_at(void *at, int64_t i, int32_t type, double v)
     } else if (type == DPAR_F32) {
         ((float *)at)[i] = f;
     } else if (type == DPAR_BF16) {
-        memcpy(&x, &f, 4);
-        ((uint16_t *)at)[i] = (uint16_t)(x >> 16);
+        ((uint16_t *)at)[i] = bf16_of(f);
     } else {
         (void)frexp(size, &e);
         x = size < ldexp(1, -14) ? (uint32_t)ldexp(size, 24)

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-static DPARI_UNUSED dpar_halo_options plan_options(const dpar_halo_field *f, int32_t n,
-                                                   const dpar_halo_options *o)
+static inline dpar_halo_options plan_options(const dpar_halo_field *f, int32_t n,
+                                             const dpar_halo_options *o)
 {
     dpar_halo_options all;
     memset(&all, 0, sizeof all);
@@ -18,28 +18,28 @@ static DPARI_UNUSED dpar_halo_options plan_options(const dpar_halo_field *f, int
     return all;
 }
 
-static DPARI_UNUSED dpar_status plan_bytes(const dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                                           const dpar_halo_options *o, int64_t *bytes,
-                                           dpar_why *why)
+static inline dpar_status plan_bytes(const dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                                     const dpar_halo_options *o, int64_t *bytes,
+                                     dpar_why *why)
 {
     const dpar_halo_options all = plan_options(f, n, o);
     return dpar_halo_exchange_bytes(c, &all, bytes, why);
 }
 
-static DPARI_UNUSED dpar_status plan_init(void *memory, int64_t bytes, dpar_comm *c,
-                                          const dpar_halo_field *f, int32_t n,
-                                          const dpar_halo_options *o, dpar_halo_exchange **x,
-                                          dpar_why *why)
+static inline dpar_status plan_init(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *f, int32_t n,
+                                    const dpar_halo_options *o, dpar_halo_exchange **x,
+                                    dpar_why *why)
 {
     const dpar_halo_options all = plan_options(f, n, o);
     return dpar_halo_exchange_init(memory, bytes, c, &all, x, why);
 }
 
 /* The fastest way. */
-static DPARI_UNUSED dpar_status plan_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                          const dpar_halo_field *f, int32_t n,
-                                          const dpar_halo_options *o, dpar_halo_options *best,
-                                          double *seconds, dpar_why *why)
+static inline dpar_status plan_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *f, int32_t n,
+                                    const dpar_halo_options *o, dpar_halo_options *best,
+                                    double *seconds, dpar_why *why)
 {
     *best = plan_options(f, n, o);
     return dpar_halo_exchange_tune(memory, bytes, c, best, seconds, why);

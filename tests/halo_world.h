@@ -13,13 +13,13 @@
  * nowhere. */
 static int image(const dpar_halo *h, int64_t *x, int *turn);
 
-static DPARI_UNUSED int64_t ring(int64_t i, int64_t n)
+static inline int64_t ring(int64_t i, int64_t n)
 {
     return (i % n + n) % n;
 }
 
 /* Point x where it lies on the grid, periodic dims wrapped; 0 when beyond it. */
-static DPARI_UNUSED int wrapped(const dpar_halo *h, int64_t *x)
+static inline int wrapped(const dpar_halo *h, int64_t *x)
 {
     int32_t d;
     for (d = 0; d < h->grid.dims; d++) {

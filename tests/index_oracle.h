@@ -5,7 +5,7 @@
 
 #include "dpar.h"
 
-static DPARI_UNUSED int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *index)
+static inline int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *index)
 {
     int64_t at = 0;
     int32_t d;
@@ -16,7 +16,7 @@ static DPARI_UNUSED int64_t at_of(int32_t dims, const int64_t *shape, const int6
 }
 
 /* The n-th index of a box of `shape`; 0 past the end. */
-static DPARI_UNUSED int nth(int32_t dims, const int64_t *shape, int64_t n, int64_t *index)
+static inline int nth(int32_t dims, const int64_t *shape, int64_t n, int64_t *index)
 {
     int32_t d;
     for (d = dims - 1; d >= 0; d--) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipe_oracle - jobs to schedule, what judges a schedule of one (the simulator, which shares no
- * code with the schedulers). Include it after dpar.h and check.h. */
+/* pipe_oracle - jobs to schedule. Include it after dpar_schedule.h and check.h. */
 #ifndef DPAR_PIPE_ORACLE_H
 #define DPAR_PIPE_ORACLE_H
 
@@ -80,41 +79,6 @@ static inline int pipe_line(FILE *file, pipe_case *c)
         return 1;
     }
     return 0;
-}
-
-/* The schedule has every action of the job once, is in order, takes what the result says and stays
- * within the caps. */
-static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
-                       const dpar_pipe_result *result)
-{
-    static int64_t mem[1 << 20];
-    static dpar_rank_timing rank[64];
-    dpar_timing t;
-    dpar_why why;
-    int32_t r, k;
-    int64_t n;
-    why.text[0] = 0;
-    CHECK_INT(s->begin[s->ranks], dpari_pipe_actions(job)); /* and none twice: */
-    CHECK_INT(simulate_list(s, job->times, NULL, NULL, &t, rank, mem, sizeof mem, &why), DPAR_OK);
-    CHECK_TEXT(why.text, "");
-    CHECK_INT(t.makespan, result->makespan);
-    CHECK_INT(t.span, result->span);
-    CHECK(result->bound <= (job->objective == DPAR_LEAST_SPAN ? t.span : t.makespan));
-    for (n = 0; n < s->begin[s->ranks]; n++) {
-        k = s->action[n].kind;
-        CHECK(k == DPAR_FORWARD ||
-              (job->split ? k == DPAR_INPUT || k == DPAR_WEIGHT : k == DPAR_BACKWARD));
-        CHECK(s->action[n].stage < job->stages && s->action[n].micro < job->micros);
-    }
-    for (k = 0; k < job->stages; k++) {
-        CHECK_INT(s->rank_of[k], job->rank_of != NULL ? job->rank_of[k]
-                                                      : dpari_stage_rank(job->map, job->ranks, k));
-    }
-    for (r = 0; r < job->ranks; r++) {
-        int64_t cap = job->cap.of != NULL ? job->cap.of[r] : job->cap.all;
-        int counted = job->times->hold_forward.of == NULL && job->times->hold_forward.all == 0;
-        CHECK(cap == 0 || (counted ? rank[r].peak_count : rank[r].peak_bytes) <= cap);
-    }
 }
 
 #endif

@@ -6,7 +6,7 @@
 #include "dpar_cost.h"
 
 /* One of each. */
-static DPARI_UNUSED dpar_strategy plain_strategy(void)
+static inline dpar_strategy plain_strategy(void)
 {
     dpar_strategy s;
     dpar_strategy_init(&s);
@@ -14,10 +14,10 @@ static DPARI_UNUSED dpar_strategy plain_strategy(void)
 }
 
 /* A search whose plans go there. */
-static DPARI_UNUSED dpar_status begin_search(dpar_planner *p, const dpar_job *job,
-                                             const dpar_search *search, dpar_plan *top,
-                                             int32_t top_room, dpar_plan *front, int32_t front_room,
-                                             dpar_why *why)
+static inline dpar_status begin_search(dpar_planner *p, const dpar_job *job,
+                                       const dpar_search *search, dpar_plan *top,
+                                       int32_t top_room, dpar_plan *front, int32_t front_room,
+                                       dpar_why *why)
 {
     dpar_search q = *search;
     q.top = top;
@@ -27,7 +27,7 @@ static DPARI_UNUSED dpar_status begin_search(dpar_planner *p, const dpar_job *jo
     return dpar_planner_init(p, job, &q, why);
 }
 
-static DPARI_UNUSED dpar_group group_of(const dpar_cluster *c, int32_t n, int32_t stride)
+static inline dpar_group group_of(const dpar_cluster *c, int32_t n, int32_t stride)
 {
     dpar_group g;
     dpar_group_init(&g, c, n, stride);

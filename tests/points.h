@@ -4,7 +4,7 @@
 #define DPAR_POINTS_H
 
 /* Where x lies in an array of the box. */
-static DPARI_UNUSED int64_t at_of(const dpar_box *box, const int64_t *x)
+static inline int64_t at_of(const dpar_box *box, const int64_t *x)
 {
     int64_t at = 0;
     int32_t d;
@@ -28,7 +28,7 @@ static int next_point(const dpar_box *box, int64_t *x)
 }
 
 /* The next element of a transfer, from 0; 0 at the end. */
-static DPARI_UNUSED int next_of(const dpar_transfer *t, int64_t *j)
+static inline int next_of(const dpar_transfer *t, int64_t *j)
 {
     int32_t d;
     for (d = t->dims - 1; d >= 0; d--) {

@@ -15,6 +15,7 @@
 #endif
 
 #define CHECK_THREADS
+#include "bf16.h"
 #include "check.h"
 
 #include <stdlib.h>
@@ -22,12 +23,12 @@
 
 typedef int (*rank_test)(dpar_comm *c, void *arg);
 
-static DPARI_UNUSED int failures(void)
+static inline int failures(void)
 {
     return __atomic_load_n(&checks_failed, __ATOMIC_RELAXED);
 }
 
-static DPARI_UNUSED double now(void)
+static inline double now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -37,7 +38,7 @@ static DPARI_UNUSED double now(void)
 /* ---- numbers and memory ---- */
 
 /* splitmix64 */
-static DPARI_UNUSED uint64_t lot_next(uint64_t *seed)
+static inline uint64_t lot_next(uint64_t *seed)
 {
     uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -45,13 +46,13 @@ static DPARI_UNUSED uint64_t lot_next(uint64_t *seed)
     return z ^ z >> 31;
 }
 
-static DPARI_UNUSED int64_t lot_below(uint64_t *seed, int64_t n)
+static inline int64_t lot_below(uint64_t *seed, int64_t n)
 {
     return (int64_t)(lot_next(seed) % (uint64_t)n);
 }
 
 /* The i-th of many numbers of 32 bits, which a chooses. */
-static DPARI_UNUSED uint32_t scrambled(uint32_t a, int64_t i)
+static inline uint32_t scrambled(uint32_t a, int64_t i)
 {
     uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
     h ^= h >> 15;
@@ -63,7 +64,7 @@ static DPARI_UNUSED uint32_t scrambled(uint32_t a, int64_t i)
 }
 
 /* Zeroed. */
-static DPARI_UNUSED void *zeroed(int64_t bytes)
+static inline void *zeroed(int64_t bytes)
 {
     void *at = calloc((size_t)bytes / 64 + 1, 64);
     if (at == NULL) {
@@ -73,7 +74,7 @@ static DPARI_UNUSED void *zeroed(int64_t bytes)
 }
 
 /* Memory at a multiple of 64; *whole is to be freed. */
-static DPARI_UNUSED void *zeroed_aligned(int64_t bytes, void **whole)
+static inline void *zeroed_aligned(int64_t bytes, void **whole)
 {
     *whole = zeroed(bytes + 64);
     return (char *)*whole + (64 - (size_t)((uintptr_t)*whole % 64)) % 64;
@@ -83,10 +84,8 @@ static DPARI_UNUSED void *zeroed_aligned(int64_t bytes, void **whole)
  * 16 bits by their definition: bfloat16 is the upper half of a float, binary16 has 5 bits of
  * exponent. */
 
-static DPARI_UNUSED double float_get(const void *at, int64_t i, int32_t type)
+static inline double float_get(const void *at, int64_t i, int32_t type)
 {
-    uint32_t x;
-    float f;
     uint16_t h;
     if (type == DPAR_F64) {
         return ((const double *)at)[i];
@@ -100,24 +99,20 @@ static DPARI_UNUSED double float_get(const void *at, int64_t i, int32_t type)
         const int e = (int)(h >> 10 & 31u);
         return (h & 0x8000u ? -1.0 : 1.0) * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
     }
-    x = (uint32_t)h << 16;
-    memcpy(&f, &x, 4);
-    return (double)f;
+    return (double)bf16_value(h);
 }
 
 /* v rounded to nearest even; F16: of at most 65504. */
-static DPARI_UNUSED void float_put(void *at, int64_t i, int32_t type, double v)
+static inline void float_put(void *at, int64_t i, int32_t type, double v)
 {
     const float f = (float)v;
-    uint32_t x;
     int e;
     if (type == DPAR_F64) {
         ((double *)at)[i] = v;
     } else if (type == DPAR_F32) {
         ((float *)at)[i] = f;
     } else if (type == DPAR_BF16) {
-        memcpy(&x, &f, 4);
-        ((uint16_t *)at)[i] = (uint16_t)((x + 0x7fffu + (x >> 16 & 1u)) >> 16);
+        ((uint16_t *)at)[i] = bf16_of(f);
     } else {
         const double m = frexp(fabs((double)f), &e); /* |f| = m 2^e, m in [0.5, 1) */
         const double steps = e >= -13 ? rint(ldexp(m, 11)) : rint(ldexp(m, e + 24));
@@ -131,14 +126,14 @@ static DPARI_UNUSED void float_put(void *at, int64_t i, int32_t type, double v)
 /* ---- ranks ---- */
 
 /* The sum of the ranks' numbers of mistakes; a million where it cannot be had. */
-static DPARI_UNUSED int64_t all_sum(dpar_comm *c, int64_t mine)
+static inline int64_t all_sum(dpar_comm *c, int64_t mine)
 {
     int64_t all = 0;
     return dpar_all_reduce(c, &mine, &all, 1, DPAR_I64, DPAR_SUM, NULL) == DPAR_OK ? all : 1000000;
 }
 
 /* What a test of all ranks returns: 1 when one of them counted mistakes; rank 0 says how many. */
-static DPARI_UNUSED int all_right(dpar_comm *c, int64_t mistakes, double began)
+static inline int all_right(dpar_comm *c, int64_t mistakes, double began)
 {
     const int64_t all = all_sum(c, mistakes);
     if (c->rank == 0) {
@@ -151,8 +146,8 @@ static DPARI_UNUSED int all_right(dpar_comm *c, int64_t mistakes, double began)
 
 /* Does the sentence say what the last of so many ranks gives unlike the others, of whom, and both?
  * others NULL: without what they give. */
-static DPARI_UNUSED int says_who_differs(const char *text, int ranks, const char *what,
-                                         const char *others, const char *last)
+static inline int says_who_differs(const char *text, int ranks, const char *what,
+                                   const char *others, const char *last)
 {
     char word[200];
     int r;
@@ -171,8 +166,8 @@ static DPARI_UNUSED int says_who_differs(const char *text, int ranks, const char
 }
 
 /* Runs it on n ranks; what: where it failed. */
-static DPARI_UNUSED void on_ranks(int n, const char *what, rank_test each, void *arg,
-                                  const dpar_options *o)
+static inline void on_ranks(int n, const char *what, rank_test each, void *arg,
+                            const dpar_options *o)
 {
     dpar_why why;
     const dpar_status st = dpar_launch_with(n, each, arg, o, &why);

@@ -11,6 +11,7 @@
 #define DPAR_RUN_ORACLE_H
 
 #include "dpar_comm.h"
+#include "bf16.h"
 #if defined(USE_MPI)
 #include "dpar_mpi.h"
 #endif
@@ -28,7 +29,7 @@ enum { ORACLE_PERIOD = 4099, ORACLE_RANKS = 8, ORACLE_GUARD = 256, ORACLE_POISON
 
 /* --- pseudo-random numbers (splitmix64) --- */
 
-static DPARI_UNUSED uint64_t oracle_mix(uint64_t x)
+static inline uint64_t oracle_mix(uint64_t x)
 {
     x += UINT64_C(0x9E3779B97F4A7C15);
     x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -36,18 +37,18 @@ static DPARI_UNUSED uint64_t oracle_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static DPARI_UNUSED uint64_t oracle_next(uint64_t *state)
+static inline uint64_t oracle_next(uint64_t *state)
 {
     *state += UINT64_C(0x9E3779B97F4A7C15);
     return oracle_mix(*state);
 }
 
-static DPARI_UNUSED int64_t oracle_below(uint64_t *state, int64_t n)
+static inline int64_t oracle_below(uint64_t *state, int64_t n)
 {
     return (int64_t)(oracle_next(state) % (uint64_t)n);
 }
 
-static DPARI_UNUSED double oracle_now(void)
+static inline double oracle_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -56,7 +57,7 @@ static DPARI_UNUSED double oracle_now(void)
 
 /* --- 16-bit floats, by arithmetic (the library does it with bits) --- */
 
-static DPARI_UNUSED float oracle_from_f16(uint16_t h)
+static inline float oracle_from_f16(uint16_t h)
 {
     int e = (h >> 10) & 31, m = h & 1023;
     double v;
@@ -72,7 +73,7 @@ static DPARI_UNUSED float oracle_from_f16(uint16_t h)
 }
 
 /* Nearest, ties to even: a / quantum is exact in double, so is its remainder. */
-static DPARI_UNUSED uint16_t oracle_to_f16(float x)
+static inline uint16_t oracle_to_f16(float x)
 {
     uint32_t bits, sign;
     double a, quantum = 1.0 / 16777216.0, q, rest;
@@ -98,29 +99,6 @@ static DPARI_UNUSED uint16_t oracle_to_f16(float x)
     return (uint16_t)(sign | (uint32_t)((e + 14) * 1024 + whole));
 }
 
-static DPARI_UNUSED float oracle_from_bf16(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float x;
-    memcpy(&x, &bits, 4);
-    return x;
-}
-
-static DPARI_UNUSED uint16_t oracle_to_bf16(float x)
-{
-    uint32_t bits, high, low;
-    memcpy(&bits, &x, 4);
-    high = bits >> 16;
-    low = bits & 0xFFFFu;
-    if (x != x) {
-        return 0x7FC0;
-    }
-    if (low > 0x8000u || (low == 0x8000u && (high & 1u) != 0)) {
-        high++;
-    }
-    return (uint16_t)high;
-}
-
 /* --- the tables --- */
 
 typedef struct oracle_tables {
@@ -128,12 +106,12 @@ typedef struct oracle_tables {
     unsigned char *result[DPAR_TYPES][DPAR_OPS];
 } oracle_tables;
 
-static DPARI_UNUSED int oracle_is_float(int type)
+static inline int oracle_is_float(int type)
 {
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_F16 || type == DPAR_BF16;
 }
 
-static DPARI_UNUSED void *oracle_memory(size_t bytes)
+static inline void *oracle_memory(size_t bytes)
 {
     void *p = malloc(bytes + 64);
     if (p == NULL) {
@@ -146,7 +124,7 @@ static DPARI_UNUSED void *oracle_memory(size_t bytes)
 /* A float for entry i: small whole numbers when the order of adding is not promised (their sums and
  * products are exact in every type), else 24 significant exponents and now and then a NaN, an
  * infinity, a signed zero, a subnormal. */
-static DPARI_UNUSED double oracle_float(uint64_t h, int whole)
+static inline double oracle_float(uint64_t h, int whole)
 {
     double v = 1.0 + (double)(h >> 40) / 16777216.0;
     int e = (int)(h % 24) - 12;
@@ -168,7 +146,7 @@ static DPARI_UNUSED double oracle_float(uint64_t h, int whole)
     return ((h >> 32) & 1) != 0 ? -v : v;
 }
 
-static DPARI_UNUSED void oracle_put(unsigned char *at, int type, uint64_t h, int whole)
+static inline void oracle_put(unsigned char *at, int type, uint64_t h, int whole)
 {
     double d = oracle_is_float(type) ? oracle_float(h, whole) : 0.0;
     float f = (float)d;
@@ -177,12 +155,12 @@ static DPARI_UNUSED void oracle_put(unsigned char *at, int type, uint64_t h, int
     case DPAR_F64: memcpy(at, &d, 8); break;
     case DPAR_F32: memcpy(at, &f, 4); break;
     case DPAR_F16: u = oracle_to_f16(f), memcpy(at, &u, 2); break;
-    case DPAR_BF16: u = oracle_to_bf16(f), memcpy(at, &u, 2); break;
+    case DPAR_BF16: u = bf16_of(f), memcpy(at, &u, 2); break;
     default: memcpy(at, &h, (size_t)dpar_type_bytes(type)); /* little endian or not: random bits */
     }
 }
 
-static DPARI_UNUSED double oracle_fold_f64(double a, double b, int op)
+static inline double oracle_fold_f64(double a, double b, int op)
 {
     if (op == DPAR_SUM || op == DPAR_AVG) {
         return a + b;
@@ -196,7 +174,7 @@ static DPARI_UNUSED double oracle_fold_f64(double a, double b, int op)
     return op == DPAR_MAX ? (b > a ? b : a) : (b < a ? b : a);
 }
 
-static DPARI_UNUSED float oracle_fold_f32(float a, float b, int op)
+static inline float oracle_fold_f32(float a, float b, int op)
 {
     volatile float r; /* one rounding to f32 an operation, whatever the compiler would like */
     if (op == DPAR_SUM || op == DPAR_AVG) {
@@ -211,7 +189,7 @@ static DPARI_UNUSED float oracle_fold_f32(float a, float b, int op)
     return r;
 }
 
-static DPARI_UNUSED float oracle_read_f32(const unsigned char *at, int type)
+static inline float oracle_read_f32(const unsigned char *at, int type)
 {
     float f;
     uint16_t u;
@@ -220,11 +198,11 @@ static DPARI_UNUSED float oracle_read_f32(const unsigned char *at, int type)
         return f;
     }
     memcpy(&u, at, 2);
-    return type == DPAR_F16 ? oracle_from_f16(u) : oracle_from_bf16(u);
+    return type == DPAR_F16 ? oracle_from_f16(u) : bf16_value(u);
 }
 
 /* The integer at `at`, sign or zero extended. */
-static DPARI_UNUSED uint64_t oracle_read_int(const unsigned char *at, int type)
+static inline uint64_t oracle_read_int(const unsigned char *at, int type)
 {
     int8_t i8;
     uint8_t u8;
@@ -241,7 +219,7 @@ static DPARI_UNUSED uint64_t oracle_read_int(const unsigned char *at, int type)
 }
 
 /* Modulo 2^bits of the type, and extended again. */
-static DPARI_UNUSED uint64_t oracle_wrap(uint64_t v, int type)
+static inline uint64_t oracle_wrap(uint64_t v, int type)
 {
     switch (type) {
     case DPAR_I8: return (uint64_t)(int64_t)(int8_t)(uint8_t)v;
@@ -252,7 +230,7 @@ static DPARI_UNUSED uint64_t oracle_wrap(uint64_t v, int type)
     }
 }
 
-static DPARI_UNUSED void oracle_write_int(unsigned char *at, int type, uint64_t v)
+static inline void oracle_write_int(unsigned char *at, int type, uint64_t v)
 {
     uint8_t u8 = (uint8_t)v;
     uint32_t u32 = (uint32_t)v;
@@ -263,13 +241,13 @@ static DPARI_UNUSED void oracle_write_int(unsigned char *at, int type, uint64_t 
     }
 }
 
-static DPARI_UNUSED int oracle_signed(int type)
+static inline int oracle_signed(int type)
 {
     return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
 }
 
-static DPARI_UNUSED void oracle_fold_int(unsigned char *out, unsigned char *const *in, int n,
-                                         size_t at, int type, int op)
+static inline void oracle_fold_int(unsigned char *out, unsigned char *const *in, int n,
+                                   size_t at, int type, int op)
 {
     uint64_t a = oracle_read_int(in[0] + at, type);
     int r;
@@ -292,8 +270,8 @@ static DPARI_UNUSED void oracle_fold_int(unsigned char *out, unsigned char *cons
     oracle_write_int(out + at, type, a);
 }
 
-static DPARI_UNUSED void oracle_fold(unsigned char *out, unsigned char *const *in, int n, size_t at,
-                                     int type, int op)
+static inline void oracle_fold(unsigned char *out, unsigned char *const *in, int n, size_t at,
+                               int type, int op)
 {
     volatile float f;
     float back;
@@ -326,7 +304,7 @@ static DPARI_UNUSED void oracle_fold(unsigned char *out, unsigned char *const *i
     if (type == DPAR_F32) {
         memcpy(out + at, &back, 4);
     } else {
-        u = type == DPAR_F16 ? oracle_to_f16(back) : oracle_to_bf16(back);
+        u = type == DPAR_F16 ? oracle_to_f16(back) : bf16_of(back);
         memcpy(out + at, &u, 2);
     }
 }
@@ -345,7 +323,7 @@ typedef struct oracle {
     oracle_tables *tables[ORACLE_RANKS + 1]; /* by the number of ranks */
 } oracle;
 
-static DPARI_UNUSED oracle_tables *oracle_tables_of(oracle *o, int n)
+static inline oracle_tables *oracle_tables_of(oracle *o, int n)
 {
     if (o->tables[n] == NULL) {
         o->tables[n] = (oracle_tables *)oracle_memory(sizeof(oracle_tables));
@@ -354,7 +332,7 @@ static DPARI_UNUSED oracle_tables *oracle_tables_of(oracle *o, int n)
     return o->tables[n];
 }
 
-static DPARI_UNUSED const unsigned char *oracle_values(oracle *o, int n, int type, int rank)
+static inline const unsigned char *oracle_values(oracle *o, int n, int type, int rank)
 {
     oracle_tables *t = oracle_tables_of(o, n);
     size_t i, bytes = (size_t)dpar_type_bytes(type);
@@ -369,7 +347,7 @@ static DPARI_UNUSED const unsigned char *oracle_values(oracle *o, int n, int typ
     return t->value[type][rank];
 }
 
-static DPARI_UNUSED const unsigned char *oracle_results(oracle *o, int n, int type, int op)
+static inline const unsigned char *oracle_results(oracle *o, int n, int type, int op)
 {
     oracle_tables *t = oracle_tables_of(o, n);
     size_t i, bytes = (size_t)dpar_type_bytes(type);
@@ -387,7 +365,7 @@ static DPARI_UNUSED const unsigned char *oracle_results(oracle *o, int n, int ty
     return t->result[type][op];
 }
 
-static DPARI_UNUSED void oracle_free(oracle *o)
+static inline void oracle_free(oracle *o)
 {
     int n, t, k;
     for (n = 0; n <= ORACLE_RANKS; n++) {
@@ -405,8 +383,8 @@ static DPARI_UNUSED void oracle_free(oracle *o)
 }
 
 /* count elements of a table from entry `start` on. */
-static DPARI_UNUSED void oracle_fill(unsigned char *at, const unsigned char *table, size_t bytes,
-                                     uint64_t start, int64_t count)
+static inline void oracle_fill(unsigned char *at, const unsigned char *table, size_t bytes,
+                               uint64_t start, int64_t count)
 {
     uint64_t i = start % ORACLE_PERIOD;
     while (count > 0) {
@@ -420,7 +398,7 @@ static DPARI_UNUSED void oracle_fill(unsigned char *at, const unsigned char *tab
 }
 
 /* Sleeps up to half a millisecond at one call in 32: ranks come in every order. */
-static DPARI_UNUSED void oracle_delay(oracle *o)
+static inline void oracle_delay(oracle *o)
 {
     if (o->delays && (oracle_next(&o->own) & 31) == 0) {
         usleep((useconds_t)oracle_below(&o->own, 500));
@@ -473,18 +451,18 @@ typedef struct oracle_flight {
     dpar_work work;
 } oracle_flight;
 
-static DPARI_UNUSED int oracle_reduces(int kind)
+static inline int oracle_reduces(int kind)
 {
     return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
 }
 
-static DPARI_UNUSED int oracle_rooted(int kind)
+static inline int oracle_rooted(int kind)
 {
     return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
            kind == DPAR_SCATTER;
 }
 
-static DPARI_UNUSED void oracle_describe(char *text, size_t room, const oracle_case *k)
+static inline void oracle_describe(char *text, size_t room, const oracle_case *k)
 {
     static const char *const memory[3] = {"private", "registered", "mixed"};
     static const char *const how[ORACLE_HOWS] = {"blocking", "posted", "tested", "dpar_post"};
@@ -501,13 +479,13 @@ static DPARI_UNUSED void oracle_describe(char *text, size_t room, const oracle_c
 }
 
 /* Does this rank's out lie in its in (or the other way round)? */
-static DPARI_UNUSED int oracle_here_in_place(const oracle_case *k, int me)
+static inline int oracle_here_in_place(const oracle_case *k, int me)
 {
     return k->kind == DPAR_BROADCAST || (k->in_place && (!oracle_rooted(k->kind) || me == k->root));
 }
 
 /* Elements of the piece that goes from rank `from` to rank `to` in a v form; a third are empty. */
-static DPARI_UNUSED int64_t oracle_v_count(const oracle_case *k, int from, int to)
+static inline int64_t oracle_v_count(const oracle_case *k, int from, int to)
 {
     uint64_t h;
     int a = from, b = to;
@@ -523,8 +501,8 @@ static DPARI_UNUSED int64_t oracle_v_count(const oracle_case *k, int from, int t
 
 /* Where n pieces begin: in a random order, with gaps of up to 7 elements; or one after the other.
  */
-static DPARI_UNUSED int64_t oracle_v_begins(uint64_t seed, int packed, const int64_t *count, int n,
-                                            int64_t *begin)
+static inline int64_t oracle_v_begins(uint64_t seed, int packed, const int64_t *count, int n,
+                                      int64_t *begin)
 {
     int order[ORACLE_RANKS], i;
     int64_t at = 0;
@@ -541,8 +519,8 @@ static DPARI_UNUSED int64_t oracle_v_begins(uint64_t seed, int packed, const int
     return at;
 }
 
-static DPARI_UNUSED void oracle_piece_add(oracle_side *s, int64_t begin, int64_t count, int rank,
-                                          uint64_t start)
+static inline void oracle_piece_add(oracle_side *s, int64_t begin, int64_t count, int rank,
+                                    uint64_t start)
 {
     oracle_piece p;
     p.begin = begin, p.count = count, p.rank = rank, p.start = start;
@@ -553,7 +531,7 @@ static DPARI_UNUSED void oracle_piece_add(oracle_side *s, int64_t begin, int64_t
 }
 
 /* The forms with equal pieces. */
-static DPARI_UNUSED void oracle_plan_even(oracle_flight *f, int me, int n)
+static inline void oracle_plan_even(oracle_flight *f, int me, int n)
 {
     const oracle_case *k = &f->k;
     uint64_t shift = k->seed % ORACLE_PERIOD;
@@ -601,7 +579,7 @@ static DPARI_UNUSED void oracle_plan_even(oracle_flight *f, int me, int n)
 }
 
 /* The v forms. The piece for rank s begins at entry shift + 1237 s of the sender's table. */
-static DPARI_UNUSED void oracle_plan_v(oracle_flight *f, int me, int n)
+static inline void oracle_plan_v(oracle_flight *f, int me, int n)
 {
     const oracle_case *k = &f->k;
     uint64_t shift = k->seed % ORACLE_PERIOD;
@@ -655,7 +633,7 @@ static DPARI_UNUSED void oracle_plan_v(oracle_flight *f, int me, int n)
 }
 
 /* Where in and out lie: two windows, or both in window 0. */
-static DPARI_UNUSED void oracle_place(oracle_flight *f, int me)
+static inline void oracle_place(oracle_flight *f, int me)
 {
     const oracle_case *k = &f->k;
     int gathers = k->kind == DPAR_ALL_GATHER || k->kind == DPAR_GATHER;
@@ -684,8 +662,8 @@ static DPARI_UNUSED void oracle_place(oracle_flight *f, int me)
     }
 }
 
-static DPARI_UNUSED void oracle_write_side(oracle *o, const oracle_flight *f, unsigned char *first,
-                                           const oracle_side *s, int64_t at)
+static inline void oracle_write_side(oracle *o, const oracle_flight *f, unsigned char *first,
+                                     const oracle_side *s, int64_t at)
 {
     size_t bytes = (size_t)dpar_type_bytes(f->k.type);
     int i;
@@ -697,15 +675,15 @@ static DPARI_UNUSED void oracle_write_side(oracle *o, const oracle_flight *f, un
     }
 }
 
-static DPARI_UNUSED size_t oracle_window_bytes(const oracle_flight *f, int w)
+static inline size_t oracle_window_bytes(const oracle_flight *f, int w)
 {
     return 2 * ORACLE_GUARD + f->skew[w] +
            (size_t)f->length[w] * (size_t)dpar_type_bytes(f->k.type);
 }
 
 /* What window w holds before (after = 0) or after the operation. */
-static DPARI_UNUSED void oracle_image(oracle *o, const oracle_flight *f, int w, int after,
-                                      unsigned char *to)
+static inline void oracle_image(oracle *o, const oracle_flight *f, int w, int after,
+                                unsigned char *to)
 {
     int both = oracle_here_in_place(&f->k, f->comm->rank);
     unsigned char *first = to + ORACLE_GUARD + f->skew[w];
@@ -718,13 +696,13 @@ static DPARI_UNUSED void oracle_image(oracle *o, const oracle_flight *f, int w, 
     }
 }
 
-static DPARI_UNUSED unsigned char *oracle_first(const oracle_flight *f, int w)
+static inline unsigned char *oracle_first(const oracle_flight *f, int w)
 {
     return f->window[w] + ORACLE_GUARD + f->skew[w];
 }
 
 /* The pointers handed to the library. Those that do not matter are NULL or not, by the seed. */
-static DPARI_UNUSED void oracle_pointers(const oracle_flight *f, const void **in, void **out)
+static inline void oracle_pointers(const oracle_flight *f, const void **in, void **out)
 {
     const oracle_case *k = &f->k;
     size_t bytes = (size_t)dpar_type_bytes(k->type);
@@ -741,8 +719,8 @@ static DPARI_UNUSED void oracle_pointers(const oracle_flight *f, const void **in
     }
 }
 
-static DPARI_UNUSED dpar_status oracle_call_v(oracle_flight *f, const void *in, void *out,
-                                              dpar_work *w)
+static inline dpar_status oracle_call_v(oracle_flight *f, const void *in, void *out,
+                                        dpar_work *w)
 {
     const oracle_case *k = &f->k;
     dpar_comm *c = f->comm;
@@ -765,8 +743,8 @@ static DPARI_UNUSED dpar_status oracle_call_v(oracle_flight *f, const void *in, 
     }
 }
 
-static DPARI_UNUSED dpar_status oracle_call_even(oracle_flight *f, const void *in, void *out,
-                                                 dpar_work *w)
+static inline dpar_status oracle_call_even(oracle_flight *f, const void *in, void *out,
+                                           dpar_work *w)
 {
     const oracle_case *k = &f->k;
     dpar_comm *c = f->comm;
@@ -783,7 +761,7 @@ static DPARI_UNUSED dpar_status oracle_call_even(oracle_flight *f, const void *i
     }
 }
 
-static DPARI_UNUSED dpar_status oracle_call(oracle_flight *f, dpar_work *w)
+static inline dpar_status oracle_call(oracle_flight *f, dpar_work *w)
 {
     const oracle_case *k = &f->k;
     const void *in;
@@ -806,8 +784,8 @@ static DPARI_UNUSED dpar_status oracle_call(oracle_flight *f, dpar_work *w)
 }
 
 /* Prepares and starts a collective; blocking ones are over when it returns. */
-static DPARI_UNUSED dpar_status oracle_begin(oracle *o, dpar_comm *c, const oracle_case *k,
-                                             oracle_slot *slot, oracle_flight *f)
+static inline dpar_status oracle_begin(oracle *o, dpar_comm *c, const oracle_case *k,
+                                       oracle_slot *slot, oracle_flight *f)
 {
     int w;
     memset(f, 0, sizeof *f);
@@ -832,7 +810,7 @@ static DPARI_UNUSED dpar_status oracle_begin(oracle *o, dpar_comm *c, const orac
     return oracle_call(f, k->how == ORACLE_BLOCKING ? NULL : &f->work);
 }
 
-static DPARI_UNUSED dpar_status oracle_wait(oracle *o, oracle_flight *f)
+static inline dpar_status oracle_wait(oracle *o, oracle_flight *f)
 {
     dpar_status s;
     oracle_delay(o);
@@ -845,7 +823,7 @@ static DPARI_UNUSED dpar_status oracle_wait(oracle *o, oracle_flight *f)
     return s;
 }
 
-static DPARI_UNUSED void oracle_show(const unsigned char *at, int type, char *text, size_t room)
+static inline void oracle_show(const unsigned char *at, int type, char *text, size_t room)
 {
     double d;
     if (type == DPAR_F64) {
@@ -863,8 +841,8 @@ static DPARI_UNUSED void oracle_show(const unsigned char *at, int type, char *te
 }
 
 /* Bitwise, but for NaN (any) and, with max and min, the sign of zero: comm.h leaves these open. */
-static DPARI_UNUSED int oracle_same(const unsigned char *a, const unsigned char *b, int type,
-                                    int reduced, int op)
+static inline int oracle_same(const unsigned char *a, const unsigned char *b, int type,
+                              int reduced, int op)
 {
     double x, y;
     if (memcmp(a, b, (size_t)dpar_type_bytes(type)) == 0) {
@@ -883,7 +861,7 @@ static DPARI_UNUSED int oracle_same(const unsigned char *a, const unsigned char 
     return (x != x && y != y) || ((op == DPAR_MAX || op == DPAR_MIN) && x == 0.0 && y == 0.0);
 }
 
-static DPARI_UNUSED void oracle_complain(oracle *o, const oracle_flight *f, const char *what)
+static inline void oracle_complain(oracle *o, const oracle_flight *f, const char *what)
 {
     char text[200];
     oracle_describe(text, sizeof text, &f->k);
@@ -895,8 +873,8 @@ static DPARI_UNUSED void oracle_complain(oracle *o, const oracle_flight *f, cons
 }
 
 /* Element by element; only after memcmp has found a difference. */
-static DPARI_UNUSED int oracle_search(oracle *o, const oracle_flight *f, int w,
-                                      const unsigned char *want)
+static inline int oracle_search(oracle *o, const oracle_flight *f, int w,
+                                const unsigned char *want)
 {
     size_t bytes = (size_t)dpar_type_bytes(f->k.type), before = ORACLE_GUARD + f->skew[w];
     size_t i, all = oracle_window_bytes(f, w), after = before + (size_t)f->length[w] * bytes;
@@ -926,7 +904,7 @@ static DPARI_UNUSED int oracle_search(oracle *o, const oracle_flight *f, int w,
 }
 
 /* Both windows: results, inputs, gaps and guards. */
-static DPARI_UNUSED void oracle_check(oracle *o, const oracle_flight *f)
+static inline void oracle_check(oracle *o, const oracle_flight *f)
 {
     int w;
     for (w = 0; w < 2; w++) {
@@ -939,7 +917,7 @@ static DPARI_UNUSED void oracle_check(oracle *o, const oracle_flight *f)
 }
 
 /* A status that is not OK is a failure too; 0: go on, else the communicator is of no more use. */
-static DPARI_UNUSED int oracle_bad(oracle *o, const oracle_flight *f, dpar_status s)
+static inline int oracle_bad(oracle *o, const oracle_flight *f, dpar_status s)
 {
     char text[400];
     if (s == DPAR_OK) {
@@ -952,7 +930,7 @@ static DPARI_UNUSED int oracle_bad(oracle *o, const oracle_flight *f, dpar_statu
 }
 
 /* One collective from beginning to end. 0: the communicator lives. */
-static DPARI_UNUSED int oracle_run(oracle *o, dpar_comm *c, const oracle_case *k, oracle_slot *slot)
+static inline int oracle_run(oracle *o, dpar_comm *c, const oracle_case *k, oracle_slot *slot)
 {
     oracle_flight f;
     if (oracle_bad(o, &f, oracle_begin(o, c, k, slot, &f)) ||
@@ -964,7 +942,7 @@ static DPARI_UNUSED int oracle_run(oracle *o, dpar_comm *c, const oracle_case *k
 }
 
 /* `bytes` of elements for in and for out, private and registered. */
-static DPARI_UNUSED dpar_status oracle_slot_make(oracle *o, oracle_slot *slot, int64_t bytes)
+static inline dpar_status oracle_slot_make(oracle *o, oracle_slot *slot, int64_t bytes)
 {
     dpar_status s = DPAR_OK;
     int w;
@@ -986,7 +964,7 @@ static DPARI_UNUSED dpar_status oracle_slot_make(oracle *o, oracle_slot *slot, i
     return s;
 }
 
-static DPARI_UNUSED void oracle_slot_free(oracle *o, oracle_slot *slot)
+static inline void oracle_slot_free(oracle *o, oracle_slot *slot)
 {
     int w;
     for (w = 0; w < 2; w++) {
@@ -997,7 +975,7 @@ static DPARI_UNUSED void oracle_slot_free(oracle *o, oracle_slot *slot)
 }
 
 /* A collective of any kind with pieces of at most `bytes`; the same on all ranks for one seed. */
-static DPARI_UNUSED oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes)
+static inline oracle_case oracle_random_case(uint64_t seed, int n, int64_t bytes)
 {
     static const int kinds[9] = {DPAR_ALL_REDUCE, DPAR_ALL_GATHER, DPAR_REDUCE_SCATTER,
                                  DPAR_ALL_TO_ALL, DPAR_BROADCAST,  DPAR_REDUCE,
@@ -1034,7 +1012,7 @@ typedef struct oracle_start {
     volatile long *sum; /* shared by all ranks: cases and failures of each */
 } oracle_start;
 
-static DPARI_UNUSED int oracle_main(dpar_comm *world, void *arg)
+static inline int oracle_main(dpar_comm *world, void *arg)
 {
     oracle_start *start = (oracle_start *)arg;
     oracle o = start->base;
@@ -1055,8 +1033,8 @@ typedef struct oracle_total {
 } oracle_total;
 
 /* n ranks run `body`; prints a line. Under MPI n does not matter: all ranks that there are. */
-static DPARI_UNUSED void oracle_launch(oracle_total *t, const char *name, int n, oracle_body body,
-                                       const oracle *base, const dpar_options *options)
+static inline void oracle_launch(oracle_total *t, const char *name, int n, oracle_body body,
+                                 const oracle *base, const dpar_options *options)
 {
     oracle_start start;
     dpar_status s;
@@ -1124,7 +1102,7 @@ typedef struct oracle_args {
 } oracle_args;
 
 /* [processes|threads] [short|long] [N|A-B ranks] [seed=S]; 0 when one is not understood. */
-static DPARI_UNUSED int oracle_read_args(oracle_args *a, int argc, char **argv)
+static inline int oracle_read_args(oracle_args *a, int argc, char **argv)
 {
     int i, used, from, to;
     unsigned long long seed;
@@ -1151,7 +1129,7 @@ static DPARI_UNUSED int oracle_read_args(oracle_args *a, int argc, char **argv)
     return a->from >= 1 && a->from <= a->to && a->to <= ORACLE_RANKS;
 }
 
-static DPARI_UNUSED void oracle_base(oracle *o, const oracle_args *a, dpar_options *options)
+static inline void oracle_base(oracle *o, const oracle_args *a, dpar_options *options)
 {
     memset(o, 0, sizeof *o);
     o->seed = a->seed;
@@ -1163,7 +1141,7 @@ static DPARI_UNUSED void oracle_base(oracle *o, const oracle_args *a, dpar_optio
     options->threads = a->threads;
 }
 
-static DPARI_UNUSED int oracle_end(const oracle_total *t)
+static inline int oracle_end(const oracle_total *t)
 {
     printf("%ld operations in %ld runs, %ld wrong\n", t->cases, t->runs, t->failed);
     return t->failed != 0 || t->cases == 0;
@@ -1171,7 +1149,7 @@ static DPARI_UNUSED int oracle_end(const oracle_total *t)
 
 /* A program's whole main: `body` under each number of ranks, with the ways of the engine (effort
  * 0: one of them) in turn; under MPI once. */
-static DPARI_UNUSED int oracle_program(int argc, char **argv, const char *name, oracle_body body)
+static inline int oracle_program(int argc, char **argv, const char *name, oracle_body body)
 {
     static const int plain[3] = {0, DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_FUTEX};
     oracle_args a;

@@ -8,18 +8,39 @@
 
 #include <string.h>
 
-/* DPARI_UNUSED: a test uses some of them. */
+/* A test uses some of them. */
 
-static DPARI_UNUSED dpar_status schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
-                                              int64_t actions, void *mem, int64_t bytes,
-                                              dpar_why *why)
+static inline dpar_order order_of(int32_t rule, int32_t ranks, int32_t micros, int32_t chunks)
+{
+    dpar_order o;
+    memset(&o, 0, sizeof o);
+    o.rule = rule;
+    o.ranks = ranks;
+    o.micros = micros;
+    o.chunks = chunks;
+    return o;
+}
+
+static inline int is_message(int kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+static inline int is_receive(const dpar_action *a)
+{
+    return a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B;
+}
+
+static inline dpar_status schedule_init(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                        int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why)
 {
     s->ranks = ranks;
     s->stages = stages;
     return dpar_schedule_init(s, actions, mem, bytes, why);
 }
 
-static DPARI_UNUSED dpar_schedule_text text_of_list(const char *text, size_t n, int32_t chain)
+static inline dpar_schedule_text text_of_list(const char *text, size_t n, int32_t chain)
 {
     dpar_schedule_text in;
     in.text = text;
@@ -28,26 +49,26 @@ static DPARI_UNUSED dpar_schedule_text text_of_list(const char *text, size_t n, 
     return in;
 }
 
-static DPARI_UNUSED int64_t read_csv_bytes(const char *text, size_t n, dpar_why *why)
+static inline int64_t read_csv_bytes(const char *text, size_t n, dpar_why *why)
 {
     const dpar_schedule_text in = text_of_list(text, n, 0);
     return dpar_schedule_read_bytes(&in, why);
 }
 
-static DPARI_UNUSED dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
-                                         int32_t chain, void *mem, int64_t bytes, dpar_why *why)
+static inline dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
+                                   int32_t chain, void *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_schedule_text in = text_of_list(text, n, chain);
     return dpar_schedule_read(s, &in, mem, bytes, why);
 }
 
-static DPARI_UNUSED int64_t check_list_bytes(const dpar_schedule *s)
+static inline int64_t check_list_bytes(const dpar_schedule *s)
 {
     return dpar_schedule_check_bytes(s, NULL);
 }
 
-static DPARI_UNUSED dpar_status check_list(const dpar_schedule *s, int32_t flags, void *mem,
-                                           int64_t bytes, dpar_why *why)
+static inline dpar_status check_list(const dpar_schedule *s, int32_t flags, void *mem,
+                                     int64_t bytes, dpar_why *why)
 {
     dpar_checking how;
     memset(&how, 0, sizeof how);
@@ -55,7 +76,7 @@ static DPARI_UNUSED dpar_status check_list(const dpar_schedule *s, int32_t flags
     return dpar_schedule_check(s, flags == 0 ? NULL : &how, mem, bytes, why);
 }
 
-static DPARI_UNUSED int64_t check_run_bytes(const dpar_schedule *s)
+static inline int64_t check_run_bytes(const dpar_schedule *s)
 {
     dpar_checking how;
     memset(&how, 0, sizeof how);
@@ -63,8 +84,8 @@ static DPARI_UNUSED int64_t check_run_bytes(const dpar_schedule *s)
     return dpar_schedule_check_bytes(s, &how);
 }
 
-static DPARI_UNUSED dpar_status check_run(const dpar_schedule *s, int32_t transport, int32_t room,
-                                          int64_t *stuck, void *mem, int64_t bytes, dpar_why *why)
+static inline dpar_status check_run(const dpar_schedule *s, int32_t transport, int32_t room,
+                                    int64_t *stuck, void *mem, int64_t bytes, dpar_why *why)
 {
     dpar_checking how;
     memset(&how, 0, sizeof how);
@@ -74,9 +95,9 @@ static DPARI_UNUSED dpar_status check_run(const dpar_schedule *s, int32_t transp
     return dpar_schedule_check(s, &how, mem, bytes, why);
 }
 
-static DPARI_UNUSED dpar_status give_slots(const dpar_schedule *s, int32_t in_flight,
-                                           dpar_slots *slots, dpar_slot_counts *counts, void *mem,
-                                           int64_t bytes, dpar_why *why)
+static inline dpar_status give_slots(const dpar_schedule *s, int32_t in_flight,
+                                     dpar_slots *slots, dpar_slot_counts *counts, void *mem,
+                                     int64_t bytes, dpar_why *why)
 {
     dpar_slotting how;
     how.in_flight = in_flight;
@@ -85,7 +106,7 @@ static DPARI_UNUSED dpar_status give_slots(const dpar_schedule *s, int32_t in_fl
     return dpar_schedule_slots(s, &how, mem, bytes, why);
 }
 
-static DPARI_UNUSED dpar_lowering lowering_of(int32_t passes, int32_t channel)
+static inline dpar_lowering lowering_of(int32_t passes, int32_t channel)
 {
     dpar_lowering how;
     memset(&how, 0, sizeof how);
@@ -94,33 +115,33 @@ static DPARI_UNUSED dpar_lowering lowering_of(int32_t passes, int32_t channel)
     return how;
 }
 
-static DPARI_UNUSED int64_t merge_list_bytes(const dpar_schedule *in, dpar_why *why)
+static inline int64_t merge_list_bytes(const dpar_schedule *in, dpar_why *why)
 {
     const dpar_lowering how = lowering_of(DPAR_LOWER_MERGE, 0);
     return dpar_schedule_lower_bytes(in, &how, why);
 }
 
-static DPARI_UNUSED dpar_status merge_list(dpar_schedule *out, const dpar_schedule *in, void *mem,
-                                           int64_t bytes, dpar_why *why)
+static inline dpar_status merge_list(dpar_schedule *out, const dpar_schedule *in, void *mem,
+                                     int64_t bytes, dpar_why *why)
 {
     const dpar_lowering how = lowering_of(DPAR_LOWER_MERGE, 0);
     return dpar_schedule_lower(out, in, &how, mem, bytes, why);
 }
 
-static DPARI_UNUSED int64_t late_recv_bytes(const dpar_schedule *in, dpar_why *why)
+static inline int64_t late_recv_bytes(const dpar_schedule *in, dpar_why *why)
 {
     const dpar_lowering how = lowering_of(DPAR_LOWER_LATE_RECV, 0);
     return dpar_schedule_lower_bytes(in, &how, why);
 }
 
-static DPARI_UNUSED dpar_status late_recv(dpar_schedule *out, const dpar_schedule *in,
-                                          int32_t channel, void *mem, int64_t bytes, dpar_why *why)
+static inline dpar_status late_recv(dpar_schedule *out, const dpar_schedule *in,
+                                    int32_t channel, void *mem, int64_t bytes, dpar_why *why)
 {
     const dpar_lowering how = lowering_of(DPAR_LOWER_LATE_RECV, channel);
     return dpar_schedule_lower(out, in, &how, mem, bytes, why);
 }
 
-static DPARI_UNUSED int64_t simulate_list_bytes(const dpar_schedule *s, const dpar_times *t)
+static inline int64_t simulate_list_bytes(const dpar_schedule *s, const dpar_times *t)
 {
     dpar_simulation how;
     memset(&how, 0, sizeof how);
@@ -128,10 +149,10 @@ static DPARI_UNUSED int64_t simulate_list_bytes(const dpar_schedule *s, const dp
     return dpar_schedule_simulate_bytes(s, &how);
 }
 
-static DPARI_UNUSED dpar_status simulate_list(const dpar_schedule *s, const dpar_times *t,
-                                              int64_t *start, int64_t *end, dpar_timing *timing,
-                                              dpar_rank_timing *rank, void *mem, int64_t bytes,
-                                              dpar_why *why)
+static inline dpar_status simulate_list(const dpar_schedule *s, const dpar_times *t,
+                                        int64_t *start, int64_t *end, dpar_timing *timing,
+                                        dpar_rank_timing *rank, void *mem, int64_t bytes,
+                                        dpar_why *why)
 {
     dpar_simulation how;
     memset(&how, 0, sizeof how);
@@ -142,20 +163,20 @@ static DPARI_UNUSED dpar_status simulate_list(const dpar_schedule *s, const dpar
     return dpar_schedule_simulate(s, &how, timing, mem, bytes, why);
 }
 
-static DPARI_UNUSED dpar_status make_auto(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
-                                          dpar_pipe_result *result, void *mem, int64_t bytes,
-                                          dpar_why *why)
+static inline dpar_status make_auto(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                    dpar_pipe_result *result, void *mem, int64_t bytes,
+                                    dpar_why *why)
 {
     dpar_pipe_job asked = *job;
     asked.nodes = nodes;
     return dpar_schedule_auto(s, &asked, result, mem, bytes, why);
 }
 
-static DPARI_UNUSED dpar_status place_layers(const dpar_pipe_job *job, int32_t layers,
-                                             const dpar_schedule *given, int64_t tries,
-                                             int64_t *cuts, dpar_schedule *s,
-                                             dpar_pipe_result *result, void *mem, int64_t bytes,
-                                             dpar_why *why)
+static inline dpar_status place_layers(const dpar_pipe_job *job, int32_t layers,
+                                       const dpar_schedule *given, int64_t tries,
+                                       int64_t *cuts, dpar_schedule *s,
+                                       dpar_pipe_result *result, void *mem, int64_t bytes,
+                                       dpar_why *why)
 {
     dpar_placing how;
     how.job = job;
@@ -166,8 +187,8 @@ static DPARI_UNUSED dpar_status place_layers(const dpar_pipe_job *job, int32_t l
     return dpar_schedule_place(s, &how, result, mem, bytes, why);
 }
 
-static DPARI_UNUSED int64_t place_layers_bytes(const dpar_pipe_job *job, int32_t layers,
-                                               const dpar_schedule *given)
+static inline int64_t place_layers_bytes(const dpar_pipe_job *job, int32_t layers,
+                                         const dpar_schedule *given)
 {
     dpar_placing how;
     memset(&how, 0, sizeof how);

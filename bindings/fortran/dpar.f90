@@ -565,7 +565,7 @@ module dpar
         integer(c_int32_t) :: tag = 0
         integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms), counts below
         type(c_ptr) :: in = c_null_ptr ! broadcast: the same as out
-        type(c_ptr) :: out = c_null_ptr
+        type(c_ptr) :: out = c_null_ptr ! what arrives; broadcast: what is sent, on the root
         integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; see each function
         type(c_ptr) :: in_count = c_null_ptr ! elements of the piece for each rank
         ! where it begins in `in`, in elements.
@@ -1063,7 +1063,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_slice
         end function
 
-        ! The axis of that name, or -1.
+        ! The axis of that name, or -1. O(axes).
         function dpar_mesh_find(mesh, name) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1340,7 +1340,7 @@ module dpar
 
         ! ==== layout ====
 
-        ! Shorthands: Shard(dim) by CHUNK, DTensor's strided shard, Replicate, Partial(op).
+        ! Shorthands: Shard(dim) by CHUNK, by any rule with its block, Replicate, Partial(op).
         function dpar_shard(dim) bind(c)
             import
             integer(c_int32_t), value :: dim
@@ -1924,7 +1924,7 @@ module dpar
             integer(c_int32_t) :: dpar_test
         end function
 
-        ! Until it is done (engine NCCL: until the stream will be).
+        ! Waits until it is done (engine NCCL: until the stream will be) and says how it ended.
         function dpar_wait(work) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: work

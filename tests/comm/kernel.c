@@ -8,6 +8,7 @@
 #include "dpar_comm.h"
 
 #include "check.h"
+#include "random_bits.h"
 
 enum { MOST = 4097, INS = 9, OUTS = 4, GUARD = 64, ROOM = 8 * MOST + 4 * GUARD };
 
@@ -15,15 +16,6 @@ static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8
                                 DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
 static const int32_t ops[] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
 static const int64_t counts[] = {0, 1, 2, 3, 7, 16, 31, 32, 33, 65, 130, 257, 1001, MOST};
-
-static uint64_t random_state = 88172645463325252u;
-static uint64_t random_bits(void) /* xorshift64* */
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 2685821657736338717u;
-}
 
 /* ---- 16-bit floats, by definition */
 

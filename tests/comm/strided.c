@@ -6,6 +6,7 @@
 #include "dpar_comm.h"
 
 #include "check.h"
+#include "random_bits.h"
 
 enum { ROOM = 1 << 16, TYPES = 10 };
 
@@ -13,15 +14,6 @@ static const int32_t types[TYPES] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DP
                                      DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
 
 static int32_t wide_here;
-
-static uint64_t random_state = 88172645463325252u;
-static uint64_t random_bits(void) /* xorshift64* */
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 2685821657736338717u;
-}
 
 static int64_t below(int64_t n)
 {

@@ -2,20 +2,15 @@
 # Sourced by the gates. DPAR_DIR is where the headers lie: the proofs point it at broken copies.
 : "${CC:=cc}" "${DPAR_DIR:=$PWD}"
 . tools/headers
+. tests/build.sh
 headers=${DPAR_ONLY:-$headers} # the proofs look at one
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 strict='-Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wundef -Werror'
 strict_c="$strict -Wvla -Wdouble-promotion -Wstrict-prototypes"
-# All that a program reaches, in its own unit: the compiler drops what is not called.
-reached='-DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
-
-# Does a test call what is private to a header? Then it has an implementation of its own. (An inner door is
-# for all.)
-looks_inside() { grep 'dpari_[a-z]' "$1" | grep -qv 'dpari_hx_traffic'; }
 
 # Of many alike, each push takes one part and nightly takes all: DPAR_PARTS_OF=4 DPAR_PART=1 keeps every
 # fourth item from the second on.

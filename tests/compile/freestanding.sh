@@ -11,6 +11,9 @@ top=$PWD
 cd "$work" || exit 1
 printf '#include "dpar_schedule.h"\n' > integers.c
 printf '#include "dpar_cost.h"\n' > cost.c
+printf '#include "dpar_comm.h"\n' > comm.c
+! clang --target=armv6m-none-eabi -std=c99 -ffreestanding -nostdlibinc -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -fsyntax-only comm.c 2> said &&
+    grep -m 1 error: said | grep -q 'dpar_comm.h needs POSIX' || { cat said; echo 'dpar_comm.h without POSIX: not the sentence'; exit 1; }
 on_target() { # unit, target
     unit=${1%% *} target=${1#* } emit="-c -o unit_$k.o"
     case $target in
@@ -37,9 +40,6 @@ else
     echo 'avr-gcc: not found, skipped'
 fi
 in_pairs on_target "$@"
-printf '#include "dpar_comm.h"\n' > comm.c
-! clang --target=armv6m-none-eabi -std=c99 -ffreestanding -nostdlibinc -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -fsyntax-only comm.c 2> said &&
-    grep -m 1 error: said | grep -q 'dpar_comm.h needs POSIX' || { cat said; echo 'dpar_comm.h without POSIX: not the sentence'; exit 1; }
 (cd "$top" && tools/amalgamate dpar_all.h) > dpar_all.h || exit 1
 printf '#include "dpar_all.h"\n#ifdef DPAR_COMM_H\n#error what needs POSIX is there\n#endif\n' > all.c
 try clang --target=armv6m-none-eabi -std=c99 -ffreestanding -nostdlibinc -Wall -Wextra -Werror -DDPAR_IMPLEMENTATION -I. -fsyntax-only all.c

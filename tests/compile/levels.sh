@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT-0
 # Dependencies point down only, between the folders of src/ and between the modules of one. A module
 # is a .c with its .h; it stands on another when its object, compiled alone, needs a symbol of the
-# other's. Three proofs: no arrow goes up between folders, of calls or of includes; no circle; no .h
-# names a type of a folder above its own. Prints the modules of each folder by level, lowest first, as docs/headers.md does.
+# other's. Three proofs: no arrow goes up between folders, of calls or of includes; no circle, of calls
+# or of the .h that include each other; no file names a type of a folder above its own. Prints the
+# modules of each folder by level, lowest first, as docs/headers.md does.
 # SRC: where the folders are, for the proofs that this test finds what it looks for.
 . tests/compile/common.sh
 : "${SRC:=src}"
@@ -79,11 +80,17 @@ grep -n '#include "\.\./[a-z]*/' */*.[ch] | awk -v order="$work/order" '
         if (!((a[1], b[2]) in may)) print file[1] " includes up: " path[2]
     }' >> "$work/wrong"
 
-# Circles, without the arrows that go up.
+# Circles, without the arrows that go up: of calls, and of includes.
+circles() { # lines "user used", what they are
+    if ! tsort "$1" > "$work/sorted" 2> "$work/circles" || [ -s "$work/circles" ]; then
+        sed "s/^/circle of $2: /" "$work/circles" >> "$work/wrong"
+    fi
+}
 sort -u "$work/down" > "$work/edges"
-if ! tsort "$work/edges" > "$work/sorted" 2> "$work/circles" || [ -s "$work/circles" ]; then
-    sed 's/^/circle: /' "$work/circles" >> "$work/wrong"
-fi
+circles "$work/edges" calls
+grep '#include "' */*.h | sed 's|^\([a-z]*\)/\([^:]*\):.*"\(.*\)".*|\1/\2 \1/\3|; s| [a-z]*/\.\./| |' > "$work/includes"
+[ "$(wc -l < "$work/includes")" -gt 50 ] || echo "includes: only $(wc -l < "$work/includes") found" >> "$work/wrong"
+circles "$work/includes" includes
 
 # Types: who defines them, who names them. Comments do not count.
 for file in */*.[ch]; do
@@ -120,11 +127,9 @@ for file in */*.[ch]; do
                     if (l ~ /^typedef (struct|union|enum) /) type = ""
                 }
                 if (type != "") print "T", file, type
-                if (file ~ /\.h$/) {
-                    while (match(l, /dpari?_[a-z0-9_]+/)) {
-                        print "N", file, substr(l, RSTART, RLENGTH)
-                        l = substr(l, RSTART + RLENGTH)
-                    }
+                while (match(l, /dpari?_[a-z0-9_]+/)) {
+                    print "N", file, substr(l, RSTART, RLENGTH)
+                    l = substr(l, RSTART + RLENGTH)
                 }
             }
         }' "$file"

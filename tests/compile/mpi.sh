@@ -52,8 +52,7 @@ programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/rank
     tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/train/ranks/ddp tests/train/ranks/fsdp tests/train/ranks/tensor
     tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
-    name=${1##*/} code="$work/engine.o $work/dpar.a"
-    ! looks_inside "$1.c" || code=$reached
+    name=${1##*/} code=$(code_of "$1.c" "$work/engine.o $work/dpar.a")
     try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI -I"$DPAR_DIR" -I. -Itests \
         "$1.c" $code -o "$work/$name" -lm
 }

@@ -12,16 +12,13 @@ flags='-g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all'
 library "$work/dpar.a" $CC $flags
 unit() {
     name=$(basename "$1" .c)
-    case $1 in
-    alone:*) try $CC $flags $reached -I"$DPAR_DIR" -I"$root" -Itests "${1#alone:}" -o "$work/test_$name" -lm ;;
-    *) try $CC $flags -I"$DPAR_DIR" -I"$root" -Itests "$1" "$work/dpar.a" -o "$work/test_$name" -lm ;;
-    esac
+    try $CC $flags -I"$DPAR_DIR" -I"$root" -Itests "$1" $(code_of "$1" "$work/dpar.a") -o "$work/test_$name" -lm
     try "$work/test_$name"
 }
 tests=
 for test in ${DPAR_UNITS:-$(some_of tests/index/*.c tests/schedule/*.c tests/cost/*.c tests/comm/*.c tests/train/*.c tests/debug/*.c)}; do
-    # those that look at its insides have an implementation of their own
-    if grep -q 'dpari_' "$test"; then tests="alone:$test $tests"; else tests="$tests $test"; fi
+    # the longest first
+    if looks_inside "$test"; then tests="$test $tests"; else tests="$tests $test"; fi
 done
 in_pairs unit $tests
 try $CC $flags -I"$DPAR_DIR" commands/plan.c "$work/dpar.a" -o "$work/plan"

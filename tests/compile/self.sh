@@ -1,8 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Proves that each gate fails when what it guards is broken.
+# Proves that each gate fails when what it guards is broken: on as few headers and parts of the gate as show
+# it. Each push takes a part of the proofs, nightly all.
 . tests/compile/common.sh
-export DPAR_PARTS_OF=1 # a fault may be in any part
+of=${DPAR_PARTS_OF:-1} part=${DPAR_PART:-0} proofs=0
+mine() { proofs=$((proofs + 1)) && [ $((proofs % of)) -eq $((part % of)) ]; }
+export DPAR_PARTS_OF=1 # a fault may be in any part of a gate
 broken=$work/broken
 mkdir "$broken"
 fresh() { for each in $headers dpar_mpi dpar_nccl dpar_cuda; do cp "$each.h" "$broken/"; done; }
@@ -11,6 +14,7 @@ fresh
 # gate, what is broken, code put into the implementation of a header (dpar.h); DPAR_PARTS: those parts of
 # the gate alone. words: what the gate must say
 expect() {
+    mine || return 0
     header=${4:-dpar}
     awk -v code="$3" '{ print } /^#define DPAR_[A-Z]*_IMPLEMENTATION_DONE/ { print code }' "$header.h" > "$broken/$header.h"
     if DPAR_DIR=$broken FUZZ_RUNS=1 FUZZ_SECONDS=1 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
@@ -31,13 +35,17 @@ parts() {
     unset DPAR_PARTS
 }
 
-# Of these gates the header alone that is broken.
-one() { DPAR_ONLY=${4:-dpar} && export DPAR_ONLY && expect "$@" && unset DPAR_ONLY; }
+# Of these gates some headers alone, or the one that is broken.
+only() {
+    export DPAR_ONLY="$1"
+    shift
+    "$@"
+    unset DPAR_ONLY
+}
+one() { only "${4:-dpar}" expect "$@"; }
 
-parts hostile expect include 'a hostile macro' 'static DPARI_UNUSED int dpari_broken(int near) { return near; }'
-parts static expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
-parts units expect include 'a name that is in two objects' 'int dpar_broken(void); int dpar_broken(void) { return 1; }
-#undef DPAR_INDEX_IMPLEMENTATION_DONE'
+parts hostile only dpar expect include 'a hostile macro' 'static DPARI_UNUSED int dpari_broken(int near) { return near; }'
+parts static only dpar expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
 words=conversion parts c one warnings 'a conversion' 'static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }'
 parts cxx one warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
 words='frame size' parts c one warnings 'a frame too large' 'int dpar_broken(int n); int dpar_broken(int n) { volatile char a[20000]; a[n] = 1; return a[0]; }'
@@ -51,9 +59,14 @@ one symbols 'data' 'static int dpari_broken = 7; int dpar_broken(void); int dpar
 one symbols 'a table of pointers' 'const char *dpar_broken(int i); const char *dpar_broken(int i) { static const char *const t[] = {"a", "b"}; return t[i]; }'
 one symbols 'a library function' 'int puts(const char *); int dpar_broken(void); int dpar_broken(void) { return puts("x"); }'
 one symbols 'a system call where there is no system' 'int getpid(void); int dpar_broken(void); int dpar_broken(void) { return getpid(); }'
+words='what comes after' parts matrix one placed 'what only compiles before a header of the system' '#if defined(EOF) || defined(_STDIO_H)
+#error what comes after
+#endif'
+words='undefined reference' only dpar expect contract 'a program that needs -lm' 'double dpar_broken(double x); double pow(double, double); double dpar_broken(double x) { return pow(x, 0.3); }'
 
 # the same, for what must be broken in place: gate, what, sed command, header
 expect_edit() {
+    mine || return 0
     header=${4:-dpar}
     sed "$3" "$header.h" > "$broken/$header.h"
     cmp -s "$header.h" "$broken/$header.h" && { echo "$1: the edit for '$2' no longer matches"; exit 1; }
@@ -61,22 +74,30 @@ expect_edit() {
         echo "$1 does not notice: $2"; exit 1
     fi
     cp "$header.h" "$broken/$header.h"
+    if [ "$(tail -n 1 "$work/log" | grep -c 'not found')" -eq 1 ]; then
+        echo "$1: $(tail -n 1 "$work/log"), not proved"; return
+    fi
+    grep -q -e "${words:-}" "$work/log" || { cat "$work/log"; echo "$1: fails, but without '$words'"; exit 1; }
     echo "$1 notices: $2"
 }
-parts twice expect_edit include 'a second inclusion' 's/^#ifndef DPAR_H$/#if 1/'
-parts twice expect_edit include 'a second implementation' 's/^    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)$/    1/'
-parts static expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
+words='multiple definition\|duplicate' parts units only 'dpar dpar_schedule' expect_edit include 'a name that is in two objects' 's/^#define DPAR_H$/&\nint dpar_broken(int n); int dpar_broken(int n) { return n; }/'
+parts twice only dpar expect_edit include 'a second inclusion' 's/^#ifndef DPAR_H$/#if 1/'
+parts twice only dpar expect_edit include 'a second implementation' 's/^    !defined(DPAR_INDEX_IMPLEMENTATION_DONE)$/    1/'
+parts static only dpar expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
 parts neighbours expect_edit include 'no sentence where a neighbour is missing' '/^#error dpar_halo.h needs/d' dpar_halo
-expect_edit freestanding 'no sentence where there is no POSIX' '/^#error dpar_comm.h needs POSIX/d' dpar_comm
-expect_edit symbols 'a name listed for nothing' 's/posix_fallocate(/dpari_fallocate(/; s/^#define DPAR_COMM_IMPLEMENTATION_DONE$/&\nstatic DPARI_UNUSED int dpari_fallocate(int fd, long at, long n) { return fd + (at > n); }/' dpar_comm
+words='not the sentence' expect_edit freestanding 'no sentence where there is no POSIX' '/^#error dpar_comm.h needs POSIX/d' dpar_comm
+words='not the sentence' parts hidden only dpar_comm expect_edit placed 'no sentence where POSIX is hidden' '/^#error include dpar.h before system/d' dpar_comm
+parts -O0+-fPIC expect_edit symbols 'a name listed for nothing' 's/posix_fallocate(/dpari_fallocate(/; s/^#define DPAR_COMM_IMPLEMENTATION_DONE$/&\nstatic DPARI_UNUSED int dpari_fallocate(int fd, long at, long n) { return fd + (at > n); }/' dpar_comm
 if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
-    expect_edit sanitize 'an overflow' 's/^DPAR_API.* \*dpar_status_text(dpar_status status)$/&\n{ volatile int32_t most = 2147483647; most = most + 1; return dpari_text_of(status); }\nstatic const char *dpari_text_of(dpar_status status)/; s/^#define DPAR_INDEX_IMPLEMENTATION_DONE$/&\nstatic const char *dpari_text_of(dpar_status status);/'
+    only dpar expect_edit sanitize 'an overflow' 's/^DPAR_API.* \*dpar_status_text(dpar_status status)$/&\n{ volatile int32_t most = 2147483647; most = most + 1; return dpari_text_of(status); }\nstatic const char *dpari_text_of(dpar_status status)/; s/^#define DPAR_INDEX_IMPLEMENTATION_DONE$/&\nstatic const char *dpari_text_of(dpar_status status);/'
     expect_edit fuzz 'a read past the end' 's/while (j->at < j->bytes \&\&$/while (/; s/while (j->at < j->bytes \&\& (j->text/while ((j->text/' dpar_cost
 else
     echo 'the sanitizers: not found, not proved'
 fi
 
-if have mpicc || have mpicc.openmpi || have mpicc.mpich; then
+if ! mine; then
+    :
+elif have mpicc || have mpicc.openmpi || have mpicc.mpich; then
     awk '{ print } /^#define DPAR_MPI_IMPLEMENTATION_DONE/ { mine = 1 }
         mine && /^#include <string.h>/ { print "static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }"; mine = 0 }' \
         dpar_mpi.h > "$broken/dpar_mpi.h"
@@ -89,6 +110,7 @@ else
     echo 'mpicc: not found, dpar_mpi.h not proved'
 fi
 
+mine && {
 printf '```c\n#include "dpar.h"\nint main(void) { return dpar_no_such_function(); }\n```\n' > "$work/bad.md"
 DPAR_README=$work/bad.md sh tests/compile/readme.sh > "$work/log" 2>&1 && { echo 'readme does not notice a block that does not compile'; exit 1; }
 echo 'readme notices: a block that does not compile'
@@ -96,8 +118,9 @@ printf '```c\nextern int puts(const char *);\nint main(void) { puts("one"); retu
 DPAR_README=$work/bad.md sh tests/compile/readme.sh > "$work/log" 2>&1 && { echo 'readme does not notice a block that prints something else'; exit 1; }
 grep -q 'prints something else' "$work/log" || { cat "$work/log"; echo 'readme fails, but for another reason than what is printed'; exit 1; }
 echo 'readme notices: a block that prints something else'
+}
 
-if have cmake || have pkg-config; then
+if mine && { have cmake || have pkg-config; }; then
     mkdir "$work/tree"
     cp -r Makefile CMakeLists.txt LICENSE README.md tools tests src bindings dpar*.h "$work/tree"
     echo '#error broken' >> "$work/tree/dpar.h"
@@ -115,19 +138,77 @@ cp dpar.h "$broken/dpar.h" && echo '/* edited */' >> "$broken/dpar.h"
 tools/amalgamate dpar.h > "$work/fresh.h"
 cmp -s "$work/fresh.h" "$broken/dpar.h" && { echo 'the comparison does not notice an edit'; exit 1; }
 
-# lint, on a copy of src/
-lint_expect() {
+# lint, on a copy of src/ that has every fault: what it says, of what
+if mine; then
     rm -rf "$work/src" && cp -r src "$work/src"
-    printf '%b' "$2" >> "$work/src/base/text.c"
-    if DPAR_SRC=$work/src sh tools/lint > "$work/log" 2>&1; then
-        echo "lint does not notice: $1"; exit 1
-    fi
-    echo "lint notices: $1"
-}
-lint_expect 'a wide line' "/* $(printf '%0110d' 0) */\n"
-lint_expect 'a tab' '\t/* tab */\n'
-lint_expect 'malloc' 'static void *dpari_x(void) { return malloc(3); }\n'
-rm -rf "$work/src" && cp -r src "$work/src"
-printf "\n\nDPAR_API int dpar_unheard_of(void);\n" >> "$work/src/base/text.h"
-DPAR_SRC=$work/src sh tools/lint > "$work/log" 2>&1 && { echo "lint does not notice an undocumented, untested function"; exit 1; }
-echo "lint notices: an undocumented, untested function"
+    printf '/* %0110d */\n' 0 >> "$work/src/base/text.c"
+    printf '\t/* tab */\nstatic void *dpari_x(void) { return malloc(3); }\n' >> "$work/src/base/box.c"
+    unheard=dpar_un unheard=${unheard}heard_of # in two pieces: no test names it, this one neither
+    printf '\n\nDPAR_API int %s(void);\n' $unheard >> "$work/src/base/text.h"
+    DPAR_SRC=$work/src sh tools/lint > "$work/log" 2>&1 && { echo 'lint does not notice anything'; exit 1; }
+    for words in 'text\.c:[0-9]*: 116 wide' 'box\.c:[0-9]*: tab' 'box\.c:.*malloc' "no comment above .*$unheard" \
+        "$unheard is named in no test" "$unheard is used by nothing"; do
+        grep -q "$words" "$work/log" || { cat "$work/log"; echo "lint does not notice: $words"; exit 1; }
+        echo "lint notices: $words"
+    done
+fi
+
+# levels, on some folders of src/ with every arrow that goes up or round: it says each
+if mine; then
+    mkdir -p "$work/some" && cp -r src/base src/index "$work/some"
+    (cd "$work/some" && {
+        echo 'int dpar_high(void); int dpar_high(void) { return 1; }' >> index/mesh.c
+        echo 'int dpar_high(void); int dpar_low(void); int dpar_low(void) { return dpar_high(); }' >> base/text.c
+        echo '#include "../index/mesh.h"' >> base/box.c
+        echo 'int dpar_left(void); int dpar_right(void); int dpar_right(void) { return dpar_left(); }' >> index/window.c
+        echo 'int dpar_left(void); int dpar_right(void); int dpar_left(void) { return dpar_right(); }' >> index/sampler.c
+        echo '#include "layout.h"' >> index/mesh.h
+        echo 'struct dpar_layout;' >> base/arith.c
+        echo 'struct dpar_mesh;' >> base/type.h
+    })
+    SRC=$work/some sh tests/compile/levels.sh > "$work/log" 2>&1 && { echo 'levels does not notice anything'; exit 1; }
+    for words in 'base/text calls up: dpar_high of index/mesh' 'base/box.c includes up: ../index/mesh.h' \
+        'circle of calls: .*index/window' 'circle of includes: .*index/mesh.h' 'base/arith.c names up: dpar_layout of index' \
+        'base/type.h names up: dpar_mesh of index'; do
+        grep -q "$words" "$work/log" || { cat "$work/log"; echo "levels does not notice: $words"; exit 1; }
+        echo "levels notices: $words"
+    done
+fi
+
+# sizes: objects of some bytes pass, objects of 150 KB each do not
+if mine; then
+    for bytes in 10 150000; do
+        printf 'extern const char dpar_fat[%d]; const char dpar_fat[%d] = {1};\n' $bytes $bytes > "$work/fat.c"
+        mkdir -p "$work/fat" && try $CC -c "$work/fat.c" -o "$work/fat/dpar.o"
+        for each in $headers; do [ "$each" = dpar ] || cp "$work/fat/dpar.o" "$work/fat/$each.o"; done
+        CFLAGS=-O2 sh tools/sizes check "$work/fat" > "$work/log_$bytes" 2>&1
+        code=$?
+        case $bytes:$code in
+        10:0 | *:77) ;;
+        10:*) cat "$work/log_$bytes"; echo 'sizes complains of 10 bytes'; exit 1 ;;
+        *:0) echo 'sizes does not notice: a budget that is passed'; exit 1 ;;
+        *)
+            [ "$(grep -c '^too large: dpar' "$work/log_$bytes")" -eq 3 ] || { cat "$work/log_$bytes"; echo 'sizes: not three budgets'; exit 1; }
+            echo 'sizes notices: each budget that is passed' ;;
+        esac
+        [ "$code" -ne 77 ] || { echo "sizes: $(tail -n 1 "$work/log_$bytes"), not proved"; break; }
+    done
+fi
+
+# embedded: a table of 9000 bytes in what each of its programs but one calls
+if mine; then
+    awk '{ print } /^DPAR_API.*dpar_mesh_init\(/ { mine = 1 } /;$/ { mine = 0 }
+        mine && /^{$/ { print "    static const volatile unsigned char dpari_fat[9000] = {1};\n    if (dpari_fat[*sizes & 8191] == 9) {\n        return DPAR_E_ARG;\n    }"; mine = 0 }' \
+        dpar.h > "$broken/dpar.h"
+    cmp -s dpar.h "$broken/dpar.h" && { echo 'embedded: the edit of dpar.h no longer matches'; exit 1; }
+    DPAR_DIR=$broken sh tools/embedded check > "$work/log" 2>&1
+    code=$?
+    cp dpar.h "$broken/dpar.h"
+    case $code in
+    0) echo 'embedded does not notice: a budget that is passed'; exit 1 ;;
+    77) echo "embedded: $(tail -n 1 "$work/log"), not proved" ;;
+    *)
+        grep -q '^owner: [0-9]* of 6656 bytes' "$work/log" || { cat "$work/log"; echo 'embedded fails, but for another reason'; exit 1; }
+        echo 'embedded notices: a budget that is passed' ;;
+    esac
+fi

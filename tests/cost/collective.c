@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* collective: the textbook table (MPICH's comments; Thakur, Rabenseifner, Gropp 2005), the seed
- * formula, bus factors, hierarchy, sharing; and the predictor against nccl-tests' published tables.
- * Bar: mean absolute error <= 7 % over unmarked rows of 1 MB and more. ROWS=1 prints every row.
+/* collective: the predictor against the textbooks on machines of bandwidth or latency alone,
+ * hierarchy, sharing; and against nccl-tests' published tables, beside NCCL's own tuner there.
+ * Bar: mean absolute error <= 7 % over unmarked rows of 1 MB and more, and below the tuner's.
+ * ROWS=1 prints every row.
  * Constants come from vTrain's all-reduce tables (Volta, Ampere, inside a node), SimAI's tables
  * (net_s, rings and all-to-all across nodes) and marked rows of nccl-tests: H100-class at 1, 64 and
  * 8192 MiB, GH200 at 1, 16 and 128 MiB. Marked rows are never counted; no A100 row is marked. */
@@ -10,77 +11,16 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "collective_textbook.h"
 #include "nccl_tuner.h"
 #include "plan_calls.h"
 
-static double book(int kind, int algorithm, int n, double bytes)
+static void test_names(void)
 {
-    double s = -1.0;
-    CHECK_INT(collective_textbook(kind, algorithm, n, bytes, 1e-6, 1e-9, 1e-10, &s), DPAR_OK);
-    return s;
-}
-
-/* a, b, g in units of alpha, n beta, n gamma. */
-static double terms(double a, double b, double g, double bytes)
-{
-    return a * 1e-6 + b * bytes * 1e-9 + g * bytes * 1e-10;
-}
-
-static void test_textbook(void)
-{
-    double n = 1e6, s = 3.0, best, k;
     int i;
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_RING, 8, n), terms(14, 1.75, 0.875, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_RECURSIVE_DOUBLING, 8, n), terms(3, 3, 3, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_RABENSEIFNER, 8, n), terms(6, 1.75, 0.875, n), 1e-12);
-    /* not a power of two: (2 floor(lg 6) + 2) alpha + (2 5/6 + 2) n beta + (1 + 5/6) n gamma */
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_RABENSEIFNER, 6, n),
-               terms(6, 2.0 * 5 / 6 + 2, 1.0 + 5.0 / 6, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_TREE, 16, n), terms(8, 2, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_IN_SWITCH, 8, n), terms(2, 9.0 / 8, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_GATHER, BOOK_RING, 8, n), terms(7, 0.875, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_GATHER, BOOK_BRUCK, 6, n), terms(3, 5.0 / 6, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_GATHER, BOOK_RECURSIVE_DOUBLING, 8, n), terms(3, 0.875, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, BOOK_RECURSIVE_HALVING, 8, n), terms(3, .875, .875, n),
-               1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, BOOK_RECURSIVE_HALVING, 6, n),
-               terms(4, 1 + 5.0 / 6, 1 + 5.0 / 6, n), 1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, BOOK_PAIRWISE, 6, n), terms(5, 5.0 / 6, 5.0 / 6, n),
-               1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, BOOK_RECURSIVE_DOUBLING, 8, n),
-               terms(3, 3 - .875, 3 - .875, n), 1e-12);
-    CHECK_NEAR(book(DPAR_BROADCAST, BOOK_BINOMIAL, 5, n), terms(3, 3, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_BROADCAST, BOOK_SCATTER_DOUBLING, 8, n), terms(6, 1.75, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_BROADCAST, BOOK_SCATTER_RING, 8, n), terms(10, 1.75, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE, BOOK_BINOMIAL, 8, n), terms(3, 3, 3, n), 1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE, BOOK_RABENSEIFNER, 8, n), terms(6, 1.75, 0.875, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_TO_ALL, BOOK_PAIRWISE, 8, n), terms(7, 0.875, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_TO_ALL, BOOK_BRUCK, 8, n), terms(3, 1.5, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_GATHER, BOOK_BINOMIAL, 8, n), terms(3, 0.875, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_BARRIER, BOOK_DISSEMINATION, 9, 0), terms(4, 0, 0, 0), 1e-12);
-    CHECK_NEAR(book(DPAR_SEND_RECV, BOOK_PAIRWISE, 2, n), terms(1, 1, 0, n), 1e-12);
-    best = book(DPAR_BROADCAST, BOOK_CHAIN, 10, n); /* no number of pieces does better */
-    for (k = 1; k < 400; k++) {
-        CHECK(best <= (8 + k) * (1e-6 + n / k * 1e-9) * (1 + 1e-12));
-    }
-    CHECK_INT(collective_textbook(DPAR_ALL_GATHER, BOOK_RECURSIVE_DOUBLING, 6, n, 1, 1, 1, &s),
-              DPAR_E_UNKNOWN);
-    CHECK_INT(collective_textbook(DPAR_BARRIER, BOOK_RING, 4, n, 1, 1, 1, &s), DPAR_E_UNKNOWN);
-    CHECK_INT(collective_textbook(DPAR_ALL_REDUCE, BOOK_RING, 0, n, 1, 1, 1, &s), DPAR_E_ARG);
-    CHECK_NEAR(s, 3.0, 0);
-    CHECK_NEAR(book(DPAR_ALL_REDUCE, BOOK_RING, 1, n), 0.0, 0);
-    /* the seed texts' worked number: 28 GB, 8 ranks, 600 GB/s */
-    CHECK_NEAR(ring_all_reduce(28e9, 8, 600e9), 0.0817, 1e-3);
-    CHECK_NEAR(bus_factor(DPAR_ALL_REDUCE, 8), 1.75, 1e-12);
-    CHECK_NEAR(bus_factor(DPAR_ALL_TO_ALL, 8), 0.875, 1e-12);
-    CHECK_NEAR(bus_factor(DPAR_BROADCAST, 8), 1.0, 1e-12);
     for (i = 0; i < DPAR_COLLECTIVES; i++) {
         CHECK(dpar_collective_name(i)[0] != '?');
     }
     CHECK_TEXT(dpar_collective_name(-1), "?");
-    CHECK_INT(collective_textbook(DPAR_ALL_REDUCE, BOOK_RING, 4, n, HUGE_VAL - HUGE_VAL, 1, 1, &s),
-              DPAR_E_ARG);
     CHECK_TEXT(dpar_collective_name(DPAR_REDUCE_SCATTER), "reduce-scatter");
 }
 
@@ -130,6 +70,66 @@ static dpar_collective_cost cost_of(const dpar_cluster *c, int n, int stride, in
     dpar_collective_cost cost;
     dpar_collective_predict(c, &g, kind, bytes, &cost);
     return cost;
+}
+
+/* The textbooks' rings, pairs and pipelined chains, dissemination for a barrier (MPICH's comments;
+ * Thakur, Rabenseifner, Gropp 2005): messages one after another, and bytes on the wire for one of the
+ * full vector. The latter is nccl-tests' bus factor too. */
+static double book_messages(int kind, int p)
+{
+    return kind == DPAR_ALL_REDUCE  ? 2.0 * (p - 1)
+           : kind == DPAR_SEND_RECV ? 1.0
+           : kind == DPAR_BARRIER   ? ceil(log2(p))
+                                    : p - 1.0;
+}
+
+static double book_bytes(int kind, int p)
+{
+    switch (kind) {
+    case DPAR_ALL_REDUCE: return 2.0 * (p - 1) / p;
+    case DPAR_BROADCAST:
+    case DPAR_REDUCE:
+    case DPAR_SEND_RECV: return 1.0;
+    case DPAR_BARRIER: return 0.0;
+    default: return (p - 1.0) / p;
+    }
+}
+
+/* The predictor on machines that have nothing but bandwidth, or nothing but latency: what the
+ * textbooks say, but for what collective.c says of all-to-all and of the switch. */
+static void test_textbook(void)
+{
+    dpar_cluster wide = machine("1x8:a100-80,link_share=1,link_us=0,base_us=0");
+    dpar_cluster slow = machine("1x8:a100-80,link_us=1,base_us=0");
+    dpar_cluster wide_net = machine("8x1:a100-80,nic=1x25,net_share=1,net_us=0,base_us=0");
+    dpar_cluster slow_net = machine("8x1:a100-80,nic=1x25,net_us=1,base_us=0"), c;
+    const double n = 1e9;
+    int kind, p;
+    for (kind = DPAR_ALL_REDUCE; kind < DPAR_COLLECTIVES; kind++) {
+        /* its flows collide in a node; a send and a receive a peer */
+        double share = kind == DPAR_ALL_TO_ALL ? 0.965 : 1.0;
+        double posts = kind == DPAR_ALL_TO_ALL ? 3.3 : 1.0;
+        for (p = 2; p <= 8; p++) {
+            CHECK_NEAR(cost_of(&wide, p, 1, kind, n).link_bytes, book_bytes(kind, p) * n, 1e-12);
+            CHECK_NEAR(cost_of(&slow, p, 1, kind, 1e-3).seconds,
+                       posts * book_messages(kind, p) * 1e-6, 1e-8);
+        }
+        CHECK_NEAR(cost_of(&wide, 8, 1, kind, n).seconds,
+                   book_bytes(kind, 8) * n / (share * wide.link_Bps), 1e-12);
+        CHECK_NEAR(cost_of(&wide_net, 8, 1, kind, n).seconds, book_bytes(kind, 8) * n / 25e9,
+                   1e-12);
+        if (kind != DPAR_SEND_RECV && kind != DPAR_ALL_TO_ALL) { /* fences; many under way */
+            CHECK_NEAR(cost_of(&slow_net, 8, 1, kind, 1e-3).seconds,
+                       book_messages(kind, 8) * 1e-6, 1e-8);
+        }
+    }
+    /* the switch sees each vector once and the sum once, at 0.86 of the links */
+    c = machine("1x8:h100-80,link_share=1,link_us=0,base_us=0");
+    CHECK_NEAR(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, n).seconds, 9.0 / 8 * n / (0.86 * c.link_Bps),
+               1e-12);
+    /* the seed texts' worked number: 28 GB, 8 ranks, 600 GB/s */
+    c = machine("1x8:a100-80,nvlink=600,link_share=1,link_us=0,base_us=0");
+    CHECK_NEAR(cost_of(&c, 8, 1, DPAR_ALL_REDUCE, 28e9).seconds, 0.0817, 1e-3);
 }
 
 /* Facts 4.2: 1 GiB on 4 nodes of 8, NVLink 360 effective, NIC 50: 9.25 ms serial, 5.22 pipelined.
@@ -354,6 +354,7 @@ static void test_measured(void)
                100.0 * worst[i]);
         printf(tuned[i] ? " %10.2f %%\n" : "          -\n", 100.0 * tuner[i] / tuned[i]);
         CHECK(sum[i] / n[i] <= 0.08);
+        CHECK(tuned[i] == 0 || sum[i] / n[i] < tuner[i] / tuned[i]);
     }
     printf("all                        %4d %7s %6.2f %%\n", total, "", 100.0 * all / total);
     printf("transport hook off: %d rows, measured %.1f times the prediction (apart)\n", offs,
@@ -362,7 +363,8 @@ static void test_measured(void)
     CHECK(all / total <= 0.07);
 }
 
-/* NCCL's tuner as the facts have it: 12 x 20 and 18 x 20.6 GB/s at large sizes; its errors over
+/* nccl_tuner.h against what NCCL's own code says, nothing of dpar: that it is the bar that it is
+ * taken for in test_measured. NCCL's tuner as the facts have it: 12 x 20 and 18 x 20.6 GB/s at large sizes; its errors over
  * whole curves 31.6 % (8.8 % from 64 MB), 14.6 (6.8), 15.7 (6.6). */
 static void test_tuner(void)
 {
@@ -511,8 +513,9 @@ static void fit_of_nvlink(void)
 
 int main(void)
 {
-    test_textbook();
+    test_names();
     test_placement();
+    test_textbook();
     test_hierarchy();
     test_sharing();
     test_rules();

@@ -7,22 +7,7 @@
 
 #include "check.h"
 #include "plan_calls.h"
-
-static dpar_workload w;
-static dpar_cluster c;
-static dpar_job job;
-
-static void set(const char *model, const char *cluster, const char *recipe)
-{
-    dpar_model m;
-    dpar_why why;
-    CHECK_INT(dpar_model_read(&m, model, strlen(model), &why), DPAR_OK);
-    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
-    CHECK_INT(dpar_cluster_read(&c, cluster, strlen(cluster), &why), DPAR_OK);
-    CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
-    job.work = &w;
-    job.cluster = &c;
-}
+#include "plan_job.h"
 
 static dpar_status search(dpar_search *q, dpar_planner *p, dpar_plan *top, int tops,
                           dpar_plan *front, int fronts, int64_t budget)

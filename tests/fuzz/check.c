@@ -6,16 +6,10 @@
 #include "dpar_schedule.h"
 
 #include "schedule_calls.h"
+#include "must.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static void must(int condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 /* Exactly as much as is asked for, so that passing it is seen. */
 static void *room(int64_t bytes)

@@ -4,6 +4,7 @@
 #include "dpar_cost.h"
 
 #include "texts.h"
+#include "must.h"
 
 /* The recogniser: each function returns the place behind what it read, NULL when that is not there. */
 static const char *skip_blanks(const char *s, const char *end)
@@ -118,13 +119,6 @@ static int is_json(const char *text, size_t size)
 {
     const char *s = skip_value(text, text + size, 0);
     return s != NULL && skip_blanks(s, text + size) == text + size;
-}
-
-static void must(int condition)
-{
-    if (!condition) {
-        abort();
-    }
 }
 
 static void one(const char *text, size_t size)

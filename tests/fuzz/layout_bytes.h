@@ -4,18 +4,12 @@
 #define DPAR_LAYOUT_BYTES_H
 
 #include "../axes.h"
+#include "must.h"
 
 typedef struct bytes {
     const uint8_t *data;
     size_t left;
 } bytes;
-
-static void must(int condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 static int take(bytes *b, int below)
 {
@@ -26,7 +20,7 @@ static int take(bytes *b, int below)
     return *b->data++ % below;
 }
 
-static DPARI_UNUSED dpar_mesh take_mesh(bytes *b, int most)
+static inline dpar_mesh take_mesh(bytes *b, int most)
 {
     int32_t size[4], axes = take(b, 5), i;
     dpar_mesh m;
@@ -39,7 +33,7 @@ static DPARI_UNUSED dpar_mesh take_mesh(bytes *b, int most)
     return m;
 }
 
-static DPARI_UNUSED int32_t take_extents(bytes *b, int64_t *extent, int most)
+static inline int32_t take_extents(bytes *b, int64_t *extent, int most)
 {
     int32_t dims = take(b, 4), d;
     for (d = 0; d < dims; d++) {
@@ -49,8 +43,8 @@ static DPARI_UNUSED int32_t take_extents(bytes *b, int64_t *extent, int most)
 }
 
 /* Any placement, legal or not; cuts[axis] must outlive the layout. */
-static DPARI_UNUSED dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh,
-                                            int32_t dims, const int64_t *extent, int64_t (*cuts)[8])
+static inline dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh,
+                                      int32_t dims, const int64_t *extent, int64_t (*cuts)[8])
 {
     dpar_placement p[DPAR_MAX_AXES];
     int32_t order[DPAR_MAX_AXES], i, k;

@@ -10,15 +10,9 @@
 
 #include "texts.h"
 #include "schedule_calls.h"
+#include "must.h"
 
 enum { MOST = 1 << 20 };
-
-static void must(int condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
 
 /* Memory of just this size, so that a byte too far is caught; NULL when it is too much. */
 static void *get(int64_t bytes)
@@ -30,19 +24,9 @@ static void *get(int64_t bytes)
     return mem;
 }
 
-static int is_receive(const dpar_action *a)
-{
-    return a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B;
-}
-
-static int is_message(const dpar_action *a)
-{
-    return a->kind >= DPAR_SEND_F && a->kind <= DPAR_RECV_B;
-}
-
 static int is_extra(const dpar_action *a)
 {
-    return a->kind == DPAR_IDLE || is_message(a) ||
+    return a->kind == DPAR_IDLE || is_message(a->kind) ||
            (a->kind >= DPAR_UNSHARD && a->kind <= DPAR_REDUCE_GRAD) || a->kind == DPAR_WAIT_REDUCE;
 }
 
@@ -74,7 +58,7 @@ static void check_same_computations(const dpar_schedule *s, const dpar_schedule 
 
 static const dpar_action *with_peer(const dpar_action *a, const dpar_action *end, int32_t peer)
 {
-    while (a < end && !(is_message(a) && a->peer == peer)) {
+    while (a < end && !(is_message(a->kind) && a->peer == peer)) {
         a++;
     }
     return a;

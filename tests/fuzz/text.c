@@ -7,13 +7,8 @@
 #include <stdio.h>
 
 #include "texts.h"
-
-static void must(int condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
+#include "half_way.h"
+#include "must.h"
 
 static int same_bits(double a, double b)
 {
@@ -40,16 +35,6 @@ static void check_read(const char *text, size_t size)
         must(same_bits(strtod(copy, &end), got) && end == copy + taken);
     }
     free(copy);
-}
-
-/* Half-way cases go away from zero here and to even in printf. */
-static int half_way(double v, int decimals, int scientific)
-{
-    static char exact[1600];
-    const char *p;
-    snprintf(exact, sizeof exact, scientific ? "%.1100e" : "%.1100f", v);
-    p = strchr(exact, '.') + 1 + decimals;
-    return *p == '5' && strspn(p + 1, "0") + 1 >= strcspn(p, "e");
 }
 
 static void check_print(double v, int digits, int decimals)

@@ -174,7 +174,7 @@ static dpar_comm *device_return(dpar_comm *c)
     return host;
 }
 
-static DPARI_UNUSED void *device_zeroed(int64_t bytes)
+static inline void *device_zeroed(int64_t bytes)
 {
     const size_t at = the_device.used;
     the_device.used += ((size_t)bytes + 127) / 64 * 64;
@@ -187,7 +187,7 @@ static DPARI_UNUSED void *device_zeroed(int64_t bytes)
     return the_device.first + at;
 }
 
-static DPARI_UNUSED void device_free(void *at)
+static inline void device_free(void *at)
 {
     if ((uintptr_t)at < (uintptr_t)the_device.first ||
         (uintptr_t)at >= (uintptr_t)(the_device.first + the_device.bytes)) {
@@ -197,7 +197,7 @@ static DPARI_UNUSED void device_free(void *at)
     }
 }
 
-static DPARI_UNUSED void *device_there(const void *at)
+static inline void *device_there(const void *at)
 {
     return (void *)(uintptr_t)at;
 }
@@ -217,7 +217,7 @@ static void device_turn_comes(void *at)
 }
 
 /* run(copy of call) in the order of the stream. */
-static DPARI_UNUSED void device_later(void (*run)(void *call), const void *call, size_t bytes)
+static inline void device_later(void (*run)(void *call), const void *call, size_t bytes)
 {
     device_turn *t = (device_turn *)malloc(sizeof *t);
     if (t == NULL || (t->call = malloc(bytes)) == NULL) {
@@ -233,7 +233,7 @@ static void device_multiply(void *call)
     CHECK_INT(dpar_matmul_host(NULL, (const dpar_matmul *)call), DPAR_OK);
 }
 
-static DPARI_UNUSED dpar_status device_matmul(void *user, const dpar_matmul *call)
+static inline dpar_status device_matmul(void *user, const dpar_matmul *call)
 {
     (void)user;
     device_later(device_multiply, call, sizeof *call);
@@ -241,7 +241,7 @@ static DPARI_UNUSED dpar_status device_matmul(void *user, const dpar_matmul *cal
 }
 
 /* Whole pages: a plan pins its own, and what else lay in them would be the device's. */
-static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static inline dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     (void)c;
@@ -249,7 +249,7 @@ static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **m
     return *memory != NULL ? DPAR_OK : DPAR_E_MEMORY;
 }
 
-static DPARI_UNUSED int64_t device_done(int64_t result)
+static inline int64_t device_done(int64_t result)
 {
     if (the_device.first != NULL) {
         device_right(cudaStreamSynchronize(the_device.stream));

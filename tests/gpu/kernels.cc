@@ -18,6 +18,7 @@
 #include "dpar_cuda.h"
 
 #include "check.h"
+#include "../random_bits.h"
 #include "../optimizers.h"
 #include "samples.h"
 
@@ -37,15 +38,6 @@ static int rounds = 1;
 static dpar_cuda gpu, fast;
 static dpar_mem host, device, quick;
 static dpar_mem_layers host_layers, device_layers, quick_layers;
-
-static uint64_t random_state = 88172645463325252u;
-static uint64_t random_bits(void) /* xorshift64* */
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 2685821657736338717u;
-}
 
 static int64_t below(int64_t n)
 {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "half_way.h"
 
 static const char *text_of_real(double v, int digits)
 {
@@ -41,17 +42,6 @@ static double any_double(uint64_t *x)
         memcpy(&v, &bits, sizeof v);
     } while (!dpari_finite(v));
     return v;
-}
-
-/* Is v exactly half-way between two of what `form` prints? There printf goes to even, dpar away
- * from zero. A double has at most 1074 decimals. */
-static int half_way(double v, int decimals, int scientific)
-{
-    static char exact[1600];
-    const char *p;
-    snprintf(exact, sizeof exact, scientific ? "%.1100e" : "%.1100f", v);
-    p = strchr(exact, '.') + 1 + decimals;
-    return *p == '5' && strspn(p + 1, "0") + 1 >= strcspn(p, "e");
 }
 
 static void test_numbers(void)

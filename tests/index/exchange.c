@@ -4,16 +4,9 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "random.h"
 
 enum { EDGES = 400, SIDE = 16 };
-
-static uint32_t state = 7;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
-}
 
 static dpar_exchange many(const dpar_edge *edge, int64_t n, int senders, int receivers,
                           int64_t *scratch, int64_t cells)
@@ -483,6 +476,7 @@ static void test_volume(void)
 
 int main(void)
 {
+    random_seed = 7;
     test_rounds();
     test_peers();
     test_relabel();

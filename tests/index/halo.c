@@ -5,6 +5,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "random.h"
 
 enum { RANKS = 12, MOST = 3000, LISTS = 20000 };
 
@@ -95,14 +96,6 @@ static void test_line(void)
             }
         }
     }
-}
-
-static uint32_t state = 99;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
 }
 
 /* Two and three dims, with folds. */
@@ -450,6 +443,7 @@ static void test_refusals(void)
 /* What is quick comes first: tests/mutate.sh ends at the first failure. */
 int main(void)
 {
+    random_seed = 99;
     test_most_axes();
     test_refusals();
     test_ragged();

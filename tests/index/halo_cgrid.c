@@ -7,6 +7,7 @@
 
 #include "axes.h"
 #include "check.h"
+#include "random.h"
 #include "cube_space.h"
 #include "points.h"
 
@@ -31,14 +32,6 @@ typedef struct owner {
     int64_t at[3];
 } owner;
 static owner owners[2 * SIDE + 1][2 * SIDE + 1][2 * SIDE + 1];
-
-static uint32_t state = 9;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
-}
 
 /* ---- who owns which place -------------------------------------------------------------------
  */
@@ -531,6 +524,7 @@ static void test_refusals(void)
 
 int main(void)
 {
+    random_seed = 9;
     test_words();
     test_pairs();
     test_levels_and_masks();

@@ -4,6 +4,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "random.h"
 
 enum { RANKS = 24, MOST = 1200, LISTS = 30000 };
 
@@ -71,14 +72,6 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
     }
     CHECK_INT(found, 1);
     return found;
-}
-
-static uint32_t state = 5;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
 }
 
 /* Every face is right-handed: out of it is x cross y. */
@@ -267,6 +260,7 @@ static void test_refusals(void)
 
 int main(void)
 {
+    random_seed = 5;
     test_frames();
     test_contacts();
     test_one_edge();

@@ -5,6 +5,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "random.h"
 
 enum { RANKS = 12, MOST = 800, LISTS = 20000 };
 
@@ -43,14 +44,6 @@ static int image(const dpar_halo *h, int64_t *x, int *turn)
         x[h->mirror] = other < i ? other : i;
     }
     return wrapped(h, x);
-}
-
-static uint32_t state = 7;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -441,6 +434,7 @@ static void test_refusals(void)
 /* What is quick comes first: tests/mutate.sh ends at the first failure. */
 int main(void)
 {
+    random_seed = 7;
     test_refusals();
     test_sync_refusals();
     test_pole_by_hand();

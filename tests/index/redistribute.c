@@ -5,6 +5,7 @@
 
 #include "axes.h"
 #include "check.h"
+#include "random.h"
 #include "index_oracle.h"
 
 #include <stdlib.h>
@@ -21,16 +22,6 @@ static int arrived[RANKS][MOST];
 static int64_t value_of(int64_t global, int32_t partial, int32_t partials)
 {
     return partial == 0 ? global + 1 - 100 * (partials - 1) : 100;
-}
-
-static uint32_t axes_that(const dpar_layout *l, int32_t kind)
-{
-    uint32_t set = 0;
-    int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind == kind ? 1u << i : 0;
-    }
-    return set;
 }
 
 static void fill(const dpar_layout *l)
@@ -219,14 +210,6 @@ static void check_move(const dpar_layout *from, const dpar_layout *to, int32_t p
 
 /* ---- random pairs ---------------------------------------------------------------------------- */
 
-static uint32_t state = 12345;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
-}
-
 static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int64_t *extent,
                                  int partials)
 {
@@ -271,7 +254,7 @@ static dpar_mesh random_mesh(int32_t axes, int most)
 static void test_random(void)
 {
     int trial, refused = 0, done = 0;
-    state = 12345; /* as if it came first */
+    random_seed = 12345; /* as if it came first */
     for (trial = 0; trial < 6000; trial++) {
         int64_t extent[3];
         int32_t dims = below(4), d, most = 9;
@@ -1427,7 +1410,7 @@ static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t
 static void test_senders(void)
 {
     int trial, crossed = 0, shared = 0;
-    state = 5; /* few of the long ones: 2 seconds */
+    random_seed = 5; /* few of the long ones: 2 seconds */
     for (trial = 0; trial < 2500; trial++) {
         dpar_mesh a = scattered_mesh(), b = trial % 4 == 0 ? a : scattered_mesh();
         int32_t dims = 1 + below(2), per_node = below(14) - 1;
@@ -1686,6 +1669,7 @@ static void test_kept(void)
 
 int main(void)
 {
+    random_seed = 12345;
     test_small_shares();
     test_senders(); /* what notices most comes first */
     test_all_pairs();

@@ -5,6 +5,8 @@
 #include "schedule_calls.h"
 
 #include "check.h"
+#include "random.h"
+#include "pipe_judge.h"
 
 #include "pipe_oracle.h"
 
@@ -175,14 +177,6 @@ static void test_published(void)
     }
 }
 
-static uint32_t seed = 4711;
-
-static int random_int(int from, int to)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return from + (int)((seed >> 8) % (uint32_t)(to - from + 1));
-}
-
 /* Anything: unequal stages, latencies, bytes, caps from the least on, maps of the user. */
 static void test_random(void)
 {
@@ -276,6 +270,7 @@ static void test_large(void)
 
 int main(void)
 {
+    random_seed = 4711;
     test_demos();
     test_profile();
     test_optima();

@@ -47,11 +47,6 @@ static int cell_of(const lists *l, int stage, int micro)
     return stage * l->micros + micro;
 }
 
-static int is_message(int kind)
-{
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
-}
-
 static int judge_ids(const lists *l)
 {
     int r, i;

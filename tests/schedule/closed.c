@@ -31,17 +31,6 @@ static const int32_t sizes[] = {2, 3, 4, 6, 8};
 static const int64_t vectors[8][3] = {{1, 1, 1}, {2, 3, 1}, {1, 2, 1}, {2, 2, 1},
                                       {3, 2, 2}, {2, 3, 4}, {1, 1, 2}, {2, 2, 3}};
 
-static dpar_order order_of(int32_t rule, int32_t p, int32_t m, int32_t v)
-{
-    dpar_order o;
-    memset(&o, 0, sizeof o);
-    o.rule = rule;
-    o.ranks = p;
-    o.micros = m;
-    o.chunks = v;
-    return o;
-}
-
 static dpar_times times(const int64_t f[3], int64_t scale, int64_t latency)
 {
     dpar_times t;

@@ -6,6 +6,8 @@
 #include "schedule_calls.h"
 
 #include "check.h"
+#include "random.h"
+#include "pipe_judge.h"
 
 #include "pipe_oracle.h"
 
@@ -168,14 +170,6 @@ static int64_t pipe_brute(const dpar_pipe_job *job)
         }
     }
     return best;
-}
-
-static uint32_t seed = 12345;
-
-static int random_int(int from, int to)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return from + (int)((seed >> 8) % (uint32_t)(to - from + 1));
 }
 
 /* A small job with anything in it. */
@@ -364,6 +358,7 @@ static void test_budget(void)
 
 int main(void)
 {
+    random_seed = 12345;
     test_file();
     test_brute_force();
     test_sentences();

@@ -187,17 +187,6 @@ static int execute(const dpar_schedule *s, run *r)
 
 /* ---- making one ----------------------------------------------------------------------------- */
 
-static dpar_order order(int32_t rule, int32_t p, int32_t v, int32_t m)
-{
-    dpar_order o;
-    memset(&o, 0, sizeof o);
-    o.rule = rule;
-    o.ranks = p;
-    o.chunks = v;
-    o.micros = m;
-    return o;
-}
-
 static dpar_schedule made(const dpar_order *o)
 {
     dpar_schedule s;
@@ -230,7 +219,7 @@ static run timed(const dpar_order *o, int64_t f, int64_t i, int64_t w)
 
 static run unit(int32_t rule, int32_t p, int32_t v, int32_t m)
 {
-    dpar_order o = order(rule, p, v, m);
+    dpar_order o = order_of(rule, p, m, v);
     return timed(&o, 1, 1, 1);
 }
 
@@ -286,7 +275,7 @@ enum { REFERENCES = sizeof reference / sizeof reference[0] };
 
 static dpar_order referred(size_t k)
 {
-    dpar_order o = order(reference[k].rule, reference[k].p, reference[k].v, reference[k].m);
+    dpar_order o = order_of(reference[k].rule, reference[k].p, reference[k].m, reference[k].v);
     o.group = reference[k].group;
     o.slices = reference[k].slices;
     o.lifo = reference[k].lifo;
@@ -427,7 +416,7 @@ static void test_sweep(void)
         for (rule = 0; rule < DPAR_ORDERS; rule++) {
             for (v = 0; v <= 4; v++) {
                 for (m = 1; m <= 4 * p; m++) {
-                    dpar_order o = order(rule, p, v, m);
+                    dpar_order o = order_of(rule, p, m, v);
                     sweep_one(&o, &legal[rule]);
                     for (group = p; group <= m + 1 && v > 1; group += 1 + group / 5) {
                         o.group = group;
@@ -472,7 +461,7 @@ static void test_full_backward(void)
             for (t = 0; t < 6; t++) {
                 int64_t f = times[t][0], in = times[t][1], w = times[t][2], both = f + in + w;
                 static const int32_t flat[] = {DPAR_GPIPE, DPAR_1F1B, DPAR_EAGER_1F1B};
-                dpar_order o = order(DPAR_GPIPE, p, 0, m);
+                dpar_order o = order_of(DPAR_GPIPE, p, m, 0);
                 run got;
                 for (v = 0; v < 3; v++) {
                     o.rule = flat[v];
@@ -486,7 +475,7 @@ static void test_full_backward(void)
                 }
                 for (v = 2; v <= 4; v++) {
                     int64_t form = (m * v + p - 1) * both;
-                    o = order(DPAR_INTERLEAVED, p, v, m);
+                    o = order_of(DPAR_INTERLEAVED, p, m, v);
                     got = timed(&o, f, in, w);
                     CHECK((got.makespan == form) == (m >= p));
                     for (r = 0; r < p && m % p == 0; r++) {
@@ -520,7 +509,7 @@ static void test_zero_bubble(void)
             for (t = 0; t < 6; t++) {
                 int64_t f = times[t][0], in = times[t][1], w = times[t][2];
                 for (v = 1; v <= 4; v++) {
-                    dpar_order o = order(DPAR_INTERLEAVED_ZB, p, v, m);
+                    dpar_order o = order_of(DPAR_INTERLEAVED_ZB, p, m, v);
                     int64_t form = m * v * (f + in + w) + (p - 1) * (f + in - w);
                     got = timed(&o, f, in, w);
                     if (v == 1 && m >= p) {
@@ -556,7 +545,7 @@ static void test_v(void)
             }
             CHECK(m < 2 * p || got.span == 6 * m);
             for (t = 0; t < 6 && m >= 2 * p; t++) {
-                dpar_order o = order(DPAR_DUALPIPEV, p, 0, m);
+                dpar_order o = order_of(DPAR_DUALPIPEV, p, m, 0);
                 got = timed(&o, times[t][0], times[t][1], times[t][2]);
                 CHECK_INT(most(&got, p), 2 * p + 1);
             }
@@ -599,7 +588,7 @@ static void test_both_ways(void)
     run got;
     for (p = 2; p <= 8; p += 2) {
         for (units = 1; units <= 4; units++) {
-            dpar_order o = order(DPAR_CHIMERA, p, 0, units * p);
+            dpar_order o = order_of(DPAR_CHIMERA, p, units * p, 0);
             got = timed(&o, 2, 1, 1);
             CHECK_INT(got.makespan, 2 * (2 * units * p + p - 2));
             got = unit(DPAR_CHIMERA, p, 0, units * p);
@@ -622,7 +611,7 @@ static void test_slices_and_latency(void)
     for (i = 0; i < 5; i++) {
         for (m = 1; m <= 4 * five[i]; m++) {
             int32_t p = five[i];
-            dpar_order o = order(DPAR_SEQ1F1B, p, 0, m);
+            dpar_order o = order_of(DPAR_SEQ1F1B, p, m, 0);
             run got;
             dpar_schedule lists;
             for (s = 1; s <= 4; s++) {
@@ -633,7 +622,7 @@ static void test_slices_and_latency(void)
                     CHECK_INT(got.peak[r], least(p - 1 - r + s, m * s));
                 }
             }
-            o = order(DPAR_EAGER_1F1B, p, 0, m);
+            o = order_of(DPAR_EAGER_1F1B, p, m, 0);
             lists = made(&o);
             memset(&got, 0, sizeof got);
             got.f = got.i = got.w = 8;
@@ -658,7 +647,7 @@ static void test_overlap(void)
         for (m = five[i]; m <= 4 * five[i]; m += five[i]) {
             for (v = 1; v <= 4; v++) {
                 int32_t p = five[i];
-                dpar_order o = order(DPAR_MOE_OVERLAP, p, v, m);
+                dpar_order o = order_of(DPAR_MOE_OVERLAP, p, m, v);
                 dpar_schedule s = made(&o);
                 run got;
                 memset(&got, 0, sizeof got);
@@ -681,7 +670,7 @@ static void test_deepspeed(void)
     int32_t p, m, r, t;
     for (p = 1; p <= 8; p++) {
         for (m = 1; m <= 4 * p; m++) {
-            dpar_order o = order(DPAR_1F1B, p, 0, m);
+            dpar_order o = order_of(DPAR_1F1B, p, m, 0);
             dpar_schedule s = made(&o);
             for (r = 0; r < p; r++) {
                 const dpar_action *a = s.action + s.begin[r];
@@ -707,7 +696,7 @@ static void test_deepspeed(void)
  * (microbatch_group_size_per_vp_stage), and the ways that neither Megatron nor PyTorch takes. */
 static void forwards(int32_t p, int32_t m, int32_t group, const char *expected)
 {
-    dpar_order o = order(DPAR_INTERLEAVED, p, 2, m);
+    dpar_order o = order_of(DPAR_INTERLEAVED, p, m, 2);
     dpar_schedule s;
     char got[128] = "";
     int64_t k;
@@ -737,7 +726,7 @@ static uint32_t hashed(int32_t rule, int32_t p, int32_t from, int32_t to)
 {
     uint32_t hash = 2166136261u;
     for (; from <= to; from++) {
-        dpar_order o = order(rule, p, 0, from);
+        dpar_order o = order_of(rule, p, from, 0);
         dpar_schedule s = made(&o);
         dpar_text t;
         const char *c;
@@ -805,7 +794,7 @@ static void test_names(void)
                  {"seq-1f1b", DPAR_SEQ1F1B, 0},
                  {"inference", DPAR_FORWARD_ONLY, 0}};
     size_t i;
-    dpar_order o = order(-1, 3, 0, 5);
+    dpar_order o = order_of(-1, 3, 5, 0);
     dpar_why why;
     for (i = 0; i < sizeof known / sizeof known[0]; i++) {
         CHECK_INT(dpar_order_find(&o, known[i].name, &why), DPAR_OK);
@@ -856,54 +845,54 @@ static dpar_order with(dpar_order o, int32_t group, int32_t slices, int32_t lifo
 
 static void test_refusals(void)
 {
-    refused(order(-1, 4, 0, 8), DPAR_E_ARG, "rule -1 is none of 0 to 17");
-    refused(order(DPAR_ORDERS, 4, 0, 8), DPAR_E_ARG, "rule 18 is none of 0 to 17");
-    refused(order(DPAR_1F1B, 0, 0, 8), DPAR_E_ARG, "ranks=0: 1 to 65535");
-    refused(order(DPAR_1F1B, 65536, 0, 8), DPAR_E_ARG, "ranks=65536: 1 to 65535");
-    refused(order(DPAR_1F1B, 4, 0, 0), DPAR_E_ARG, "micros=0: 1 to 65535");
-    refused(order(DPAR_1F1B, 4, 0, INT32_MAX), DPAR_E_ARG, "micros=2147483647: 1 to 65535");
-    refused(order(DPAR_1F1B, 4, 2, 8), DPAR_E_ARG, "chunks=2: 1f1b has 1 on each rank");
-    refused(order(DPAR_ZBV, 4, 1, 8), DPAR_E_ARG, "chunks=1: zbv has 2 on each rank");
-    refused(order(DPAR_CHIMERA, 4, 3, 8), DPAR_E_ARG, "chunks=3: chimera has 2 on each rank");
-    refused(order(DPAR_INTERLEAVED, 4, -1, 8), DPAR_E_ARG,
+    refused(order_of(-1, 4, 8, 0), DPAR_E_ARG, "rule -1 is none of 0 to 17");
+    refused(order_of(DPAR_ORDERS, 4, 8, 0), DPAR_E_ARG, "rule 18 is none of 0 to 17");
+    refused(order_of(DPAR_1F1B, 0, 8, 0), DPAR_E_ARG, "ranks=0: 1 to 65535");
+    refused(order_of(DPAR_1F1B, 65536, 8, 0), DPAR_E_ARG, "ranks=65536: 1 to 65535");
+    refused(order_of(DPAR_1F1B, 4, 0, 0), DPAR_E_ARG, "micros=0: 1 to 65535");
+    refused(order_of(DPAR_1F1B, 4, INT32_MAX, 0), DPAR_E_ARG, "micros=2147483647: 1 to 65535");
+    refused(order_of(DPAR_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2: 1f1b has 1 on each rank");
+    refused(order_of(DPAR_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1: zbv has 2 on each rank");
+    refused(order_of(DPAR_CHIMERA, 4, 8, 3), DPAR_E_ARG, "chunks=3: chimera has 2 on each rank");
+    refused(order_of(DPAR_INTERLEAVED, 4, 8, -1), DPAR_E_ARG,
             "chunks=-1: interleaved has 1 or more on each rank");
-    refused(order(DPAR_INTERLEAVED, 40000, 0, 8), DPAR_E_RANGE,
+    refused(order_of(DPAR_INTERLEAVED, 40000, 8, 0), DPAR_E_RANGE,
             "ranks=40000 x chunks=2: 80000 stages are more than 65535");
-    refused(order(DPAR_FORWARD_ONLY, 65535, INT32_MAX, 8), DPAR_E_RANGE,
+    refused(order_of(DPAR_FORWARD_ONLY, 65535, 8, INT32_MAX), DPAR_E_RANGE,
             "ranks=65535 x chunks=2147483647: 140735340806145 stages are more than 65535");
-    refused(order(DPAR_V_MIN, 32768, 0, 8), DPAR_E_RANGE,
+    refused(order_of(DPAR_V_MIN, 32768, 8, 0), DPAR_E_RANGE,
             "ranks=32768 x chunks=2: 65536 stages are more than 65535");
-    refused(with(order(DPAR_SEQ1F1B, 4, 0, 40000), 0, 0, 0), DPAR_E_RANGE,
+    refused(with(order_of(DPAR_SEQ1F1B, 4, 40000, 0), 0, 0, 0), DPAR_E_RANGE,
             "micros=40000 x slices=2: 80000 are more than 65535");
-    refused(with(order(DPAR_SEQ1F1B, 4, 0, 8), 0, -1, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_SEQ1F1B, 4, 8, 0), 0, -1, 0), DPAR_E_ARG,
             "slices=-1: seq1f1b cuts sequences into 1 or more, other rules do not");
-    refused(with(order(DPAR_1F1B, 4, 0, 8), 0, 2, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_1F1B, 4, 8, 0), 0, 2, 0), DPAR_E_ARG,
             "slices=2: seq1f1b cuts sequences into 1 or more, other rules do not");
-    refused(with(order(DPAR_GPIPE, 4, 0, 8), 0, 0, 2), DPAR_E_ARG,
+    refused(with(order_of(DPAR_GPIPE, 4, 8, 0), 0, 0, 2), DPAR_E_ARG,
             "lifo=2: 0 or 1 for gpipe, 0 for other rules");
-    refused(with(order(DPAR_1F1B, 4, 0, 8), 0, 0, 1), DPAR_E_ARG,
+    refused(with(order_of(DPAR_1F1B, 4, 8, 0), 0, 0, 1), DPAR_E_ARG,
             "lifo=1: 0 or 1 for gpipe, 0 for other rules");
-    refused(with(order(DPAR_1F1B, 4, 0, 8), 4, 0, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_1F1B, 4, 8, 0), 4, 0, 0), DPAR_E_ARG,
             "group=4: 1f1b has no groups of micro-batches");
-    refused(with(order(DPAR_INTERLEAVED, 4, 2, 8), -4, 0, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_INTERLEAVED, 4, 8, 2), -4, 0, 0), DPAR_E_ARG,
             "group=-4: at least as many micro-batches as there are ranks, 4");
-    refused(with(order(DPAR_INTERLEAVED, 4, 2, 8), 3, 0, 0), DPAR_E_ARG,
+    refused(with(order_of(DPAR_INTERLEAVED, 4, 8, 2), 3, 0, 0), DPAR_E_ARG,
             "group=3: at least as many micro-batches as there are ranks, 4");
-    refused(order(DPAR_CHIMERA, 5, 0, 8), DPAR_E_DIVIDE,
+    refused(order_of(DPAR_CHIMERA, 5, 8, 0), DPAR_E_DIVIDE,
             "chimera runs both ways through an even number of ranks, not 5");
-    refused(order(DPAR_DUALPIPE, 3, 0, 8), DPAR_E_DIVIDE,
+    refused(order_of(DPAR_DUALPIPE, 3, 8, 0), DPAR_E_DIVIDE,
             "dualpipe runs both ways through an even number of ranks, not 3");
-    refused(order(DPAR_DUALPIPE, 4, 0, 9), DPAR_E_DIVIDE,
+    refused(order_of(DPAR_DUALPIPE, 4, 9, 0), DPAR_E_DIVIDE,
             "dualpipe sends half of the micro-batches each way: 9 is odd");
-    refused(order(DPAR_DUALPIPE, 4, 0, 6), DPAR_E_ARG,
+    refused(order_of(DPAR_DUALPIPE, 4, 6, 0), DPAR_E_ARG,
             "dualpipe on 4 ranks takes at least 8 micro-batches, not 6");
-    refused(order(DPAR_DUALPIPEV, 4, 0, 7), DPAR_E_ARG,
+    refused(order_of(DPAR_DUALPIPEV, 4, 7, 0), DPAR_E_ARG,
             "dualpipev on 4 ranks takes at least 8 micro-batches, not 7");
 }
 
 static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16_t *rank_of)
 {
-    dpar_order o = order(rule, 2, v, 1);
+    dpar_order o = order_of(rule, 2, 1, v);
     char sentence[128];
     o.stages = stages;
     o.rank_of = rank_of;
@@ -916,7 +905,7 @@ static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16
 
 static void test_stages(void)
 {
-    dpar_order o = order(DPAR_FORWARD_ONLY, 2, 0, 3);
+    dpar_order o = order_of(DPAR_FORWARD_ONLY, 2, 3, 0);
     refused_stages(DPAR_BREADTH_FIRST, 0, 5, NULL);
     refused_stages(DPAR_BREADTH_FIRST, 1, 5, uneven);
     refused_stages(DPAR_BREADTH_FIRST, 0, -1, uneven);
@@ -936,7 +925,7 @@ static void test_room(void)
 {
     int32_t rule;
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
-        dpar_order o = order(rule, 4, 0, 8);
+        dpar_order o = order_of(rule, 4, 8, 0);
         dpar_schedule s;
         dpar_why why;
         int64_t n = dpar_schedule_generate_bytes(&o, NULL);
@@ -965,7 +954,7 @@ static void test_rank_of(void)
     static uint16_t many[65535];
     int32_t rule, i, r;
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
-        dpar_order o = order(rule, 3, 0, 7);
+        dpar_order o = order_of(rule, 3, 7, 0);
         dpar_schedule plain, s;
         run got;
         const uint16_t *map = turned;
@@ -992,7 +981,7 @@ static void test_rank_of(void)
         CHECK(execute(&s, &got));
     }
     {
-        dpar_order o = order(DPAR_INTERLEAVED, 3, 0, 7);
+        dpar_order o = order_of(DPAR_INTERLEAVED, 3, 7, 0);
         o.rank_of = twice;
         refused(o, DPAR_E_ARG, "rank 2 has the stages of two ranks of the rule");
         o.rank_of = apart;
@@ -1015,7 +1004,7 @@ static void test_rank_of(void)
         refused(o, DPAR_E_ARG, "stage 3 on rank 1: the rule has it with stage 0, on rank 2");
     }
     {
-        dpar_order o = order(DPAR_1F1B, 65535, 0, 1);
+        dpar_order o = order_of(DPAR_1F1B, 65535, 1, 0);
         for (i = 0; i < 65535; i++) {
             many[i] = (uint16_t)(65534 - i);
         }
@@ -1027,7 +1016,7 @@ static void test_rank_of(void)
         refused(o, DPAR_E_ARG, "stage 0 on rank 65534: there are 1 ranks");
         o.ranks = 65535;
         CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
-        o = order(DPAR_1F1B, 65535, 0, 1);
+        o = order_of(DPAR_1F1B, 65535, 1, 0);
         o.rank_of = many;
         many[65533] = 0;
         refused(o, DPAR_E_ARG, "rank 0 has the stages of two ranks of the rule");
@@ -1041,7 +1030,7 @@ static void test_rank_of(void)
 static void test_rank_window(void)
 {
     static uint16_t many[1025];
-    dpar_order o = order(DPAR_ZB_H1, 1025, 0, 1);
+    dpar_order o = order_of(DPAR_ZB_H1, 1025, 1, 0);
     int32_t i;
     for (i = 0; i < 1025; i++) {
         many[i] = (uint16_t)i;
@@ -1055,17 +1044,17 @@ static void test_rank_window(void)
 /* The ends of the numbers: no overflow, no hang. */
 static void test_large(void)
 {
-    dpar_order o = order(DPAR_INTERLEAVED, 8, 8191, 65535);
+    dpar_order o = order_of(DPAR_INTERLEAVED, 8, 65535, 8191);
     int32_t rule, rank;
     int64_t all = 0;
     CHECK_INT(counted(&o, 7), INT64_C(2) * 8191 * 65535);
     CHECK_INT(dpar_schedule_generate_bytes(&o, NULL),
               INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191);
     for (rule = 0; rule < DPAR_ORDERS; rule++) {
-        o = order(rule, 32766, 0, 65534 / (rule == DPAR_SEQ1F1B ? 2 : 1));
+        o = order_of(rule, 32766, 65534 / (rule == DPAR_SEQ1F1B ? 2 : 1), 0);
         CHECK(dpar_schedule_generate_bytes(&o, NULL) > 0);
     }
-    o = order(DPAR_DUALPIPE, 8, 0, 20);
+    o = order_of(DPAR_DUALPIPE, 8, 20, 0);
     for (rank = 0; rank < 8; rank++) {
         all += counted(&o, rank);
     }

@@ -477,16 +477,6 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
 
 /* ---- sinking, re-stated --------------------------------------------------------------------- */
 
-static int is_receive(const dpar_action *a)
-{
-    return a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B;
-}
-
-static int is_message(const dpar_action *a)
-{
-    return is_receive(a) || a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
-}
-
 static int needs(const dpar_action *a, const dpar_action *receive)
 {
     return a->stage == receive->stage && a->micro == receive->micro &&
@@ -496,7 +486,7 @@ static int needs(const dpar_action *a, const dpar_action *receive)
 
 static int same_class(const dpar_action *receive, const dpar_action *a, int channel_class)
 {
-    return is_message(a) &&
+    return is_message(a->kind) &&
            (channel_class == DPAR_CHANNEL_ANY ||
             (a->peer == receive->peer && (channel_class == DPAR_CHANNEL_PEER || is_receive(a))));
 }
@@ -553,7 +543,7 @@ static int class_order_kept(const dpar_schedule *a, const dpar_schedule *b, int 
                 int64_t i = a->begin[r], k = b->begin[r];
                 for (;;) {
 #define OTHER(x)                                                                                   \
-    (!is_message(x) || (channel_class != DPAR_CHANNEL_ANY && (x)->peer != peer) ||                 \
+    (!is_message((x)->kind) || (channel_class != DPAR_CHANNEL_ANY && (x)->peer != peer) ||                 \
      (channel_class == DPAR_CHANNEL_EDGE && is_receive(x) != way))
                     while (i < a->begin[r + 1] && OTHER(&a->action[i])) {
                         i++;
@@ -699,7 +689,7 @@ static void test_files(void)
         }
         out = lower(&s, 0, 0, first);
         for (i = 0; i < out.begin[out.ranks]; i++) {
-            sends += is_message(&out.action[i]) && !is_receive(&out.action[i]);
+            sends += is_message(out.action[i].kind) && !is_receive(&out.action[i]);
         }
         CHECK_INT(sends, file[k].messages);
     }

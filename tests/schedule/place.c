@@ -4,18 +4,11 @@
 #include "dpar_schedule.h"
 
 #include "check.h"
+#include "random.h"
 
 #include "pipe_oracle.h"
 
 static int64_t memory[(1 << 16) + (1 << 14)];
-
-static uint32_t seed = 4711;
-
-static int random_int(int from, int to)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return from + (int)((seed >> 8) % (uint32_t)(to - from + 1));
-}
 
 /* The objective of a way to cut: its schedule made by auto, or the given one simulated; 0: it does
  * not fit. */
@@ -218,6 +211,7 @@ static void test_place_errors(void)
 
 int main(void)
 {
+    random_seed = 4711;
     test_place();
     test_place_errors();
     return CHECK_DONE();

@@ -176,11 +176,6 @@ static int64_t ready(int32_t kind, int32_t stage, int32_t micro, const char *kno
     return -1;
 }
 
-static int is_receive(const dpar_action *a)
-{
-    return a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B;
-}
-
 /* Reads a list and gives it times. */
 static void timed(const char *text, int32_t chain)
 {

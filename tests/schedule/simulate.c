@@ -66,11 +66,6 @@ static dpar_times times(int64_t f, int64_t i, int64_t w, int64_t latency)
 /* ---- what a thing waits for, by search ---------------------------------------------------------
  */
 
-static int is_message(int kind)
-{
-    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
-}
-
 static int backward(int kind)
 {
     return kind == DPAR_BACKWARD || kind == DPAR_INPUT;

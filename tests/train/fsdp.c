@@ -6,6 +6,7 @@
 #include "dpar_train.h"
 
 #include "check.h"
+#include "bf16.h"
 #include "optimizers.h"
 #include "plan_calls.h"
 
@@ -233,26 +234,11 @@ static double rounded_by(double x, uint32_t half)
     return ldexp(whole + (scaled < 0.0 ? -up : up), e - 8);
 }
 
-static double bf16(uint16_t h)
-{
-    const uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static uint16_t bf16_of(double exact)
-{
-    const float f = (float)exact;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
-
 /* F32 or BF16. */
 static double weight_at(const void *w, int32_t type, int i)
 {
-    return type == DPAR_F32 ? (double)((const float *)w)[i] : bf16(((const uint16_t *)w)[i]);
+    return (double)(type == DPAR_F32 ? ((const float *)w)[i]
+                                     : bf16_value(((const uint16_t *)w)[i]));
 }
 
 /* An element after one step, each number rounded as optimizer.h says. */
@@ -286,7 +272,7 @@ static void test_narrow_steps(dpar_optimizer o, int32_t type)
     memset(m, 0, sizeof m);
     memset(v, 0, sizeof v);
     for (i = 0; i < N; i++) {
-        w16[i] = bf16_of(wave(i, 7));
+        w16[i] = bf16_of((float)wave(i, 7));
         w32[i] = (float)wave(i, 7);
     }
     memset(&p, 0, sizeof p);
@@ -307,19 +293,20 @@ static void test_narrow_steps(dpar_optimizer o, int32_t type)
     q.index += CUT;
     for (t = 1; t <= STEPS; t++) {
         for (i = 0; i < N; i++) {
-            g[i] = bf16_of(wave(i, t));
+            g[i] = bf16_of((float)wave(i, t));
             w2[i] = weight_at(w, type, i);
-            m2[i] = bf16(m[i]);
-            v2[i] = bf16(v[i]);
-            one_narrow(&o, type, 1000 + (uint64_t)i, &w2[i], &m2[i], &v2[i], bf16(g[i]) * 0.5, t,
-                       0.01);
+            m2[i] = (double)bf16_value(m[i]);
+            v2[i] = (double)bf16_value(v[i]);
+            one_narrow(&o, type, 1000 + (uint64_t)i, &w2[i], &m2[i], &v2[i],
+                       0.5 * (double)bf16_value(g[i]), t, 0.01);
         }
         CHECK_INT(dpar_optimizer_step(&o, &p, t, 0.01, 0.5), DPAR_OK);
         CHECK_INT(dpar_optimizer_step(&o, &q, t, 0.01, 0.5), DPAR_OK);
         for (i = 0; i < N; i++) { /* a root's last bit may show in f32, not in 8 digits */
             const double near_by = type == DPAR_F32 ? 1.3e-7 * fabs(w2[i]) : 0.0;
             differ += fabs(weight_at(w, type, i) - w2[i]) > near_by;
-            differ += bf16(m[i]) != m2[i] || bf16(v[i]) != (two ? v2[i] : 0.0);
+            differ += (double)bf16_value(m[i]) != m2[i];
+            differ += (double)bf16_value(v[i]) != (two ? v2[i] : 0.0);
         }
     }
     CHECK_INT(differ, 0);
@@ -360,8 +347,8 @@ static void crowd_of(crowd *c, double g, double m, double v)
     for (i = 0; i < CROWD; i++) {
         c->w[i] = 0.0f;
         c->g[i] = (float)g;
-        c->m[i] = bf16_of(m);
-        c->v[i] = bf16_of(v);
+        c->m[i] = bf16_of((float)m);
+        c->v[i] = bf16_of((float)v);
     }
     memset(&c->piece, 0, sizeof c->piece);
     c->piece.weight = c->w;
@@ -377,7 +364,7 @@ static double mean_of(const uint16_t *x)
     double sum = 0.0;
     int i;
     for (i = 0; i < CROWD; i++) {
-        sum += bf16(x[i]);
+        sum += (double)bf16_value(x[i]);
     }
     return sum / CROWD;
 }
@@ -460,17 +447,17 @@ static void test_trains(int stochastic)
     c.piece.weight_type = c.piece.gradient_type = DPAR_BF16;
     c.piece.count = FEW;
     for (i = 0; i < FEW; i++) {
-        w[i] = bf16_of(1.0);
+        w[i] = bf16_of(1.0f);
     }
     for (t = 1; t <= LONG; t++) {
         for (i = 0; i < FEW; i++) {
-            g[i] = bf16_of(bf16(w[i]) - 1.5);
+            g[i] = bf16_of(bf16_value(w[i]) - 1.5f);
         }
         CHECK_INT(dpar_optimizer_step(&o, &c.piece, t, 0.001, 1.0), DPAR_OK);
         one_reference(&o, &x, &m, &v, x - 1.5, t, 0.001);
     }
     for (i = 0; i < FEW; i++) {
-        sum += bf16(w[i]);
+        sum += (double)bf16_value(w[i]);
         moved += w[i] != 0x3f80;
     }
     CHECK(x > 1.45 && x < 1.55);

@@ -19,6 +19,7 @@
 #endif
 
 #include "axes.h"
+#include "bf16.h"
 #include "check.h"
 #include "index_oracle.h"
 
@@ -92,13 +93,7 @@ static uint32_t seed = 1;
 #else
 #define PER_RANK
 #endif
-static PER_RANK uint32_t state;
-
-static int below(int n)
-{
-    state = state * 1664525u + 1013904223u;
-    return (int)((state >> 8) % (uint32_t)n);
-}
+#include "random.h"
 
 static uint32_t mixed(uint32_t h)
 {
@@ -138,18 +133,14 @@ static void put(int32_t type, unsigned char *to, double x)
     switch (type) {
     case DPAR_F64: memcpy(to, &x, 8); break;
     case DPAR_F32:
-    case DPAR_TF32:
-    case DPAR_BF16: {
+    case DPAR_TF32: {
         float f = (float)x;
-        uint32_t u;
-        uint16_t top;
-        memcpy(&u, &f, 4);
-        top = (uint16_t)(u >> 16);
-        if (type == DPAR_BF16) {
-            memcpy(to, &top, 2);
-        } else {
-            memcpy(to, &u, 4);
-        }
+        memcpy(to, &f, 4);
+        break;
+    }
+    case DPAR_BF16: {
+        uint16_t u = bf16_of((float)x);
+        memcpy(to, &u, 2);
         break;
     }
     case DPAR_F16: {
@@ -473,7 +464,7 @@ static void test_boxes(void)
     static const int32_t ops[] = {DPAR_COPY, DPAR_SUM, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
     static const int most[] = {1, 2000, 60, 20, 9, 6, 4};
     int trial;
-    state = seed;
+    random_seed = seed;
     for (trial = 0; trial < 3000; trial++) {
         int32_t type = all_types[below(12)], dims = below(7);
         int32_t op = dpar_type_reduces(type) ? ops[below(5)] : DPAR_COPY;
@@ -564,16 +555,6 @@ static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int6
     cut_in(p, mesh->axes, order);
     CHECK_INT(dpar_layout_init(&l, mesh, dims, extent, p, NULL), DPAR_OK);
     return l;
-}
-
-static uint32_t axes_that(const dpar_layout *l, int32_t kind)
-{
-    uint32_t set = 0;
-    int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        set |= l->axis[i].kind == kind ? 1u << i : 0;
-    }
-    return set;
 }
 
 /* Partial axes that both have: where they are allowed, they stay. */
@@ -719,7 +700,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
 {
     static const int64_t any[DIMS] = {0};
     int trial, done = 0, summed = 0;
-    state = seed * 7919u + (uint32_t)c->size;
+    random_seed = seed * 7919u + (uint32_t)c->size;
     for (trial = 0; trial < rounds; trial++) {
         int64_t extent[DIMS];
         int32_t dims = below(5), d, type = all_types[below(12)];
@@ -1001,7 +982,7 @@ static void test_random_lists(dpar_comm *c, int rounds)
 {
     static const int32_t types[] = {DPAR_F32, DPAR_I32, DPAR_F64};
     int trial;
-    state = seed * 104729u + (uint32_t)c->size;
+    random_seed = seed * 104729u + (uint32_t)c->size;
     for (trial = 0; trial < rounds; trial++) {
         lists l;
         dpar_move o;
@@ -1119,7 +1100,7 @@ static void check_halo(dpar_comm *c, const dpar_halo *h, const dpar_move *o)
 static void test_halos(dpar_comm *c, int rounds)
 {
     int trial, folds = 0;
-    state = seed * 31337u + (uint32_t)c->size;
+    random_seed = seed * 31337u + (uint32_t)c->size;
     for (trial = 0; trial < rounds; trial++) {
         int32_t dims = 1 + below(3), d;
         int64_t extent[3];

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "axes.h"
+#include "bf16.h"
 #include "points.h"
 
 enum { FIELDS = 4, CELLS = 1 << 15, POISON = -77 };
@@ -92,13 +93,7 @@ static double get(int32_t type, const unsigned char *at)
     case DPAR_F32: memcpy(&s, at, 4); return (double)s;
     case DPAR_I32: memcpy(&i, at, 4); return (double)i;
     case DPAR_I64: memcpy(&l, at, 8); return (double)l;
-    case DPAR_BF16: {
-        uint32_t w;
-        memcpy(&h, at, 2);
-        w = (uint32_t)h << 16;
-        memcpy(&s, &w, 4);
-        return (double)s;
-    }
+    case DPAR_BF16: memcpy(&h, at, 2); return (double)bf16_value(h);
     default: return (double)(signed char)*at;
     }
 }
@@ -108,7 +103,6 @@ static void set(int32_t type, unsigned char *at, double v)
     float s = (float)v;
     int32_t i = (int32_t)v;
     int64_t l = (int64_t)v;
-    uint32_t w;
     uint16_t h;
     switch (type) {
     case DPAR_F64: memcpy(at, &v, 8); break;
@@ -116,8 +110,7 @@ static void set(int32_t type, unsigned char *at, double v)
     case DPAR_I32: memcpy(at, &i, 4); break;
     case DPAR_I64: memcpy(at, &l, 8); break;
     case DPAR_BF16:
-        memcpy(&w, &s, 4);
-        h = (uint16_t)(w >> 16);
+        h = bf16_of(s);
         memcpy(at, &h, 2);
         break;
     default: *at = (unsigned char)(signed char)v;

@@ -1,51 +1,19 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Halo exchanges, what halo_oracle does not foretell: assembly of nodes against a serial loop over
- * all cells, the sentence of `agree`, two widths over one array, refusals, a device that fails; one
+ * all cells, two widths over one array, refusals, a device that fails; one
  * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests
  * tests/halo/ranks/halo_more.c
  *     ./halo_more [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
 #include "dpar_spatial.h"
 #include "dpar_debug.h"
-#include "halo_plans.h"
 #include "rank_program.h"
+#include "halo_grid.h"
 
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ROWS = 9, COLUMNS = 7 };
-
-/* Rows cut by the first axis, columns by the second. */
-static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, int32_t across)
-{
-    int32_t size[2], kind = DPAR_LAST_FASTEST;
-    dpar_placement p[2];
-    dpar_layout l;
-    dpar_mesh m;
-    size[0] = down;
-    size[1] = across;
-    p[0] = dpar_shard(0);
-    p[1] = dims > 1 ? dpar_shard(1) : dpar_replicate();
-    CHECK_INT(dpar_mesh_init(&m, "down across", size, kind, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL), DPAR_OK);
-    return l;
-}
-
-static dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                                   const dpar_halo_options *o, void **memory)
-{
-    dpar_halo_exchange *x = NULL;
-    dpar_why why;
-    int64_t bytes = 0;
-    CHECK_INT(plan_bytes(c, f, n, o, &bytes, &why), DPAR_OK);
-    *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    CHECK_INT(plan_init(*memory, bytes, c, f, n, o, &x, &why), DPAR_OK);
-    if (!x) {
-        printf("%s\n", why.text);
-        exit(1);
-    }
-    return x;
-}
+enum { ROWS = 9 };
 
 /* What every rank says is refused, with this word in the sentence; planned in `memory`, if there is
  * one. */
@@ -222,73 +190,6 @@ static void line(dpar_comm *c)
     for (i = has ? own.lo[0] - (own.lo[0] > 0) : 0; has && i < own.hi[0]; i++) {
         CHECK(memcmp(&at[i - all.lo[0]], &want[i], sizeof(double)) == 0);
     }
-    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
-    free(memory);
-}
-
-/* ---- agree ----------------------------------------------------------------------------------- */
-
-/* Rows of faces between blocks; the copy on rank 0 of rank 1's first is spoiled. */
-static void sentence(dpar_comm *c)
-{
-    const int64_t extent[2] = {3 * (int64_t)c->size, 3};
-    dpar_halo h;
-    dpar_halo_field f[2];
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
-    dpar_box own, all;
-    double at[2][20 * 3];
-    char word[100];
-    dpar_why why;
-    void *memory;
-    int i;
-    memset(&h, 0, sizeof h);
-    memset(f, 0, sizeof f);
-    f[0].type = f[1].type = DPAR_F64;
-    memset(&o, 0, sizeof o);
-    h.grid = grid_of(2, extent, c->size, 1);
-    h.points[0] = DPAR_AT_LOW_FACES;
-    h.high[0] = 1;
-    o.shared = 1;
-    for (i = 0; i < 60; i++) {
-        at[0][i] = at[1][i] = 1.25;
-    }
-    for (i = 0; i < 2; i++) {
-        f[i].halo = &h;
-        f[i].data = at[i];
-    }
-    x = plan_of(c, f, 2, &o, &memory);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_OK);
-    CHECK(dpar_halo_owned(&h, c->rank, &own) && dpar_halo_box(&h, c->rank, &all));
-    if (c->rank == 0 && c->size > 1) {
-        at[1][own.hi[0] * 3 + 2] = 1.5;
-    }
-    if (c->size > 1) {
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
-        CHECK_INT(dpar_broadcast(c, &own.hi[0], 1, DPAR_I64, 0, NULL), DPAR_OK);
-        (void)snprintf(word, sizeof word,
-                       "field 1, point (%d, 2) component 0 of rank 0 is 1.5; of its owner, rank 1, "
-                       "comes 1.25",
-                       (int)own.hi[0]);
-        CHECK(strcmp(why.text, word) == 0);
-        if (c->rank == 1 && c->size > 2) { /* an earlier field goes first, whoever has it */
-            at[0][3 * 3] = -2;             /* its copy of the first of rank 2 */
-        }
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
-        CHECK(strncmp(why.text, c->size > 2 ? "field 0" : "field 1", 7) == 0);
-        CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why), DPAR_E_MISMATCH);
-        if (c->size == 2) {
-            (void)snprintf(word, sizeof word,
-                           "field 1, point (%d, 2) component 0 of rank 0 is 1.5; from its owner, "
-                           "point (%d, 2), should come 1.25",
-                           (int)own.hi[0], (int)own.hi[0]);
-            CHECK(strcmp(why.text, word) == 0);
-        }
-        CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.5); /* nothing was mended */
-        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);          /* the owner's value wins */
-        CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
-    }
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
     free(memory);
 }
@@ -678,18 +579,6 @@ static void refusals(dpar_comm *c)
 
 /* ---- arrays in each other's way -------------------------------------------------------------- */
 
-/* All ranks have the same block of a periodic row of blocks: rows 2 and columns COLUMNS wide. */
-static dpar_halo two_rows(dpar_comm *c)
-{
-    const int64_t extent[2] = {2 * (int64_t)c->size, COLUMNS};
-    dpar_halo h;
-    memset(&h, 0, sizeof h);
-    h.grid = grid_of(2, extent, c->size, 1);
-    h.low[0] = h.high[0] = 1;
-    h.periodic = 1;
-    return h;
-}
-
 /* Two fields of 4 x 7 points, rows cut: one array, interleaved, in each other's padding. */
 static void overlaps(dpar_comm *c)
 {
@@ -912,13 +801,7 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     CHECK_INT(dpar_halo_exchange_run(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_assemble(NULL, DPAR_SUM), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_bind(NULL, 0, at, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_STALE, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "no plan") != NULL);
-    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_WRONG, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "no plan") != NULL);
     CHECK_INT(dpari_hx_traffic_of(NULL, 0, &t), 0);
-    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_POISON, NULL), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_UNFILLED, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_halo_exchange_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_exchange_close(NULL), DPAR_OK);
@@ -948,9 +831,8 @@ static void sentences(dpar_comm *c)
     dpar_halo_options o;
     dpar_halo_exchange *x = NULL;
     int64_t bytes = 0;
-    dpar_text t;
     dpar_why why;
-    char word[60], text[8] = "";
+    char word[60];
     void *memory;
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
@@ -986,18 +868,6 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(c->why.text, "planned with 1, this is 0 ") != NULL);
     CHECK_INT(dpar_halo_exchange_bind(x, 0, at, at), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "planned with 1, this is 3 ") != NULL);
-    CHECK_INT(dpar_halo_exchange_begin(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why), DPAR_E_ARG);
-    CHECK(strcmp(why.text, "halo exchange 1 has not ended") == 0);
-    CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
-    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_WRONG, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "NULL") != NULL);
-    dpar_text_init(&t, text, sizeof text);
-    dpar_halo_exchange_report(NULL, &t);
-    dpar_halo_exchange_report(x, NULL);
-    CHECK(text[0] == 0);
-    CHECK_INT(dpar_halo_exchange_check(NULL, DPAR_HALO_UNFILLED, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_spatial_check(NULL, 0, NULL, &why), DPAR_E_ARG);
@@ -1795,7 +1665,6 @@ static int each(dpar_comm *c, void *arg)
         }
     }
     line(c);
-    sentence(c);
     widths(c);
     bits(c);
     small(c);

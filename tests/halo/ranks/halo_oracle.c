@@ -314,7 +314,7 @@ static uint64_t number_of(int type, uint64_t h, int whole)
     case DPAR_F64: memcpy(at, &v, 8); break;
     case DPAR_F32: memcpy(at, &f, 4); break;
     case DPAR_F16: u = oracle_to_f16(f), memcpy(at, &u, 2); break;
-    case DPAR_BF16: u = oracle_to_bf16(f), memcpy(at, &u, 2); break;
+    case DPAR_BF16: u = bf16_of(f), memcpy(at, &u, 2); break;
     case DPAR_F8: at[0] = (unsigned char)h; break;
     default: oracle_write_int(at, type, whole ? (uint64_t)(int64_t)small[h & 7] : h);
     }
@@ -341,7 +341,7 @@ static uint64_t bits_of(int type, double v)
     case DPAR_F64: memcpy(at, &v, 8); break;
     case DPAR_F32: memcpy(at, &f, 4); break;
     case DPAR_F16: u = oracle_to_f16(f), memcpy(at, &u, 2); break;
-    default: u = oracle_to_bf16(f), memcpy(at, &u, 2);
+    default: u = bf16_of(f), memcpy(at, &u, 2);
     }
     memcpy(&bits, at, 8);
     return bits;

@@ -11,6 +11,7 @@
  *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
 #include "dpar_train.h"
+#include "bf16.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
 #include "expert_calls.h"
@@ -896,23 +897,6 @@ static int gate_cases(void)
 
 /* ---- 16-bit rows ----------------------------------------------------------------------------- */
 
-static float bf16_value(uint16_t b)
-{
-    const uint32_t u = (uint32_t)b << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-/* To nearest even; no NaN here. */
-static uint16_t bf16_of(double v)
-{
-    const float f = (float)v;
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
-}
-
 /* bf16 rows, experts that give back what they are given: y is x times the sum of weights, rounded
  * once; on the way back gradients are rounded when they are weighted, and once in dx. F16 takes the
  * same way but for the table of the kernel that converts (tests/comm/kernel.c). Choices of -1 are
@@ -947,7 +931,7 @@ static int narrow_cases(dpar_comm *c)
     rows = (uint16_t *)fresh(plan->most * WIDTH);
     for (t = 0; t < TOKENS; t++) {
         for (i = 0; i < WIDTH; i++) {
-            x[t * WIDTH + i] = bf16_of(number((uint32_t)c->rank + 5u, t * WIDTH + i));
+            x[t * WIDTH + i] = bf16_of((float)number((uint32_t)c->rank + 5u, t * WIDTH + i));
         }
         for (j = 0; j < K; j++) {
             chosen[t * K + j] = (int32_t)((t * 3 + j * 2 + c->rank) % 7);
@@ -966,9 +950,10 @@ static int narrow_cases(dpar_comm *c)
         for (i = 0; i < WIDTH; i++) {
             const double v = (double)bf16_value(x[t * WIDTH + i]);
             const double a = (double)weight[t * K], b = t == 2 ? 0.0 : (double)weight[t * K + 1];
-            bad += y[t * WIDTH + i] != bf16_of(a * v + b * v);
+            bad += y[t * WIDTH + i] != bf16_of((float)(a * v + b * v));
             bad += dx[t * WIDTH + i] !=
-                   bf16_of((double)bf16_value(bf16_of(a * v)) + (double)bf16_value(bf16_of(b * v)));
+                   bf16_of(bf16_value(bf16_of((float)(a * v))) +
+                           bf16_value(bf16_of((float)(b * v))));
             dot += v * v;
         }
         bad += dweight[t * K] != (float)dot || dweight[t * K + 1] != (t == 2 ? 0.0f : (float)dot);

@@ -960,10 +960,7 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     sinks = sinks == DPAR_CHANNEL_PEER || sinks == DPAR_CHANNEL_EDGE ? (int32_t)DPAR_CHANNEL_ANY
                                                                      : sinks;
 #endif
-    memset(&order, 0, sizeof order);
-    order.rule = rule;
-    order.ranks = c->size;
-    order.micros = micros;
+    order = order_of(rule, c->size, micros, 0);
     order.lifo = rule == DPAR_GPIPE && (luck >> 3 & 1);
     if (rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP ||
         rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) {
@@ -1018,10 +1015,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
     list l;
     job *j = (job *)zeroed(sizeof *j);
     int32_t i, q;
-    memset(&order, 0, sizeof order);
-    order.rule = rule;
-    order.ranks = c->size;
-    order.micros = 2 * c->size;
+    order = order_of(rule, c->size, 2 * c->size, 0);
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE | DPAR_LOWER_SHARDS, 0, -1);
     dress(&l);
@@ -1059,10 +1053,7 @@ static void replicas(dpar_comm *c)
     job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     int32_t i, q;
-    memset(&order, 0, sizeof order);
-    order.rule = DPAR_INTERLEAVED;
-    order.ranks = half;
-    order.micros = 2 * half;
+    order = order_of(DPAR_INTERLEAVED, half, 2 * half, 0);
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
     CHECK(made(&l, &order));
@@ -1123,10 +1114,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     void *memory, *at;
     double *values;
     int32_t i, q;
-    memset(&order, 0, sizeof order);
-    order.rule = rule;
-    order.ranks = half;
-    order.micros = 2 * half;
+    order = order_of(rule, half, 2 * half, 0);
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
     CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
     CHECK(made(&l, &order));
@@ -1210,10 +1198,7 @@ static void picture(dpar_comm *c)
     list l;
     job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
-    memset(&order, 0, sizeof order);
-    order.rule = DPAR_ZBV;
-    order.ranks = c->size;
-    order.micros = 2 * c->size;
+    order = order_of(DPAR_ZBV, c->size, 2 * c->size, 0);
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE, 0, -1);
     begin(j, c, &l.s, 1);
@@ -1430,10 +1415,7 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
     job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     dpar_status st;
-    memset(&order, 0, sizeof order);
-    order.rule = rule;
-    order.ranks = c->size;
-    order.micros = 2 * c->size;
+    order = order_of(rule, c->size, 2 * c->size, 0);
     CHECK(made(&l, &order));
     lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE | DPAR_LOWER_SHARDS, 0, -1);
     dress(&l);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* What the layers of training decide for themselves, by hand: the capacity of experts, moments of
- * two sets. */
+/* capacity_moments: the capacity of experts, the moments of two sets, by hand. */
 #include "dpar_train.h"
 
 #include "check.h"

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* pipe_judge - is a schedule that was found what the search says of it? The simulator judges, which
+ * shares no code with the schedulers. Calls what is private to dpar_schedule.h. */
+#ifndef PIPE_JUDGE_H
+#define PIPE_JUDGE_H
+
+#include "dpar_schedule.h"
+
+#include "check.h"
+#include "schedule_calls.h"
+
+/* The schedule has every action of the job once, is in order, takes what the result says and stays
+ * within the caps. */
+static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
+                              const dpar_pipe_result *result)
+{
+    static int64_t mem[1 << 20];
+    static dpar_rank_timing rank[64];
+    dpar_timing t;
+    dpar_why why;
+    int32_t r, k;
+    int64_t n;
+    why.text[0] = 0;
+    CHECK_INT(s->begin[s->ranks], dpari_pipe_actions(job)); /* and none twice: */
+    CHECK_INT(simulate_list(s, job->times, NULL, NULL, &t, rank, mem, sizeof mem, &why), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    CHECK_INT(t.makespan, result->makespan);
+    CHECK_INT(t.span, result->span);
+    CHECK(result->bound <= (job->objective == DPAR_LEAST_SPAN ? t.span : t.makespan));
+    for (n = 0; n < s->begin[s->ranks]; n++) {
+        k = s->action[n].kind;
+        CHECK(k == DPAR_FORWARD ||
+              (job->split ? k == DPAR_INPUT || k == DPAR_WEIGHT : k == DPAR_BACKWARD));
+        CHECK(s->action[n].stage < job->stages && s->action[n].micro < job->micros);
+    }
+    for (k = 0; k < job->stages; k++) {
+        CHECK_INT(s->rank_of[k], job->rank_of != NULL ? job->rank_of[k]
+                                                      : dpari_stage_rank(job->map, job->ranks, k));
+    }
+    for (r = 0; r < job->ranks; r++) {
+        int64_t cap = job->cap.of != NULL ? job->cap.of[r] : job->cap.all;
+        int counted = job->times->hold_forward.of == NULL && job->times->hold_forward.all == 0;
+        CHECK(cap == 0 || (counted ? rank[r].peak_count : rank[r].peak_bytes) <= cap);
+    }
+}
+
+#endif

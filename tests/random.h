@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* random - numbers by chance for tests, the same at each run: a congruential generator, whose seed a
+ * test sets first. */
+#ifndef RANDOM_H
+#define RANDOM_H
+
+#include <stdint.h>
+
+#ifndef PER_RANK /* of ranks that are threads: __thread */
+#define PER_RANK
+#endif
+
+static PER_RANK uint32_t random_seed;
+
+/* 0 .. n - 1 */
+static inline int below(int n)
+{
+    random_seed = random_seed * 1664525u + 1013904223u;
+    return (int)((random_seed >> 8) % (uint32_t)n);
+}
+
+static inline int random_int(int from, int to)
+{
+    return from + below(to - from + 1);
+}
+
+#endif
