@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi and the programs of
-# tests/*/ranks at 1 to 8 ranks; the example. MPICH's own waits never yield: there with few ranks, or
-# where dpar's loops do the waiting.
+# dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks and
+# of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes one MPI and one of
+# the eight numbers, as DPAR_PART and DPAR_MPI (0 to 3) say.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpis=
@@ -11,9 +11,11 @@ for kind in openmpi mpich; do
 done
 if [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then # each push one of them
     set -- $mpis
-    [ $# -lt 2 ] || shift $((${DPAR_PART:-0} % $#))
+    [ $# -lt 2 ] || shift $((${DPAR_MPI:-0} % $#))
     mpis=${1:-}
 fi
+counts='1 2 3 4 5 6 7 8 '
+[ "${DPAR_PARTS_OF:-1}" -eq 1 ] || counts="$(($(some_of 1 2 3 4 | head -n 1) + ${DPAR_MPI:-0} / 2 % 2 * 4)) "
 if [ -z "$mpis" ]; then
     have mpicc || { echo 'mpicc: not found'; exit 77; }
     mpis=plain
@@ -48,7 +50,7 @@ build() {
 
 # Programs that also run without MPI.
 programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/move
-    tests/halo/ranks/halo_exchange tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
+    tests/halo/ranks/halo_exchange tests/debug/ranks/halo_check tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
     tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/train/ranks/ddp tests/train/ranks/fsdp tests/train/ranks/tensor
     tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
@@ -63,6 +65,7 @@ insides() {
     done
     for n in $counts; do
         run "$n" "$work/every"
+        run "$n" "$work/node"
     done
     run "$most" "$work/three_cxx"
     run 2 "$work/every_7"
@@ -74,48 +77,29 @@ insides() {
     run 2 "$work/order"
     run 3 "$work/order"
     run 3 "$work/late"
-    for n in $counts; do
-        run "$n" "$work/node"
-    done
 }
 
 programs() {
-    for n in $counts; do
-        for name in collectives messages several errors halo_oracle; do
-            run "$n" "$work/$name"
-        done
-    done
     run 2 "$work/move" 20
     run "$most" "$work/move" 5
-    for n in 1 2 3; do
-        run "$n" "$work/halo_exchange"
-    done
     run 2 "$work/ranks" --size 1048576
-    for n in 1 2 3 4 6 8; do # the same checkpoint on all, of every MPI and without
+    for n in $counts; do
+        for name in collectives messages several errors halo_oracle halo_exchange halo_check types ddp halo_cgrid sequence \
+            fsdp pipeline tensor expert; do
+            run "$n" "$work/$name"
+        done
+        [ "$n" -gt 4 ] || run "$n" "$work/spatial" # it is for 1 to 4
+        # the same checkpoint on all, of every MPI and without
         run "$n" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"
         cmp "$work/planet" "$work/planet_before" ||
             { echo "another state on $n ranks"; exit 1; }
         mv "$work/planet" "$work/planet_before"
-    done
-    run 2 "$work/shallow_water" --resume "$work/planet_before" --days 0.3
-    for n in 1 2 3 4 6 8; do
         run "$n" "$work/unet" --size 42x22 --steps 2 --check
     done
-    for n in 2 3; do
-        run $n "$work/spatial"
-        run $n "$work/types"
-        run $n "$work/ddp"
-        run $n "$work/halo_cgrid"
-        run $n "$work/sequence"
-        run $n "$work/fsdp"
-        run $n "$work/pipeline"
-    done
-    program=$work/train_gpt launch="$launch $yields" most=$most sh tests/apps/train_gpt.sh all || exit 1
-    run 3 "$work/tensor"
-    run 3 "$work/expert"
-    run 4 "$work/expert"
+    run 2 "$work/shallow_water" --resume "$work/planet_before" --days 0.3
+    run 2 "$work/spatial"
     run 4 "$work/wire"
-    run "$most" "$work/tensor"
+    program=$work/train_gpt launch="$launch $yields" most=$most sh tests/apps/train_gpt.sh all || exit 1
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
@@ -125,9 +109,9 @@ for suffix in $mpis; do
     [ "$suffix" != plain ] || suffix=
     # the headers of MPI as system headers: their warnings are theirs
     system=$(mpicc$suffix -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p' | tr '\n' ' ')
-    launch="timeout 200 mpiexec$suffix" yields= most=4 counts='1 2 4'
+    launch="timeout 200 mpiexec$suffix" yields= most=4
     if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
-        launch="$launch --oversubscribe" yields='--mca mpi_yield_when_idle 1' most=8 counts='1 2 3 4 8'
+        launch="$launch --oversubscribe" yields='--mca mpi_yield_when_idle 1' most=8
     fi
     planet=planet
     [ ! -e "$work/planet_shm" ] || planet=
@@ -137,5 +121,5 @@ for suffix in $mpis; do
     in_pairs link $programs
     insides
     programs
-    echo "mpicc$suffix: as C and C++; $counts ranks"
+    echo "mpicc$suffix: as C and C++; ${counts}ranks"
 done
