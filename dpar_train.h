@@ -1954,6 +1954,8 @@ static void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *no
         const double x = g[i] * now->factor;
         m[i] = o->beta1 * m[i] + (1.0 - o->beta1) * x;
         v[i] = o->beta2 * v[i] + (1.0 - o->beta2) * x * x;
+    }
+    for (i = 0; i < n; i++) { /* apart: compilers take two elements at once above */
         w[i] = w[i] * now->shrink -
                now->reach * m[i] / (dpari_elements_sqrt(v[i] * now->fix) + o->epsilon);
     }
