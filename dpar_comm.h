@@ -1018,8 +1018,6 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
-enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
-
 /* What is to be done. Zero it and fill in what differs; types must be said. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
@@ -1059,11 +1057,6 @@ typedef struct dpari_stride {
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
-/* One run in a list: bytes from the addresses that the list is run with. */
-typedef struct dpari_stride_spot {
-    int32_t to, from;
-} dpari_stride_spot;
-
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
@@ -1075,24 +1068,30 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
 DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
-/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
- * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
- * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
-DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                     dpari_stride_spot *list);
-/* Of two boxes that lists are made of: may they stand in one? */
-DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* n entries, of s and boxes alike, one after the other. */
-DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                      int64_t n, void *to, const void *from);
+/* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
 
-/* The line at t is going to be written: asks for it. Touches nothing. */
-DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
+/* Rows of n runs each. */
+typedef struct dpari_stride_rows {
+    unsigned char *to;
+    const unsigned char *from;
+    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
+    int64_t run; /* bytes */
+    int zeroes;
+} dpari_stride_rows;
 
-/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
- * same lines and pages. What one writes the other neither reads nor writes. */
-DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                        const dpari_stride *b, void *to_b, const void *from_b);
+/* The rows of k by a loop of strided_run.h. k->zeroes only where the loop can do it. */
+DPARI_DOOR void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
+
+/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
+ * where a walk is. */
+DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                       const unsigned char *from, int64_t after, int64_t bytes);
+
+/* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
+DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                  const unsigned char **from, int32_t pieces, int64_t part,
+                                  int64_t turn);
 
 /* ==== comm/elements.h ==== */
 
@@ -1642,6 +1641,439 @@ DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t na
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                        dpari_segment *segment, dpar_why *why);
+
+#ifndef DPARI_STRIDED_RUN_H
+#define DPARI_STRIDED_RUN_H
+
+/* ==== comm/strided_run.h ==== */
+
+/* strided_run - private: how one run of a box is copied or added, inlined into the loops of strided
+ * and of halo_beside with constants. The code of both headers holds it once. */
+
+/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
+ * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+enum {
+    DPARI_STRIDE_NONE,
+    DPARI_STRIDE_1,
+    DPARI_STRIDE_2,
+    DPARI_STRIDE_TWO_2,
+    DPARI_STRIDE_4,
+    DPARI_STRIDE_TWO_4,
+    DPARI_STRIDE_8,
+    DPARI_STRIDE_TWO_8,
+    DPARI_STRIDE_16,
+    DPARI_STRIDE_TWO_16,
+    DPARI_STRIDE_FOUR_16,
+    DPARI_STRIDE_LONG,
+    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F32_2,
+    DPARI_STRIDE_SUM_F32_3,
+    DPARI_STRIDE_SUM_F32_4,
+    DPARI_STRIDE_SUM_F32_7,
+    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
+    DPARI_STRIDE_SUM_F64_2,
+    DPARI_STRIDE_SUM_F64_4,
+    DPARI_STRIDE_SUM_F64_7,
+    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+};
+
+#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_AHEAD 1024 /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_LINE 64
+#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
+
+/* x87 rounds when it stores, not when it adds. */
+#if defined(__i386__) && !defined(__SSE2_MATH__)
+#define DPARI_STRIDE_ADDS 0
+#else
+#define DPARI_STRIDE_ADDS 1
+#endif
+
+#if defined(__GNUC__)
+#define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+#define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
+#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
+#else
+#define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
+#define DPARI_STRIDE_INLINE static inline
+#define DPARI_STRIDE_ALIGNED
+#endif
+
+#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
+#define DPARI_STRIDE_VECTOR 1
+#else
+#define DPARI_STRIDE_VECTOR 0
+#endif
+
+/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
+#if DPARI_STRIDE_VECTOR && defined(__x86_64__)
+#define DPARI_STRIDE_WIDE 1
+#define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
+#else
+#define DPARI_STRIDE_WIDE 0
+#endif
+
+DPARI_STRIDE_INLINE unsigned char *dpari_stride_writable(const unsigned char *at)
+{
+    return (unsigned char *)(uintptr_t)at;
+}
+
+/* ---- asking for lines ---- */
+
+/* The line at t is going to be written: asks for it. Touches nothing. */
+DPARI_STRIDE_INLINE void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t bytes)
+{
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += DPARI_STRIDE_LINE) {
+        dpari_stride_ask_line(at);
+    }
+}
+
+/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
+ * asked for comes at once. */
+DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows,
+                                          int64_t n)
+{
+    const int64_t step = s->dim[0].to;
+    int64_t row, i;
+    for (row = 0; row < rows; row++, to += s->dim[1].to) {
+        const unsigned char *t = to;
+        for (i = n; i > 0; i--, t += step) {
+            dpari_stride_ask_line(t);
+        }
+    }
+}
+
+/* ---- one run: inlined with a constant loop ---- */
+
+/* Is it a loop of sums? */
+DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
+{
+    return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
+}
+
+/* The bytes of a piece, and how many pieces a run is moved in. */
+DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_1: return 1;
+    case DPARI_STRIDE_2:
+    case DPARI_STRIDE_TWO_2: return 2;
+    case DPARI_STRIDE_4:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_SUM_F32: return 4;
+    case DPARI_STRIDE_8:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_SUM_F32_2:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F64: return 8;
+    default: return 16;
+    }
+}
+
+DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_TWO_2:
+    case DPARI_STRIDE_TWO_4:
+    case DPARI_STRIDE_TWO_8:
+    case DPARI_STRIDE_TWO_16:
+    case DPARI_STRIDE_SUM_F32_3:
+    case DPARI_STRIDE_SUM_F32_7:
+    case DPARI_STRIDE_SUM_F64_4: return 2;
+    case DPARI_STRIDE_FOUR_16:
+    case DPARI_STRIDE_SUM_F64_7: return 4;
+    default: return 1;
+    }
+}
+
+/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
+DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
+                                               int64_t last, int32_t width, int32_t pieces)
+{
+    unsigned char a[16], b[16], c[16], d[16];
+    dpari_stride_copy(a, f, width);
+    if (pieces > 1) {
+        dpari_stride_copy(b, f + last, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(c, f + width, width);
+        dpari_stride_copy(d, f + last - width, width);
+    }
+    dpari_stride_copy(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_copy(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(t + width, c, width);
+        dpari_stride_copy(t + last - width, d, width);
+    }
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, int32_t width,
+                                               int32_t pieces)
+{
+    const unsigned char zero[16] = {0};
+    dpari_stride_copy(z, zero, width);
+    if (pieces > 1) {
+        dpari_stride_copy(z + last, zero, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_copy(z + width, zero, width);
+        dpari_stride_copy(z + last - width, zero, width);
+    }
+}
+
+/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    float x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_sum_f64(unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    double x, y;
+    dpari_stride_copy(&x, t, sizeof x);
+    dpari_stride_copy(&y, f, sizeof y);
+    x += y;
+    if (x != x) {
+        dpari_stride_copy(&x, &quiet, sizeof x);
+    }
+    dpari_stride_copy(t, &x, sizeof x);
+}
+
+#if DPARI_STRIDE_VECTOR
+typedef double dpari_stride_d2 __attribute__((vector_size(16)));
+typedef float dpari_stride_f4 __attribute__((vector_size(16)));
+typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
+
+/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
+{
+    dpari_stride_u2 v = {0, 0};
+    if (bytes == 8) {
+        uint64_t x;
+        dpari_stride_copy(&x, from, 8);
+        v[0] = x;
+    } else {
+        dpari_stride_copy(&v, from, 16);
+    }
+    return v;
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_put(unsigned char *to, dpari_stride_u2 v, int32_t bytes)
+{
+    dpari_stride_copy(to, &v, bytes);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_plus(dpari_stride_u2 x, dpari_stride_u2 y,
+                                                      int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x + (dpari_stride_d2)y)
+               : (dpari_stride_u2)((dpari_stride_f4)x + (dpari_stride_f4)y);
+}
+
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t f64)
+{
+    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x != (dpari_stride_d2)x)
+               : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
+}
+
+/* Seldom: what is behind it may be slow. */
+DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
+#else
+    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
+#endif
+}
+
+/* The sum of what is at t and f. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
+                                                     int32_t bytes, int32_t f64)
+{
+    return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
+}
+
+/* One NaN for all. */
+DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
+{
+    const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
+    const dpari_stride_u2 both = {quiet, quiet}, bad = dpari_stride_nan(x, f64);
+    return (x & ~bad) | (both & bad);
+}
+
+/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
+DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
+                                              int64_t last, int32_t width, int32_t pieces,
+                                              int32_t f64)
+{
+    dpari_stride_u2 a = dpari_stride_met(t, f, width, f64), b = a, c = a, d = a, all = a;
+    if (pieces > 1) {
+        b = dpari_stride_met(t + last, f + last, width, f64);
+        all = dpari_stride_plus(a, b, f64);
+    }
+    if (pieces > 2) {
+        c = dpari_stride_met(t + width, f + width, width, f64);
+        d = dpari_stride_met(t + last - width, f + last - width, width, f64);
+        all = dpari_stride_plus(all, dpari_stride_plus(c, d, f64), f64);
+    }
+    if (dpari_stride_any(dpari_stride_nan(all, f64))) {
+        a = dpari_stride_quiet(a, f64);
+        b = dpari_stride_quiet(b, f64);
+        c = dpari_stride_quiet(c, f64);
+        d = dpari_stride_quiet(d, f64);
+    }
+    dpari_stride_put(t, a, width);
+    if (pieces > 1) {
+        dpari_stride_put(t + last, b, width);
+    }
+    if (pieces > 2) {
+        dpari_stride_put(t + width, c, width);
+        dpari_stride_put(t + last - width, d, width);
+    }
+}
+#endif
+
+/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
+                                          unsigned char *z, int64_t last, int32_t loop, int zero)
+{
+    const int32_t width = dpari_stride_width(loop), pieces = dpari_stride_pieces(loop);
+    if (loop == DPARI_STRIDE_SUM_F32) {
+        dpari_stride_sum_f32(t, f);
+    } else if (loop == DPARI_STRIDE_SUM_F64) {
+        dpari_stride_sum_f64(t, f);
+    } else if (!dpari_stride_sums(loop)) {
+        dpari_stride_copy_run(t, f, last, width, pieces);
+    } else {
+#if DPARI_STRIDE_VECTOR
+        dpari_stride_sum_run(t, f, last, width, pieces, loop > DPARI_STRIDE_SUM_F64);
+#endif
+    }
+    if (zero) {
+        dpari_stride_zero_run(z, last, width, pieces);
+    }
+}
+
+#if DPARI_STRIDE_WIDE
+typedef uint64_t dpari_stride_u4 __attribute__((vector_size(32)));
+
+typedef double dpari_stride_d4 __attribute__((vector_size(32)));
+typedef float dpari_stride_f8 __attribute__((vector_size(32)));
+
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32_t f64)
+{
+    return f64 ? (dpari_stride_u4)((dpari_stride_d4)*x + (dpari_stride_d4)*y)
+               : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
+}
+
+/* The sum of the vectors at t and f. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
+{
+    dpari_stride_u4 x, y;
+    dpari_stride_copy(&x, t, 32);
+    dpari_stride_copy(&y, f, 32);
+    return dpari_stride_plus_wide(&x, &y, f64);
+}
+
+/* Of f64, one NaN for all. */
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
+dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
+{
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
+    const dpari_stride_u4 all = {quiet, quiet, quiet, quiet};
+    const dpari_stride_u4 sum = dpari_stride_met_wide(t, f, 1);
+    const dpari_stride_u4 bad = (dpari_stride_u4)((dpari_stride_d4)sum != (dpari_stride_d4)sum);
+    return (sum & ~bad) | (all & bad);
+}
+
+#endif
+
+/* The steps of k's two innermost dims, and what becomes 0. */
+DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
+{
+    k->to_step = s->dim[0].to;
+    k->from_step = s->dim[0].from;
+    k->to_row = s->dim[1].to;
+    k->from_row = s->dim[1].from;
+    k->run = s->run;
+    k->zeroes = s->zeroes != 0;
+    if (s->beside != 0) {
+        k->zero = k->to + s->beside;
+        k->zero_step = k->to_step;
+        k->zero_row = k->to_row;
+    } else {
+        k->zero = dpari_stride_writable(k->from);
+        k->zero_step = k->from_step;
+        k->zero_row = k->from_row;
+    }
+}
+
+DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* All loops of short copies, and of sums. The last two of sums go over one piece alone. */
+#define DPARI_STRIDE_COPIES(X)                                                                     \
+    X(DPARI_STRIDE_1)                                                                              \
+    X(DPARI_STRIDE_2)                                                                              \
+    X(DPARI_STRIDE_TWO_2)                                                                          \
+    X(DPARI_STRIDE_4)                                                                              \
+    X(DPARI_STRIDE_TWO_4)                                                                          \
+    X(DPARI_STRIDE_8)                                                                              \
+    X(DPARI_STRIDE_TWO_8)                                                                          \
+    X(DPARI_STRIDE_16)                                                                             \
+    X(DPARI_STRIDE_TWO_16)                                                                         \
+    X(DPARI_STRIDE_FOUR_16)
+#if DPARI_STRIDE_VECTOR
+#define DPARI_STRIDE_SUMS(X)                                                                       \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F32_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_3)                                                                      \
+    X(DPARI_STRIDE_SUM_F32_4)                                                                      \
+    X(DPARI_STRIDE_SUM_F64)                                                                        \
+    X(DPARI_STRIDE_SUM_F64_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_4)
+#define DPARI_STRIDE_OTHER_SUMS(X)                                                                 \
+    X(DPARI_STRIDE_SUM_F32_7)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_7)
+#elif DPARI_STRIDE_ADDS
+#define DPARI_STRIDE_SUMS(X)                                                                       \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F64)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#else
+#define DPARI_STRIDE_SUMS(X)
+#define DPARI_STRIDE_OTHER_SUMS(X)
+#endif
+
+#endif /* DPARI_STRIDED_RUN_H */
 
 /* ==== comm/os.c ==== */
 
@@ -3667,128 +4099,17 @@ DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type
 
 /* ==== comm/strided.c ==== */
 
-/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
- * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
-enum {
-    DPARI_STRIDE_NONE,
-    DPARI_STRIDE_1,
-    DPARI_STRIDE_2,
-    DPARI_STRIDE_TWO_2,
-    DPARI_STRIDE_4,
-    DPARI_STRIDE_TWO_4,
-    DPARI_STRIDE_8,
-    DPARI_STRIDE_TWO_8,
-    DPARI_STRIDE_16,
-    DPARI_STRIDE_TWO_16,
-    DPARI_STRIDE_FOUR_16,
-    DPARI_STRIDE_LONG,
-    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
-    DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
-    DPARI_STRIDE_SUM_F32_2,
-    DPARI_STRIDE_SUM_F32_3,
-    DPARI_STRIDE_SUM_F32_4,
-    DPARI_STRIDE_SUM_F32_7,
-    DPARI_STRIDE_SUM_F64, /* one by one; then runs of 2, 3 to 4, 5 to 7 */
-    DPARI_STRIDE_SUM_F64_2,
-    DPARI_STRIDE_SUM_F64_4,
-    DPARI_STRIDE_SUM_F64_7,
-    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
-    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
-};
-
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
 #define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
 #define DPARI_STRIDE_NEAR_BYTES 16384
-#define DPARI_STRIDE_TURN 32     /* runs of one of two pieces before the other's: measured */
-#define DPARI_STRIDE_AHEAD 1024  /* bytes asked for before they are met, of short runs: measured */
-#define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
-#define DPARI_STRIDE_LINE 64
-#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
-#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
-#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
+#define DPARI_STRIDE_FIRST 32768  /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
-#define DPARI_STRIDE_ROW 128      /* runs of a row whose lines may be asked for at once */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_FULL 8    /* elements from which a row is combined as one: measured, EPYC */
-#define DPARI_STRIDE_SOME 512  /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
-#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
-#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
-#define DPARI_STRIDE_WITHIN 512    /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as one: measured, EPYC */
+#define DPARI_STRIDE_SOME 512   /* elements from which their lines are asked for: measured */
+#define DPARI_STRIDE_WITHIN 512 /* bytes that accesses lie apart which meet: measured, EPYC */
 #define DPARI_STRIDE_PAGE 4096
 #define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
-
-/* x87 rounds when it stores, not when it adds. */
-#if defined(__i386__) && !defined(__SSE2_MATH__)
-#define DPARI_STRIDE_ADDS 0
-#else
-#define DPARI_STRIDE_ADDS 1
-#endif
-
-#if defined(__GNUC__)
-#define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
-#define DPARI_STRIDE_INLINE static inline __attribute__((always_inline))
-#define DPARI_STRIDE_ALIGNED __attribute__((aligned(64)))
-#else
-#define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
-#define DPARI_STRIDE_INLINE static
-#define DPARI_STRIDE_ALIGNED
-#endif
-
-#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
-#define DPARI_STRIDE_VECTOR 1
-#else
-#define DPARI_STRIDE_VECTOR 0
-#endif
-
-/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
-#if DPARI_STRIDE_VECTOR && defined(__x86_64__)
-#define DPARI_STRIDE_WIDE 1
-#define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
-#else
-#define DPARI_STRIDE_WIDE 0
-#endif
-
-/* Rows of n runs each. */
-typedef struct dpari_stride_rows {
-    unsigned char *to;
-    const unsigned char *from;
-    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
-    int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
-    int64_t run; /* bytes */
-    int zeroes;
-} dpari_stride_rows;
-
-/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
- */
-typedef struct dpari_stride_pair dpari_stride_pair;
-typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
-struct dpari_stride_pair {
-    dpari_stride_rows a;
-    int64_t to_b, from_b, zero_b;
-    int64_t next;  /* bytes from each run's target to one that is asked for: */
-    int64_t soon;  /* so many runs of a row do; */
-    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
-    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
-};
-
-static unsigned char *dpari_stride_writable(const unsigned char *at)
-{
-    return (unsigned char *)(uintptr_t)at;
-}
-
-/* ---- asking for lines ---- */
-
-DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t)
-{
-#if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
-#elif defined(__GNUC__)
-    __builtin_prefetch(t, 1);
-#else
-    (void)t;
-#endif
-}
 
 static void dpari_stride_ask_to_read(const unsigned char *f)
 {
@@ -3799,265 +4120,7 @@ static void dpari_stride_ask_to_read(const unsigned char *f)
 #endif
 }
 
-/* ---- one run: inlined with a constant loop ---- */
-
-/* Is it a loop of sums? */
-DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
-{
-    return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
-}
-
-/* The bytes of a piece, and how many pieces a run is moved in. */
-DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
-{
-    switch (loop) {
-    case DPARI_STRIDE_1: return 1;
-    case DPARI_STRIDE_2:
-    case DPARI_STRIDE_TWO_2: return 2;
-    case DPARI_STRIDE_4:
-    case DPARI_STRIDE_TWO_4:
-    case DPARI_STRIDE_SUM_F32: return 4;
-    case DPARI_STRIDE_8:
-    case DPARI_STRIDE_TWO_8:
-    case DPARI_STRIDE_SUM_F32_2:
-    case DPARI_STRIDE_SUM_F32_3:
-    case DPARI_STRIDE_SUM_F64: return 8;
-    default: return 16;
-    }
-}
-
-DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
-{
-    switch (loop) {
-    case DPARI_STRIDE_TWO_2:
-    case DPARI_STRIDE_TWO_4:
-    case DPARI_STRIDE_TWO_8:
-    case DPARI_STRIDE_TWO_16:
-    case DPARI_STRIDE_SUM_F32_3:
-    case DPARI_STRIDE_SUM_F32_7:
-    case DPARI_STRIDE_SUM_F64_4: return 2;
-    case DPARI_STRIDE_FOUR_16:
-    case DPARI_STRIDE_SUM_F64_7: return 4;
-    default: return 1;
-    }
-}
-
-/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
-DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
-                                               int64_t last, int32_t width, int32_t pieces)
-{
-    unsigned char a[16], b[16], c[16], d[16];
-    dpari_stride_copy(a, f, width);
-    if (pieces > 1) {
-        dpari_stride_copy(b, f + last, width);
-    }
-    if (pieces > 2) {
-        dpari_stride_copy(c, f + width, width);
-        dpari_stride_copy(d, f + last - width, width);
-    }
-    dpari_stride_copy(t, a, width);
-    if (pieces > 1) {
-        dpari_stride_copy(t + last, b, width);
-    }
-    if (pieces > 2) {
-        dpari_stride_copy(t + width, c, width);
-        dpari_stride_copy(t + last - width, d, width);
-    }
-}
-
-DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, int32_t width,
-                                               int32_t pieces)
-{
-    const unsigned char zero[16] = {0};
-    dpari_stride_copy(z, zero, width);
-    if (pieces > 1) {
-        dpari_stride_copy(z + last, zero, width);
-    }
-    if (pieces > 2) {
-        dpari_stride_copy(z + width, zero, width);
-        dpari_stride_copy(z + last - width, zero, width);
-    }
-}
-
-/* t + f, one NaN for all, as dpari_kern_reduce has it. */
-DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
-{
-    const uint32_t quiet = 0x7fc00000u;
-    float x, y;
-    dpari_stride_copy(&x, t, sizeof x);
-    dpari_stride_copy(&y, f, sizeof y);
-    x += y;
-    if (x != x) {
-        dpari_stride_copy(&x, &quiet, sizeof x);
-    }
-    dpari_stride_copy(t, &x, sizeof x);
-}
-
-DPARI_STRIDE_INLINE void dpari_stride_sum_f64(unsigned char *t, const unsigned char *f)
-{
-    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
-    double x, y;
-    dpari_stride_copy(&x, t, sizeof x);
-    dpari_stride_copy(&y, f, sizeof y);
-    x += y;
-    if (x != x) {
-        dpari_stride_copy(&x, &quiet, sizeof x);
-    }
-    dpari_stride_copy(t, &x, sizeof x);
-}
-
-#if DPARI_STRIDE_VECTOR
-typedef double dpari_stride_d2 __attribute__((vector_size(16)));
-typedef float dpari_stride_f4 __attribute__((vector_size(16)));
-typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
-
-/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
-DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
-{
-    dpari_stride_u2 v = {0, 0};
-    if (bytes == 8) {
-        uint64_t x;
-        dpari_stride_copy(&x, from, 8);
-        v[0] = x;
-    } else {
-        dpari_stride_copy(&v, from, 16);
-    }
-    return v;
-}
-
-DPARI_STRIDE_INLINE void dpari_stride_put(unsigned char *to, dpari_stride_u2 v, int32_t bytes)
-{
-    dpari_stride_copy(to, &v, bytes);
-}
-
-DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_plus(dpari_stride_u2 x, dpari_stride_u2 y,
-                                                      int32_t f64)
-{
-    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x + (dpari_stride_d2)y)
-               : (dpari_stride_u2)((dpari_stride_f4)x + (dpari_stride_f4)y);
-}
-
-DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t f64)
-{
-    return f64 ? (dpari_stride_u2)((dpari_stride_d2)x != (dpari_stride_d2)x)
-               : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
-}
-
-/* Seldom: what is behind it may be slow. */
-DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
-{
-#if defined(__SSE2__)
-    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
-#else
-    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
-#endif
-}
-
-/* The sum of what is at t and f. */
-DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, const unsigned char *f,
-                                                     int32_t bytes, int32_t f64)
-{
-    return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
-}
-
-/* One NaN for all. */
-DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
-{
-    const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
-    const dpari_stride_u2 both = {quiet, quiet}, bad = dpari_stride_nan(x, f64);
-    return (x & ~bad) | (both & bad);
-}
-
-/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
-DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
-                                              int64_t last, int32_t width, int32_t pieces,
-                                              int32_t f64)
-{
-    dpari_stride_u2 a = dpari_stride_met(t, f, width, f64), b = a, c = a, d = a, all = a;
-    if (pieces > 1) {
-        b = dpari_stride_met(t + last, f + last, width, f64);
-        all = dpari_stride_plus(a, b, f64);
-    }
-    if (pieces > 2) {
-        c = dpari_stride_met(t + width, f + width, width, f64);
-        d = dpari_stride_met(t + last - width, f + last - width, width, f64);
-        all = dpari_stride_plus(all, dpari_stride_plus(c, d, f64), f64);
-    }
-    if (dpari_stride_any(dpari_stride_nan(all, f64))) {
-        a = dpari_stride_quiet(a, f64);
-        b = dpari_stride_quiet(b, f64);
-        c = dpari_stride_quiet(c, f64);
-        d = dpari_stride_quiet(d, f64);
-    }
-    dpari_stride_put(t, a, width);
-    if (pieces > 1) {
-        dpari_stride_put(t + last, b, width);
-    }
-    if (pieces > 2) {
-        dpari_stride_put(t + width, c, width);
-        dpari_stride_put(t + last - width, d, width);
-    }
-}
-#endif
-
-/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
-DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
-                                          unsigned char *z, int64_t last, int32_t loop, int zero)
-{
-    const int32_t width = dpari_stride_width(loop), pieces = dpari_stride_pieces(loop);
-    if (loop == DPARI_STRIDE_SUM_F32) {
-        dpari_stride_sum_f32(t, f);
-    } else if (loop == DPARI_STRIDE_SUM_F64) {
-        dpari_stride_sum_f64(t, f);
-    } else if (!dpari_stride_sums(loop)) {
-        dpari_stride_copy_run(t, f, last, width, pieces);
-    } else {
-#if DPARI_STRIDE_VECTOR
-        dpari_stride_sum_run(t, f, last, width, pieces, loop > DPARI_STRIDE_SUM_F64);
-#endif
-    }
-    if (zero) {
-        dpari_stride_zero_run(z, last, width, pieces);
-    }
-}
-
 /* ---- loops over runs ---- */
-
-/* All there are: those for two pieces, and of these those for lists; the others. */
-#define DPARI_STRIDE_LIST_COPIES(X)                                                                \
-    X(DPARI_STRIDE_4)                                                                              \
-    X(DPARI_STRIDE_8)                                                                              \
-    X(DPARI_STRIDE_TWO_8)                                                                          \
-    X(DPARI_STRIDE_16)                                                                             \
-    X(DPARI_STRIDE_TWO_16)
-#define DPARI_STRIDE_PAIR_COPIES(X)                                                                \
-    DPARI_STRIDE_LIST_COPIES(X)                                                                    \
-    X(DPARI_STRIDE_1)                                                                              \
-    X(DPARI_STRIDE_2)                                                                              \
-    X(DPARI_STRIDE_TWO_2)                                                                          \
-    X(DPARI_STRIDE_TWO_4)                                                                          \
-    X(DPARI_STRIDE_FOUR_16)
-#if DPARI_STRIDE_VECTOR
-#define DPARI_STRIDE_PAIR_SUMS(X)                                                                  \
-    X(DPARI_STRIDE_SUM_F32)                                                                        \
-    X(DPARI_STRIDE_SUM_F32_2)                                                                      \
-    X(DPARI_STRIDE_SUM_F32_3)                                                                      \
-    X(DPARI_STRIDE_SUM_F32_4)                                                                      \
-    X(DPARI_STRIDE_SUM_F64)                                                                        \
-    X(DPARI_STRIDE_SUM_F64_2)                                                                      \
-    X(DPARI_STRIDE_SUM_F64_4)
-#define DPARI_STRIDE_OTHER_SUMS(X)                                                                 \
-    X(DPARI_STRIDE_SUM_F32_7)                                                                      \
-    X(DPARI_STRIDE_SUM_F64_7)
-#elif DPARI_STRIDE_ADDS
-#define DPARI_STRIDE_PAIR_SUMS(X)                                                                  \
-    X(DPARI_STRIDE_SUM_F32)                                                                        \
-    X(DPARI_STRIDE_SUM_F64)
-#define DPARI_STRIDE_OTHER_SUMS(X)
-#else
-#define DPARI_STRIDE_PAIR_SUMS(X)
-#define DPARI_STRIDE_OTHER_SUMS(X)
-#endif
 
 DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_t loop, int zero)
 {
@@ -4082,44 +4145,7 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
     }
 }
 
-/* r is what all loops read of k at once. */
-DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
-                                              const dpari_stride_pair *k, int32_t loop, int zero)
-{
-    const int apart = zero && dpari_stride_sums(loop);
-    const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
-    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next;
-    const int64_t to_b = r->to_b, from_b = r->from_b;
-    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
-    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
-    const unsigned char *from = r->a.from;
-    int64_t row, i;
-    for (row = k->a.rows; row > 0; row--) {
-        const int64_t soon = row > 1 ? k->soon : k->least;
-        unsigned char *t = to, *z = z_row;
-        const unsigned char *f = from;
-        for (i = 0; i < n; i++) {
-            if (i < soon) {
-                dpari_stride_ask_line(t + next);
-                dpari_stride_ask_line(t + to_b + next);
-            }
-            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
-            dpari_stride_one(t + to_b, f + from_b,
-                             apart ? z + zero_b : dpari_stride_writable(f + from_b), last, loop,
-                             zero);
-            t += to_step;
-            f += from_step;
-            z += zero_step;
-        }
-        to += k->a.to_row;
-        from += k->a.from_row;
-        z_row += apart ? k->a.zero_row : 0;
-    }
-}
-
 #if DPARI_STRIDE_WIDE
-typedef uint64_t dpari_stride_u4 __attribute__((vector_size(32)));
-
 /* A run of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9
  * us, 1.55 so). */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
@@ -4183,60 +4209,21 @@ static int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* k->zeroes only where the loop can do it. */
-DPARI_STRIDE_ALIGNED static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_DOOR DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
     switch (2 * loop + k->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
     case 2 * id + 1: dpari_stride_rows_of(&r, id, 1); break;
-        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
         DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
 #if DPARI_STRIDE_WIDE
     case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(k); break;
 #endif
     default: dpari_stride_long_rows(k); break;
-    }
-}
-
-/* k's runs, wherever they lie. */
-DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
-                                              const dpari_stride_spot *list, int32_t loop, int zero)
-{
-    const int64_t n = k->n, last = k->run - dpari_stride_width(loop);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const unsigned char *f = from + list[i].from;
-        dpari_stride_one(to + list[i].to, f, dpari_stride_writable(f), last, loop, zero);
-    }
-}
-
-static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
-                                   int32_t loop)
-{
-    int64_t i;
-    switch (2 * loop + k->zeroes) {
-#define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_list_of(k, list, id, 0); break;                                      \
-    case 2 * id + 1: dpari_stride_list_of(k, list, id, 1); break;
-        DPARI_STRIDE_LIST_COPIES(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
-#undef DPARI_STRIDE_CASE
-    default:
-        for (i = 0; i < k->n; i++) {
-            dpari_stride_rows one = *k;
-            one.n = 1;
-            one.to = k->to + list[i].to;
-            one.from = k->from + list[i].from;
-            one.zero = dpari_stride_writable(one.from);
-            dpari_stride_move(&one, loop);
-        }
-        break;
     }
 }
 
@@ -4402,37 +4389,6 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *d, int32_t 
 }
 
 #if DPARI_STRIDE_WIDE
-typedef double dpari_stride_d4 __attribute__((vector_size(32)));
-typedef float dpari_stride_f8 __attribute__((vector_size(32)));
-
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
-dpari_stride_plus_wide(const dpari_stride_u4 *x, const dpari_stride_u4 *y, int32_t f64)
-{
-    return f64 ? (dpari_stride_u4)((dpari_stride_d4)*x + (dpari_stride_d4)*y)
-               : (dpari_stride_u4)((dpari_stride_f8)*x + (dpari_stride_f8)*y);
-}
-
-/* The sum of the vectors at t and f. */
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
-dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f64)
-{
-    dpari_stride_u4 x, y;
-    dpari_stride_copy(&x, t, 32);
-    dpari_stride_copy(&y, f, 32);
-    return dpari_stride_plus_wide(&x, &y, f64);
-}
-
-/* Of f64, one NaN for all. */
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
-dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
-{
-    const uint64_t quiet = UINT64_C(0x7ff8) << 48;
-    const dpari_stride_u4 all = {quiet, quiet, quiet, quiet};
-    const dpari_stride_u4 sum = dpari_stride_met_wide(t, f, 1);
-    const dpari_stride_u4 bad = (dpari_stride_u4)((dpari_stride_d4)sum != (dpari_stride_d4)sum);
-    return (sum & ~bad) | (all & bad);
-}
-
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE int dpari_stride_nan_wide(const dpari_stride_u4 *x,
                                                                    int32_t f64)
 {
@@ -4703,13 +4659,6 @@ DPARI_APART void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int3
     }
 }
 
-static void dpari_stride_ask_lines(const unsigned char *at, int64_t bytes)
-{
-    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += DPARI_STRIDE_LINE) {
-        dpari_stride_ask_line(at);
-    }
-}
-
 /* Runs that are to lie densely in what another core has used last: gathered in near memory while
  * those lines come, then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK bytes. */
 static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
@@ -4722,26 +4671,6 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     nearby.to_row = row;
     dpari_stride_move(&nearby, s->loop);
     dpari_stride_copy(k->to, room, k->rows * row);
-}
-
-/* The steps of k's two innermost dims, and what becomes 0. */
-DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
-{
-    k->to_step = s->dim[0].to;
-    k->from_step = s->dim[0].from;
-    k->to_row = s->dim[1].to;
-    k->from_row = s->dim[1].from;
-    k->run = s->run;
-    k->zeroes = s->zeroes != 0;
-    if (s->beside != 0) {
-        k->zero = k->to + s->beside;
-        k->zero_step = k->to_step;
-        k->zero_row = k->to_row;
-    } else {
-        k->zero = dpari_stride_writable(k->from);
-        k->zero_step = k->from_step;
-        k->zero_row = k->from_row;
-    }
 }
 
 /* `rows` rows of n. */
@@ -4774,24 +4703,8 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
-/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
- * asked for comes at once. */
-static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
-{
-    const int64_t step = s->dim[0].to;
-    int64_t row, i;
-    for (row = 0; row < rows; row++, to += s->dim[1].to) {
-        const unsigned char *t = to;
-        for (i = n; i > 0; i--, t += step) {
-            dpari_stride_ask_line(t);
-        }
-    }
-}
-
-/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
- * where a walk is. */
-DPARI_APART void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
-                                        const unsigned char *from, int64_t after, int64_t bytes)
+DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                       const unsigned char *from, int64_t after, int64_t bytes)
 {
     const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
     const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
@@ -4831,10 +4744,9 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     }
 }
 
-/* All of one piece, or of two of one shape, `part` rows of each in turn. */
-static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
-                              const unsigned char **from, int32_t pieces, int64_t part,
-                              int64_t turn)
+DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                  const unsigned char **from, int32_t pieces, int64_t part,
+                                  int64_t turn)
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
     const int64_t rows = s[0]->dim[1].count;
@@ -4875,385 +4787,6 @@ DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *fr
     } else if (s->loop != DPARI_STRIDE_NONE) {
         dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
     }
-}
-
-static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
-{
-    int32_t d;
-    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
-    }
-    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
-           b->loop != DPARI_STRIDE_NONE;
-}
-
-/* ---- two pieces in one loop ---- */
-
-static int64_t dpari_stride_size(int64_t step)
-{
-    return step < 0 ? -step : step;
-}
-
-/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
- * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
-#if DPARI_STRIDE_VECTOR
-DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
-                                                int32_t bytes, int32_t f64)
-{
-    const dpari_stride_u2 sum = dpari_stride_quiet(dpari_stride_met(low, high, bytes, f64), f64);
-    const uint32_t words[4] = {UINT32_MAX, bytes == 8 ? 0 : UINT32_MAX, 0, 0};
-    dpari_stride_u2 first;
-    dpari_stride_copy(&first, words, sizeof first);
-    dpari_stride_put(low, sum & ~first, bytes);
-    dpari_stride_put(high, sum & first, bytes);
-}
-
-DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t bytes, int32_t f64)
-{
-    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
-    int64_t row, i;
-    for (row = 0; row < k->a.rows; row++) {
-        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
-        unsigned char *high = k->a.to + row * k->a.to_row;
-        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
-        for (i = 0; i < n; i++, high += step, low += step) {
-            if (i < soon) {
-                dpari_stride_ask_line(high + next);
-                dpari_stride_ask_line(high + to_b + next);
-            }
-            dpari_stride_round_one(low, high, bytes, f64);
-        }
-    }
-}
-
-DPARI_APART void dpari_stride_round_f32(const dpari_stride_pair *k)
-{
-    dpari_stride_round(k, 8, 0);
-}
-
-DPARI_APART void dpari_stride_round_f32_2(const dpari_stride_pair *k)
-{
-    dpari_stride_round(k, 16, 0);
-}
-
-DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
-{
-    dpari_stride_round(k, 16, 1);
-}
-
-#if DPARI_STRIDE_WIDE
-/* Two f64 from each side. */
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
-{
-    const dpari_stride_u4 first = {UINT64_MAX, UINT64_MAX, 0, 0};
-    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
-    int64_t row, i;
-    for (row = 0; row < k->a.rows; row++) {
-        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
-        unsigned char *high = k->a.to + row * k->a.to_row;
-        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
-        for (i = 0; i < n; i++, high += step, low += step) {
-            const dpari_stride_u4 sum = dpari_stride_quiet_wide(low, high);
-            const dpari_stride_u4 of_low = sum & ~first, of_high = sum & first;
-            if (i < soon) {
-                dpari_stride_ask_line(high + next);
-                dpari_stride_ask_line(high + to_b + next);
-            }
-            dpari_stride_copy(low, &of_low, 32);
-            dpari_stride_copy(high, &of_high, 32);
-        }
-    }
-}
-#endif
-#endif
-
-/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
- * y overlap, in a block narrower than its two halos. */
-static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
-{
-    const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
-    const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
-    if (k->a.to_step != k->a.from_step || k->a.to_row != k->a.from_row) {
-        return 0;
-    }
-    if (from_b == to + step && to_b == from + step) {
-        return to >= from + 2 * step;
-    }
-    if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
-        return 0;
-    }
-    k->a.from += k->from_b; /* b has the low halo: it goes first */
-    k->a.to += k->to_b;
-    k->from_b = -k->from_b;
-    k->to_b = -k->to_b;
-    return 1;
-}
-
-/* NULL: there is none. */
-static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
-{
-#if DPARI_STRIDE_VECTOR
-    if (s->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(k, 4)) {
-        return dpari_stride_round_f32;
-    }
-    if (s->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(k, 8)) {
-        return dpari_stride_round_f32_2;
-    }
-    if (s->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) {
-        return dpari_stride_round_f64;
-    }
-#endif
-#if DPARI_STRIDE_WIDE
-    if (s->loop == DPARI_STRIDE_SUM_F64_2 && s->wide && dpari_stride_goes_round(k, 16)) {
-        return dpari_stride_round_f64_2;
-    }
-#endif
-    (void)k, (void)s;
-    return NULL;
-}
-
-/* Of the loops that dpari_stride_pairs allows. */
-DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
-{
-    const dpari_stride_pair r = *k; /* read here, not by each loop */
-    if (k->round) {
-        k->round(k);
-        return;
-    }
-    switch (2 * loop + k->a.zeroes) {
-#define DPARI_STRIDE_CASE(id)                                                                      \
-    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
-    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
-        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
-#undef DPARI_STRIDE_CASE
-    default: break;
-    }
-}
-
-static int dpari_stride_has_pair(int32_t loop)
-{
-    switch (loop) {
-#define DPARI_STRIDE_CASE(id) case id:
-        DPARI_STRIDE_PAIR_COPIES(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_PAIR_SUMS(DPARI_STRIDE_CASE)
-#undef DPARI_STRIDE_CASE
-        return 1;
-    default: return 0;
-    }
-}
-
-/* Is there a loop for both? Of short copies and of sums. */
-static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
-{
-    int32_t d;
-    for (d = 0; d < 2; d++) {
-        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
-            return 0;
-        }
-    }
-    return a->dims <= 2 && a->loop == b->loop && a->run == b->run && a->ahead == b->ahead &&
-           a->each == b->each && a->asks == b->asks && a->packs == b->packs &&
-           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
-           dpari_stride_has_pair(a->loop);
-}
-
-static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
-{
-    dpari_stride_ask_lines(at, bytes);
-    dpari_stride_ask_lines(at + to_b, bytes);
-}
-
-/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
- * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
- * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
-static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
-{
-    unsigned char room[2][DPARI_STRIDE_PACK];
-    const int64_t row = k->a.n * k->a.run, bytes = k->a.rows * row;
-    const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
-    dpari_stride_pair some = *k;
-    int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
-    some.a.to = room[0];
-    some.to_b = DPARI_STRIDE_PACK;
-    some.soon = some.least = 0;
-    dpari_stride_ask_both(k->a.to, k->to_b, asked);
-    for (at = 0; at < bytes; at += some.a.rows * row) {
-        const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
-        const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
-        some.a.rows = part / row;
-        dpari_stride_move_pair(&some, loop);
-        dpari_stride_ask_both(k->a.to + asked, k->to_b, soon - asked);
-        asked = soon;
-        dpari_stride_copy(k->a.to + at, room[0], part);
-        dpari_stride_copy(k->a.to + at + k->to_b, room[1], part);
-        some.a.from += some.a.rows * k->a.from_row;
-    }
-}
-
-/* Of a at to[0], from[0] and b at to[1], from[1]. */
-static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
-                                 unsigned char *const *to, const unsigned char *const *from,
-                                 const dpari_stride *b)
-{
-    k->a.to = to[0];
-    k->a.from = from[0];
-    k->a.n = a->dim[0].count;
-    k->a.rows = a->dim[1].count;
-    dpari_stride_steps(a, &k->a);
-    k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
-    k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
-    k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
-    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
-    k->next = k->soon = k->least = 0;
-    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
-        k->next = k->a.to_row;
-        k->soon = k->a.n;
-    } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
-        k->next = DPARI_STRIDE_SOON * k->a.to_step;
-        k->soon = k->a.n;
-        k->least = k->a.n - DPARI_STRIDE_SOON;
-    }
-}
-
-/* Both, some runs at a time, after those lines of another core's side that come later are asked
- * for: some rows, or a part of one. */
-static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
-{
-    const dpari_stride_pair all = *k;
-    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
-    const int64_t rows = dpari_most(1, most / all.a.n);
-    int64_t row, i;
-    for (row = 0; row < all.a.rows; row += k->a.rows) {
-        k->a.rows = dpari_least(rows, all.a.rows - row);
-        for (i = 0; i < all.a.n; i += k->a.n) {
-            const int64_t least = row + k->a.rows < all.a.rows ? all.soon : all.least;
-            k->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
-            k->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
-            k->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
-            k->a.n = dpari_least(most, all.a.n - i);
-            k->soon = all.soon - i;
-            k->least = least - i;
-            dpari_stride_ask_ahead(s, k->a.to, k->a.from, DPARI_STRIDE_AHEAD,
-                                   k->a.rows * k->a.n * s->each);
-            dpari_stride_ask_ahead(s, k->a.to + k->to_b, k->a.from + k->from_b, DPARI_STRIDE_AHEAD,
-                                   k->a.rows * k->a.n * s->each);
-            dpari_stride_move_pair(k, s->loop);
-        }
-    }
-}
-
-/* Both, run by run in turns. 0: there is no such loop. */
-static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
-                                 const unsigned char *const *from, const dpari_stride *b)
-{
-    dpari_stride_pair k;
-    if (!dpari_stride_pairs(a, b)) {
-        return 0;
-    }
-    dpari_stride_pair_of(&k, a, to, from, b);
-    dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
-    dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
-    if (a->asks) {
-        dpari_stride_ask(a, to[0], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
-        dpari_stride_ask(b, to[1], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
-    }
-    if (a->packs) {
-        dpari_stride_pack_pair(&k, a->loop);
-    } else if (a->each > 0) {
-        dpari_stride_pair_ahead(a, &k);
-    } else {
-        dpari_stride_move_pair(&k, a->loop);
-    }
-    return 1;
-}
-
-DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                        const dpari_stride *b, void *to_b, const void *from_b)
-{
-    const dpari_stride *s[2];
-    unsigned char *to[2];
-    const unsigned char *from[2];
-    int64_t part = a->part < b->part ? a->part : b->part;
-    int64_t turn = a->turn < b->turn ? a->turn : b->turn;
-    if (a->run > 64 || a->elements <= DPARI_STRIDE_TURN || !dpari_stride_alike(a, b)) {
-        dpari_stride_run(a, to_a, from_a);
-        dpari_stride_run(b, to_b, from_b);
-        return;
-    }
-    s[0] = a;
-    s[1] = b;
-    to[0] = (unsigned char *)to_a + a->to_start;
-    to[1] = (unsigned char *)to_b + b->to_start;
-    from[0] = (const unsigned char *)from_a + a->from_start;
-    from[1] = (const unsigned char *)from_b + b->from_start;
-    if (dpari_stride_run_pair(a, to, from, b)) {
-        return;
-    }
-    if (!a->packs || !b->packs) {
-        turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
-        while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
-            part /= 2;
-        }
-    }
-    dpari_stride_walk(s, to, from, 2, part, turn);
-}
-
-/* ---- lists ---- */
-
-DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                     dpari_stride_spot *list)
-{
-    int64_t runs = 1, k;
-    int32_t d;
-    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
-        s->loop >= DPARI_STRIDE_DENSE || (s->clear && s->loop == DPARI_STRIDE_MIDDLE) ||
-        s->beside != 0) {
-        return 0;
-    }
-    for (d = 0; d < s->dims; d++) {
-        runs *= s->dim[d].count;
-        if (runs > DPARI_STRIDE_FEW) {
-            return 0;
-        }
-    }
-    for (k = 0; k < runs; k++) {
-        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
-        for (d = 0; d < s->dims; d++) {
-            to += rest % s->dim[d].count * s->dim[d].to;
-            from += rest % s->dim[d].count * s->dim[d].from;
-            rest /= s->dim[d].count;
-        }
-        if (to != (int32_t)to || from != (int32_t)from) {
-            return 0;
-        }
-        list[k].to = (int32_t)to;
-        list[k].from = (int32_t)from;
-    }
-    return (int32_t)runs;
-}
-
-DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
-{
-    return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
-}
-
-DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                      int64_t n, void *to, const void *from)
-{
-    dpari_stride_rows k;
-    int64_t i;
-    k.to = (unsigned char *)to;
-    k.from = (const unsigned char *)from;
-    k.zero = k.to;
-    k.zeroes = s->clear;
-    k.n = n;
-    k.rows = 1;
-    k.to_step = k.from_step = k.zero_step = k.to_row = k.from_row = k.zero_row = 0;
-    k.run = s->run;
-    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
-        dpari_stride_ask_line((const unsigned char *)to + list[i].to);
-    }
-    dpari_stride_move_list(&k, list, s->loop);
 }
 
 /* ---- preparing ---- */

@@ -19,8 +19,6 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
-enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
-
 /* What is to be done. Zero it and fill in what differs; types must be said. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
@@ -60,11 +58,6 @@ typedef struct dpari_stride {
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
-/* One run in a list: bytes from the addresses that the list is run with. */
-typedef struct dpari_stride_spot {
-    int32_t to, from;
-} dpari_stride_spot;
-
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
@@ -76,23 +69,29 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
 DPARI_DOOR void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
-/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
- * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
- * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
-DPARI_DOOR int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                     dpari_stride_spot *list);
-/* Of two boxes that lists are made of: may they stand in one? */
-DPARI_DOOR int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
-/* n entries, of s and boxes alike, one after the other. */
-DPARI_DOOR void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
-                                      int64_t n, void *to, const void *from);
+/* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
 
-/* The line at t is going to be written: asks for it. Touches nothing. */
-DPARI_DOOR void dpari_stride_ask_line(const unsigned char *t);
+/* Rows of n runs each. */
+typedef struct dpari_stride_rows {
+    unsigned char *to;
+    const unsigned char *from;
+    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
+    int64_t run; /* bytes */
+    int zeroes;
+} dpari_stride_rows;
 
-/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
- * same lines and pages. What one writes the other neither reads nor writes. */
-DPARI_DOOR void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
-                                        const dpari_stride *b, void *to_b, const void *from_b);
+/* The rows of k by a loop of strided_run.h. k->zeroes only where the loop can do it. */
+DPARI_DOOR void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
+
+/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
+ * where a walk is. */
+DPARI_DOOR void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                       const unsigned char *from, int64_t after, int64_t bytes);
+
+/* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
+DPARI_DOOR void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                                  const unsigned char **from, int32_t pieces, int64_t part,
+                                  int64_t turn);
 
 #endif

@@ -20,6 +20,7 @@
 #include "../index/reach.h"
 #include "../index/redistribute.h"
 #include "halo_apart.h"
+#include "halo_beside.h"
 #include "halo_mem.h"
 #include "halo_open.h"
 #include "halo_plan.h"

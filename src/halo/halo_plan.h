@@ -26,6 +26,7 @@
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 
+#include "halo_beside.h"
 #include "halo_exchange.h"
 #include "../comm/mem.h"
 #include "../comm/strided.h"

@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/type.h"
 #include "../comm/strided.h"
+#include "halo_beside.h"
 #include "halo_plan.h"
 
 /* ---- loops ------------------------------------------------------------------------------------

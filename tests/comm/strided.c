@@ -3,7 +3,7 @@
  * Expected: the same by one loop over the elements, each at the address that its index and the
  * strides give, in scalar arithmetic; 16-bit rounding by a search of the nearest value. Both
  * arrays are compared whole, bit by bit: what lies beside the box stays as it was. */
-#include "dpar_comm.h"
+#include "dpar_halo.h"
 
 #include "check.h"
 #include "random_bits.h"

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "halo_beside.h"
+
+#include "../base/arith.h"
+#include "../comm/strided_run.h"
+
+#define DPARI_STRIDE_APART 512 /* bytes between rows that a core does not fetch ahead: measured */
+#define DPARI_STRIDE_SOON 48   /* runs until what is asked for then is met: measured, Xeon */
+#define DPARI_STRIDE_ASKED 16  /* runs at least that are moved between two askings */
+#define DPARI_STRIDE_ROW 128   /* runs of a row whose lines may be asked for at once */
+#define DPARI_STRIDE_PACK_PART 256 /* of each of two boxes: measured, Xeon */
+#define DPARI_STRIDE_PACK_SOON 512 /* bytes until lines that are asked for are met: the same */
+
+/* ---- two pieces in one loop ---- */
+
+/* Rows of n runs of a, each followed by that of b, which lies `to_b`, `from_b`, `zero_b` bytes on.
+ */
+typedef struct dpari_stride_pair dpari_stride_pair;
+typedef void dpari_stride_pair_loop(const dpari_stride_pair *k);
+struct dpari_stride_pair {
+    dpari_stride_rows a;
+    int64_t to_b, from_b, zero_b;
+    int64_t next;  /* bytes from each run's target to one that is asked for: */
+    int64_t soon;  /* so many runs of a row do; */
+    int64_t least; /* and of the last row: beyond the box a peer may be about to write */
+    dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
+};
+
+/* r is what all loops read of k at once. */
+DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
+                                              const dpari_stride_pair *k, int32_t loop, int zero)
+{
+    const int apart = zero && dpari_stride_sums(loop);
+    const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next;
+    const int64_t to_b = r->to_b, from_b = r->from_b;
+    const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
+    unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
+    const unsigned char *from = r->a.from;
+    int64_t row, i;
+    for (row = k->a.rows; row > 0; row--) {
+        const int64_t soon = row > 1 ? k->soon : k->least;
+        unsigned char *t = to, *z = z_row;
+        const unsigned char *f = from;
+        for (i = 0; i < n; i++) {
+            if (i < soon) {
+                dpari_stride_ask_line(t + next);
+                dpari_stride_ask_line(t + to_b + next);
+            }
+            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
+            dpari_stride_one(t + to_b, f + from_b,
+                             apart ? z + zero_b : dpari_stride_writable(f + from_b), last, loop,
+                             zero);
+            t += to_step;
+            f += from_step;
+            z += zero_step;
+        }
+        to += k->a.to_row;
+        from += k->a.from_row;
+        z_row += apart ? k->a.zero_row : 0;
+    }
+}
+
+/* The halos of both sides of a row next to what is summed into: |h x ... y g| becomes
+ * |0 x+g ... y+h 0|, where h of a and g of b, and so |h x| and |y g| are one vector each. */
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
+                                                int32_t bytes, int32_t f64)
+{
+    const dpari_stride_u2 sum = dpari_stride_quiet(dpari_stride_met(low, high, bytes, f64), f64);
+    const uint32_t words[4] = {UINT32_MAX, bytes == 8 ? 0 : UINT32_MAX, 0, 0};
+    dpari_stride_u2 first;
+    dpari_stride_copy(&first, words, sizeof first);
+    dpari_stride_put(low, sum & ~first, bytes);
+    dpari_stride_put(high, sum & first, bytes);
+}
+
+DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t bytes, int32_t f64)
+{
+    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    int64_t row, i;
+    for (row = 0; row < k->a.rows; row++) {
+        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
+        unsigned char *high = k->a.to + row * k->a.to_row;
+        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+        for (i = 0; i < n; i++, high += step, low += step) {
+            if (i < soon) {
+                dpari_stride_ask_line(high + next);
+                dpari_stride_ask_line(high + to_b + next);
+            }
+            dpari_stride_round_one(low, high, bytes, f64);
+        }
+    }
+}
+
+DPARI_APART void dpari_stride_round_f32(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 8, 0);
+}
+
+DPARI_APART void dpari_stride_round_f32_2(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 16, 0);
+}
+
+DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
+{
+    dpari_stride_round(k, 16, 1);
+}
+
+#if DPARI_STRIDE_WIDE
+/* Two f64 from each side. */
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+{
+    const dpari_stride_u4 first = {UINT64_MAX, UINT64_MAX, 0, 0};
+    const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
+    int64_t row, i;
+    for (row = 0; row < k->a.rows; row++) {
+        const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
+        unsigned char *high = k->a.to + row * k->a.to_row;
+        unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
+        for (i = 0; i < n; i++, high += step, low += step) {
+            const dpari_stride_u4 sum = dpari_stride_quiet_wide(low, high);
+            const dpari_stride_u4 of_low = sum & ~first, of_high = sum & first;
+            if (i < soon) {
+                dpari_stride_ask_line(high + next);
+                dpari_stride_ask_line(high + to_b + next);
+            }
+            dpari_stride_copy(low, &of_low, 32);
+            dpari_stride_copy(high, &of_high, 32);
+        }
+    }
+}
+#endif
+#endif
+
+/* Makes k go round where its two do, whose sums are of `step` bytes each; 0: they do not, or x and
+ * y overlap, in a block narrower than its two halos. */
+static DPARI_UNUSED int dpari_stride_goes_round(dpari_stride_pair *k, uintptr_t step)
+{
+    const uintptr_t to = (uintptr_t)k->a.to, from = (uintptr_t)k->a.from;
+    const uintptr_t to_b = to + (uintptr_t)k->to_b, from_b = from + (uintptr_t)k->from_b;
+    if (k->a.to_step != k->a.from_step || k->a.to_row != k->a.from_row) {
+        return 0;
+    }
+    if (from_b == to + step && to_b == from + step) {
+        return to >= from + 2 * step;
+    }
+    if (from != to_b + step || to != from_b + step || to_b < from_b + 2 * step) {
+        return 0;
+    }
+    k->a.from += k->from_b; /* b has the low halo: it goes first */
+    k->a.to += k->to_b;
+    k->from_b = -k->from_b;
+    k->to_b = -k->to_b;
+    return 1;
+}
+
+/* NULL: there is none. */
+static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const dpari_stride *s)
+{
+#if DPARI_STRIDE_VECTOR
+    if (s->loop == DPARI_STRIDE_SUM_F32 && dpari_stride_goes_round(k, 4)) {
+        return dpari_stride_round_f32;
+    }
+    if (s->loop == DPARI_STRIDE_SUM_F32_2 && dpari_stride_goes_round(k, 8)) {
+        return dpari_stride_round_f32_2;
+    }
+    if (s->loop == DPARI_STRIDE_SUM_F64 && dpari_stride_goes_round(k, 8)) {
+        return dpari_stride_round_f64;
+    }
+#endif
+#if DPARI_STRIDE_WIDE
+    if (s->loop == DPARI_STRIDE_SUM_F64_2 && s->wide && dpari_stride_goes_round(k, 16)) {
+        return dpari_stride_round_f64_2;
+    }
+#endif
+    (void)k, (void)s;
+    return NULL;
+}
+
+/* Of the loops that dpari_stride_pairs allows. */
+DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
+{
+    const dpari_stride_pair r = *k; /* read here, not by each loop */
+    if (k->round) {
+        k->round(k);
+        return;
+    }
+    switch (2 * loop + k->a.zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
+    case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
+        DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default: break;
+    }
+}
+
+static int dpari_stride_has_pair(int32_t loop)
+{
+    switch (loop) {
+#define DPARI_STRIDE_CASE(id) case id:
+        DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+        return 1;
+    default: return 0;
+    }
+}
+
+/* Is there a loop for both? Of short copies and of sums. */
+static int dpari_stride_pairs(const dpari_stride *a, const dpari_stride *b)
+{
+    int32_t d;
+    for (d = 0; d < 2; d++) {
+        if (a->dim[d].to != b->dim[d].to || a->dim[d].from != b->dim[d].from) {
+            return 0;
+        }
+    }
+    return a->dims <= 2 && a->loop == b->loop && a->run == b->run && a->ahead == b->ahead &&
+           a->each == b->each && a->asks == b->asks && a->packs == b->packs &&
+           a->clear == b->clear && (a->beside != 0) == (b->beside != 0) &&
+           dpari_stride_has_pair(a->loop);
+}
+
+static void dpari_stride_ask_both(const unsigned char *at, int64_t to_b, int64_t bytes)
+{
+    dpari_stride_ask_lines(at, bytes);
+    dpari_stride_ask_lines(at + to_b, bytes);
+}
+
+/* As dpari_stride_pack, some rows at a time; the lines of those that come DPARI_STRIDE_PACK_SOON
+ * later are asked for in between: more at once than a core waits for hold up what it reads. (32^3
+ * cut along the contiguous dim 6.4 us in parts of 2048 bytes, 5.9 so, on a Xeon.) */
+static void dpari_stride_pack_pair(const dpari_stride_pair *k, int32_t loop)
+{
+    unsigned char room[2][DPARI_STRIDE_PACK];
+    const int64_t row = k->a.n * k->a.run, bytes = k->a.rows * row;
+    const int64_t most = dpari_most(1, DPARI_STRIDE_PACK_PART / row);
+    dpari_stride_pair some = *k;
+    int64_t at, asked = dpari_least(bytes, DPARI_STRIDE_PACK_SOON);
+    some.a.to = room[0];
+    some.to_b = DPARI_STRIDE_PACK;
+    some.soon = some.least = 0;
+    dpari_stride_ask_both(k->a.to, k->to_b, asked);
+    for (at = 0; at < bytes; at += some.a.rows * row) {
+        const int64_t next = dpari_least(at + most * row, bytes), part = next - at;
+        const int64_t soon = dpari_least(next + DPARI_STRIDE_PACK_SOON, bytes);
+        some.a.rows = part / row;
+        dpari_stride_move_pair(&some, loop);
+        dpari_stride_ask_both(k->a.to + asked, k->to_b, soon - asked);
+        asked = soon;
+        dpari_stride_copy(k->a.to + at, room[0], part);
+        dpari_stride_copy(k->a.to + at + k->to_b, room[1], part);
+        some.a.from += some.a.rows * k->a.from_row;
+    }
+}
+
+/* Of a at to[0], from[0] and b at to[1], from[1]. */
+static void dpari_stride_pair_of(dpari_stride_pair *k, const dpari_stride *a,
+                                 unsigned char *const *to, const unsigned char *const *from,
+                                 const dpari_stride *b)
+{
+    k->a.to = to[0];
+    k->a.from = from[0];
+    k->a.n = a->dim[0].count;
+    k->a.rows = a->dim[1].count;
+    dpari_stride_steps(a, &k->a);
+    k->to_b = (int64_t)((uintptr_t)to[1] - (uintptr_t)to[0]);
+    k->from_b = (int64_t)((uintptr_t)from[1] - (uintptr_t)from[0]);
+    k->zero_b = a->beside != 0 ? k->to_b + b->beside - a->beside : k->from_b;
+    k->round = a->clear && a->each == 0 ? dpari_stride_round_of(k, a) : NULL;
+    k->next = k->soon = k->least = 0;
+    if (a->asks && k->a.n <= DPARI_STRIDE_ROW) { /* rows that are short: the next row's */
+        k->next = k->a.to_row;
+        k->soon = k->a.n;
+    } else if (a->asks || dpari_stride_size(k->a.to_step) >= DPARI_STRIDE_APART) {
+        k->next = DPARI_STRIDE_SOON * k->a.to_step;
+        k->soon = k->a.n;
+        k->least = k->a.n - DPARI_STRIDE_SOON;
+    }
+}
+
+/* Both, some runs at a time, after those lines of another core's side that come later are asked
+ * for: some rows, or a part of one. */
+static void dpari_stride_pair_ahead(const dpari_stride *s, dpari_stride_pair *k)
+{
+    const dpari_stride_pair all = *k;
+    const int64_t most = dpari_most(DPARI_STRIDE_ASKED, DPARI_STRIDE_AHEAD / s->each);
+    const int64_t rows = dpari_most(1, most / all.a.n);
+    int64_t row, i;
+    for (row = 0; row < all.a.rows; row += k->a.rows) {
+        k->a.rows = dpari_least(rows, all.a.rows - row);
+        for (i = 0; i < all.a.n; i += k->a.n) {
+            const int64_t least = row + k->a.rows < all.a.rows ? all.soon : all.least;
+            k->a.to = all.a.to + row * all.a.to_row + i * all.a.to_step;
+            k->a.from = all.a.from + row * all.a.from_row + i * all.a.from_step;
+            k->a.zero = all.a.zero + row * all.a.zero_row + i * all.a.zero_step;
+            k->a.n = dpari_least(most, all.a.n - i);
+            k->soon = all.soon - i;
+            k->least = least - i;
+            dpari_stride_ask_ahead(s, k->a.to, k->a.from, DPARI_STRIDE_AHEAD,
+                                   k->a.rows * k->a.n * s->each);
+            dpari_stride_ask_ahead(s, k->a.to + k->to_b, k->a.from + k->from_b, DPARI_STRIDE_AHEAD,
+                                   k->a.rows * k->a.n * s->each);
+            dpari_stride_move_pair(k, s->loop);
+        }
+    }
+}
+
+/* Both, run by run in turns. 0: there is no such loop. */
+static int dpari_stride_run_pair(const dpari_stride *a, unsigned char *const *to,
+                                 const unsigned char *const *from, const dpari_stride *b)
+{
+    dpari_stride_pair k;
+    if (!dpari_stride_pairs(a, b)) {
+        return 0;
+    }
+    dpari_stride_pair_of(&k, a, to, from, b);
+    dpari_stride_ask_ahead(a, to[0], from[0], 0, a->first);
+    dpari_stride_ask_ahead(b, to[1], from[1], 0, b->first);
+    if (a->asks) {
+        dpari_stride_ask(a, to[0], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
+        dpari_stride_ask(b, to[1], 1, dpari_least(k.a.n, DPARI_STRIDE_ROW));
+    }
+    if (a->packs) {
+        dpari_stride_pack_pair(&k, a->loop);
+    } else if (a->each > 0) {
+        dpari_stride_pair_ahead(a, &k);
+    } else {
+        dpari_stride_move_pair(&k, a->loop);
+    }
+    return 1;
+}
+
+static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    int32_t d;
+    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
+    }
+    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
+           b->loop != DPARI_STRIDE_NONE;
+}
+
+DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b)
+{
+    const dpari_stride *s[2];
+    unsigned char *to[2];
+    const unsigned char *from[2];
+    int64_t part = a->part < b->part ? a->part : b->part;
+    int64_t turn = a->turn < b->turn ? a->turn : b->turn;
+    if (a->run > 64 || a->elements <= DPARI_STRIDE_TURN || !dpari_stride_alike(a, b)) {
+        dpari_stride_run(a, to_a, from_a);
+        dpari_stride_run(b, to_b, from_b);
+        return;
+    }
+    s[0] = a;
+    s[1] = b;
+    to[0] = (unsigned char *)to_a + a->to_start;
+    to[1] = (unsigned char *)to_b + b->to_start;
+    from[0] = (const unsigned char *)from_a + a->from_start;
+    from[1] = (const unsigned char *)from_b + b->from_start;
+    if (dpari_stride_run_pair(a, to, from, b)) {
+        return;
+    }
+    if (!a->packs || !b->packs) {
+        turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
+        while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
+            part /= 2;
+        }
+    }
+    dpari_stride_walk(s, to, from, 2, part, turn);
+}
+
+/* ---- lists ---- */
+
+/* The copies that lists are made of. */
+#define DPARI_STRIDE_LIST_COPIES(X)                                                                \
+    X(DPARI_STRIDE_4)                                                                              \
+    X(DPARI_STRIDE_8)                                                                              \
+    X(DPARI_STRIDE_TWO_8)                                                                          \
+    X(DPARI_STRIDE_16)                                                                             \
+    X(DPARI_STRIDE_TWO_16)
+
+/* k's runs, wherever they lie. */
+DPARI_STRIDE_INLINE void dpari_stride_list_of(const dpari_stride_rows *k,
+                                              const dpari_stride_spot *list, int32_t loop, int zero)
+{
+    const int64_t n = k->n, last = k->run - dpari_stride_width(loop);
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const unsigned char *f = from + list[i].from;
+        dpari_stride_one(to + list[i].to, f, dpari_stride_writable(f), last, loop, zero);
+    }
+}
+
+static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_stride_spot *list,
+                                   int32_t loop)
+{
+    int64_t i;
+    switch (2 * loop + k->zeroes) {
+#define DPARI_STRIDE_CASE(id)                                                                      \
+    case 2 * id: dpari_stride_list_of(k, list, id, 0); break;                                      \
+    case 2 * id + 1: dpari_stride_list_of(k, list, id, 1); break;
+        DPARI_STRIDE_LIST_COPIES(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
+#undef DPARI_STRIDE_CASE
+    default:
+        for (i = 0; i < k->n; i++) {
+            dpari_stride_rows one = *k;
+            one.n = 1;
+            one.to = k->to + list[i].to;
+            one.from = k->from + list[i].from;
+            one.zero = dpari_stride_writable(one.from);
+            dpari_stride_move(&one, loop);
+        }
+        break;
+    }
+}
+
+DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list)
+{
+    int64_t runs = 1, k;
+    int32_t d;
+    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && s->loop == DPARI_STRIDE_MIDDLE) ||
+        s->beside != 0) {
+        return 0;
+    }
+    for (d = 0; d < s->dims; d++) {
+        runs *= s->dim[d].count;
+        if (runs > DPARI_STRIDE_FEW) {
+            return 0;
+        }
+    }
+    for (k = 0; k < runs; k++) {
+        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
+        for (d = 0; d < s->dims; d++) {
+            to += rest % s->dim[d].count * s->dim[d].to;
+            from += rest % s->dim[d].count * s->dim[d].from;
+            rest /= s->dim[d].count;
+        }
+        if (to != (int32_t)to || from != (int32_t)from) {
+            return 0;
+        }
+        list[k].to = (int32_t)to;
+        list[k].from = (int32_t)from;
+    }
+    return (int32_t)runs;
+}
+
+DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
+}
+
+DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from)
+{
+    dpari_stride_rows k;
+    int64_t i;
+    k.to = (unsigned char *)to;
+    k.from = (const unsigned char *)from;
+    k.zero = k.to;
+    k.zeroes = s->clear;
+    k.n = n;
+    k.rows = 1;
+    k.to_step = k.from_step = k.zero_step = k.to_row = k.from_row = k.zero_row = 0;
+    k.run = s->run;
+    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
+        dpari_stride_ask_line((const unsigned char *)to + list[i].to);
+    }
+    dpari_stride_move_list(&k, list, s->loop);
+}
