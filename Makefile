@@ -51,7 +51,7 @@ dpar_cost.h: $(PASTED) src/cost/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_comm.h: $(PASTED) src/comm/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@
-dpar_halo.h: $(PASTED) src/halo/*
+dpar_halo.h: $(PASTED) src/halo/* src/comm/strided_run.h
 	tools/amalgamate $@ > $@.new && mv $@.new $@
 dpar_train.h: $(PASTED) src/train/*
 	tools/amalgamate $@ > $@.new && mv $@.new $@

@@ -599,8 +599,8 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part. O(1). Parts outside 0..P-1 have none. Part 0 has the most, but for FLOOR and
- * RAGGED. */
+/* Elements of a part. O(1). Parts outside 0..P-1 have none. The most has part 0; of BLOCK_CYCLIC
+ * part `source`, of ZIGZAG part 0 or P-1, of FLOOR and RAGGED any. */
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */
@@ -834,8 +834,9 @@ typedef struct dpar_exchange {
 /* How many rounds they need when in each round a rank sends at most one and receives at most one:
  * the most that any rank sends or any receives (Koenig 1916); and, where round is not NULL, which
  * round each goes in: round[k] in 0 .. *rounds - 1, no rank twice on a side. E_ARG when an edge is
- * outside or a number negative; E_ROOM with *rounds written, round[] untouched, when the scratch is
- * too small. The same on all ranks. O(n (senders + receivers)) at worst, O(n rounds) mostly. */
+ * outside or a number negative. E_ROOM when the scratch is too small: *rounds is written where it
+ * has senders + receivers numbers, round[] never. The same on all ranks.
+ * O(n (senders + receivers)) at worst, O(n rounds) mostly. */
 DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
                                           dpar_why *why);
 
@@ -906,7 +907,8 @@ typedef struct dpar_route {
  * the same on all ranks. */
 DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
                                             int32_t room, int32_t *count, dpar_why *why);
-/* The layout after a step. E_ARG with a sentence when it cannot be made from here. O(axes). */
+/* The layout after a step of a plan that begins at l (a step of another is not noticed). E_ARG with
+ * a sentence: no such axis or dim. O(axes). */
 DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
                                             const dpar_layout *goal, dpar_layout *after,
                                             dpar_why *why);
@@ -1000,7 +1002,8 @@ typedef struct dpar_heads_share {
     int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
                                saves them; gradients of the others are added to its */
 } dpar_heads_share;
-/* All zero for a rank outside, and for one without heads (copies 0). The most of any rank, what
+/* All zero for a rank outside. One without heads has queries 0; with no fewer groups than ranks
+ * groups and copies 0, too. The most of any rank, what
  * the others are padded to: rank 0 has the most groups, and the most queries but for fewer groups
  * than ranks, where the first rank of the last group has them. O(1). */
 DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
@@ -7908,9 +7911,13 @@ DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int
     int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
     int32_t needed = 0;
     dpar_status st;
-    if (e->n < 0 || e->senders < 0 || e->receivers < 0 || e->cells < ranks) {
-        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks, scratch of # numbers",
-                         e->n, e->senders, e->receivers, e->cells);
+    if (e->n < 0 || e->senders < 0 || e->receivers < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks", e->n, e->senders,
+                         e->receivers, 0);
+    }
+    if (e->cells < ranks) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # numbers for # senders and # receivers",
+                         e->cells, e->senders, e->receivers, 0);
     }
     st = dpari_rounds_count(e, &needed, why);
     if (st != DPAR_OK) {

@@ -136,7 +136,9 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
         }
     }
     for (i = 0; i < DPAR_CALS; i++) {
-        fit.value[i] = dpari_cal_clip(i, fit.value[i]);
+        if (which >> i & 1u) {
+            fit.value[i] = dpari_cal_clip(i, fit.value[i]);
+        }
     }
     best = dpari_cal_score(&fit, cal, rows, n, which);
     while (factor > 1.004) {

@@ -22,8 +22,8 @@ typedef struct dpar_measurement {
  * change of a constant that worsens the mean by one standard error of the residuals; 1 where the
  * rows say nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|.
  * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
- * and finite, or no constants; *cal is written only on success. Never judge with rows that were
- * used here. */
+ * and finite, a weight that is not positive, or no constants; *cal is written only on success.
+ * Never judge with rows that were used here. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);

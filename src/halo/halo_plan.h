@@ -2,11 +2,13 @@
 /* halo_plan - what a planned exchange is made of, and where things lie in it. Private: the floor of
  * these, lowest first,
  *
+ *     halo_beside    two boxes in one loop; lists of tiny ones
  *     halo_apart     have two arrays an element in common?
  *     halo_walk      the boxes of a step
  *     halo_mem       what the CPU cannot move
  *     halo_prepare   how each box is copied
  *     halo_run       exchanges: begin, test, end
+ *     halo_traffic   what it moves, to whom and how
  *     halo_exchange  checks, agrees, plans
  *     halo_tune      chooses a way by trying
  *

@@ -69,9 +69,13 @@ DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int
     int64_t ranks = (int64_t)e->senders + e->receivers, cells, k;
     int32_t needed = 0;
     dpar_status st;
-    if (e->n < 0 || e->senders < 0 || e->receivers < 0 || e->cells < ranks) {
-        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks, scratch of # numbers",
-                         e->n, e->senders, e->receivers, e->cells);
+    if (e->n < 0 || e->senders < 0 || e->receivers < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks", e->n, e->senders,
+                         e->receivers, 0);
+    }
+    if (e->cells < ranks) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # numbers for # senders and # receivers",
+                         e->cells, e->senders, e->receivers, 0);
     }
     st = dpari_rounds_count(e, &needed, why);
     if (st != DPAR_OK) {

@@ -25,8 +25,9 @@ typedef struct dpar_exchange {
 /* How many rounds they need when in each round a rank sends at most one and receives at most one:
  * the most that any rank sends or any receives (Koenig 1916); and, where round is not NULL, which
  * round each goes in: round[k] in 0 .. *rounds - 1, no rank twice on a side. E_ARG when an edge is
- * outside or a number negative; E_ROOM with *rounds written, round[] untouched, when the scratch is
- * too small. The same on all ranks. O(n (senders + receivers)) at worst, O(n rounds) mostly. */
+ * outside or a number negative. E_ROOM when the scratch is too small: *rounds is written where it
+ * has senders + receivers numbers, round[] never. The same on all ranks.
+ * O(n (senders + receivers)) at worst, O(n rounds) mostly. */
 DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
                                           dpar_why *why);
 

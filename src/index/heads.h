@@ -31,7 +31,8 @@ typedef struct dpar_heads_share {
     int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
                                saves them; gradients of the others are added to its */
 } dpar_heads_share;
-/* All zero for a rank outside, and for one without heads (copies 0). The most of any rank, what
+/* All zero for a rank outside. One without heads has queries 0; with no fewer groups than ranks
+ * groups and copies 0, too. The most of any rank, what
  * the others are padded to: rank 0 has the most groups, and the most queries but for fewer groups
  * than ranks, where the first rank of the last group has them. O(1). */
 DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);

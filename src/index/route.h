@@ -61,7 +61,8 @@ typedef struct dpar_route {
  * the same on all ranks. */
 DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
                                             int32_t room, int32_t *count, dpar_why *why);
-/* The layout after a step. E_ARG with a sentence when it cannot be made from here. O(axes). */
+/* The layout after a step of a plan that begins at l (a step of another is not noticed). E_ARG with
+ * a sentence: no such axis or dim. O(axes). */
 DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
                                             const dpar_layout *goal, dpar_layout *after,
                                             dpar_why *why);

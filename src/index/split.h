@@ -76,8 +76,8 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part. O(1). Parts outside 0..P-1 have none. Part 0 has the most, but for FLOOR and
- * RAGGED. */
+/* Elements of a part. O(1). Parts outside 0..P-1 have none. The most has part 0; of BLOCK_CYCLIC
+ * part `source`, of ZIGZAG part 0 or P-1, of FLOOR and RAGGED any. */
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */

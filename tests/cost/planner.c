@@ -569,6 +569,9 @@ static void test_fit(void)
     CHECK(error < 0.01);
     CHECK_INT(cal.rows, 24);
     CHECK(cal.error[DPAR_CAL_GEMM] < 0.1);
+    cal.value[DPAR_CAL_HBM] = 1.5; /* beyond what a fit would give: not asked for, it stays */
+    CHECK_INT(dpar_calibration_fit(&cal, m, 24, 1u << DPAR_CAL_GEMM, NULL, &why), DPAR_OK);
+    CHECK_NEAR(cal.value[DPAR_CAL_HBM], 1.5, 0.0);
     CHECK_INT(dpar_calibration_fit(&cal, m, 0, 1, &error, &why), DPAR_E_ARG);
     CHECK_INT(dpar_calibration_fit(&cal, m, 1, 0, &error, &why), DPAR_E_ARG);
     m[3].seconds = HUGE_VAL - HUGE_VAL;

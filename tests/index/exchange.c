@@ -91,7 +91,8 @@ static void test_rounds(void)
         edge[1].from = 1;
         edge[1].to = k == 7 ? 9 : 1;
         rounds = round[0] = round[1] = 77;
-        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, &why),
+                  k == 6 ? DPAR_E_ROOM : DPAR_E_ARG);
         CHECK(rounds == 77 && round[0] == 77 && round[1] == 77);
         if (k == 0 || k == 7) {
             CHECK_TEXT(why.text, k == 0 ? "message 0 goes from 4 to 0: that is outside"
