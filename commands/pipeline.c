@@ -390,7 +390,7 @@ static void close_output(FILE *f, const char *path)
 static void list_schedules(FILE *f, const char *between)
 {
     int32_t i;
-    for (i = 0; i < DPAR_ORDERS; i++) {
+    for (i = 1; i < DPAR_ORDERS; i++) {
         fprintf(f, "%s%s", dpar_order_name(i), between);
     }
     fputs("auto\n", f);
@@ -1485,7 +1485,7 @@ static int compare(const settings *o)
     chunks[0] = 2;
     chunks[1] = 4;
     chunks[2] = v != 2 && v != 4 ? v : 0;
-    for (rule = 0; rule < DPAR_FORWARD_ONLY; rule++) {
+    for (rule = 1; rule < DPAR_FORWARD_ONLY; rule++) {
         int grouped = rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB;
         if (!grouped && rule != DPAR_BREADTH_FIRST) {
             try_one(&list[n++], o, rule, 0, 0, mult);

@@ -282,13 +282,13 @@ static int read_model(const options *o, const dpar_recipe *r, dpar_workload *w)
     if (i == 4) {
         return complain_of("--stack is megatron, core, torch or compiled, not", o->stack);
     }
-    m.stack = o->stack != NULL && st == DPAR_OK ? i + 1 : m.stack;
+    m.stack = o->stack != NULL && st == DPAR_OK ? DPAR_STACK_MEGATRON + i : m.stack;
     for (i = 0; o->attention != NULL && i < 3 && strcmp(o->attention, attentions[i]) != 0; i++) {
     }
     if (i == 3) {
         return complain_of("--attention is unfused, flash1 or flash, not", o->attention);
     }
-    m.attention = o->attention != NULL && st == DPAR_OK ? i + 1 : m.attention;
+    m.attention = o->attention != NULL && st == DPAR_OK ? DPAR_ATTENTION_UNFUSED + i : m.attention;
     if (m.element == 0 && m.family != DPAR_FAMILY_GRID && r->compute <= DPAR_TF32) {
         m.element = 4; /* activations of fp32 training are fp32 */
     }

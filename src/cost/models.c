@@ -266,8 +266,8 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 
 static const char *dpari_family_name(int32_t family)
 {
-    static const char name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
-                                                "t5",  "resnet", "unet", "grid"};
+    static const char name[DPAR_FAMILIES][8] = {"?",  "gpt",    "llama", "vit", "dit",
+                                                "t5", "resnet", "unet",  "grid"};
     return name[family];
 }
 
@@ -304,7 +304,7 @@ static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const
 
 /* "'attention=slow': one of unfused, flash1, flash was expected" */
 static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
-                                      const char *(*name)(int32_t), int32_t names)
+                                      const char *(*name)(int32_t), int32_t end)
 {
     char text[160];
     dpar_text t;
@@ -313,8 +313,8 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     dpari_text_char(&t, '\'');
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpar_text_put(&t, "': one of ");
-    for (i = 0; i < names; i++) {
-        dpar_text_put(&t, i > 0 ? ", " : "");
+    for (i = 1; i < end; i++) {
+        dpar_text_put(&t, i > 1 ? ", " : "");
         dpar_text_put(&t, name(i));
     }
     return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
@@ -405,18 +405,18 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     return DPAR_OK;
 }
 
-/* A name of a list, as its place + 1. */
+/* A name of a list, 1 to end - 1. */
 static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
-                                      const char *(*name)(int32_t), int32_t names, dpar_why *why)
+                                      const char *(*name)(int32_t), int32_t end, dpar_why *why)
 {
     int32_t i;
-    for (i = 0; i < names; i++) {
+    for (i = 1; i < end; i++) {
         if (dpari_spells(s + k, n - k, name(i))) {
-            *field = i + 1;
+            *field = i;
             return DPAR_OK;
         }
     }
-    return dpari_model_one_of(s, n, why, name, names);
+    return dpari_model_one_of(s, n, why, name, end);
 }
 
 static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
@@ -497,7 +497,7 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
                                       dpar_why *why)
 {
     size_t at = colon + 1, k = at;
-    for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
+    for (m->family = 1; m->family < DPAR_FAMILIES; m->family++) {
         if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
             break;
         }
@@ -909,7 +909,7 @@ static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_
         m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
     }
     if (m->family == DPAR_FAMILY_GPT) {
-        m->stack = DPAR_STACK_TORCH + 1;
+        m->stack = DPAR_STACK_TORCH;
     }
 }
 

@@ -626,7 +626,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
             (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
             continue;
         }
-        for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
+        for (schedule = 1; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
             }
@@ -1022,7 +1022,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
     s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
-    s->schedule = dpari_within(s->schedule, 0, DPAR_PRICED_SCHEDULES - 1);
+    s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
         s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;

@@ -210,7 +210,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     case DPAR_FIELD_CP_KIND:
         return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) >= 0;
+        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
     case DPAR_FIELD_RECOMPUTE:
         return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
@@ -411,8 +411,13 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
                             s->micro_batches, s->shard);
     }
+    if (s->schedule == 0) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
+                            0, 0);
+    }
     if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 ||
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
         s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "

@@ -9,7 +9,7 @@
 #include "workload.h"
 
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
-enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
+enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
@@ -44,15 +44,15 @@ typedef struct dpar_strategy {
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;
-    int32_t ep, etp;          /* experts over ep groups, each cut by etp */
-    int32_t micro_batch;      /* samples */
-    int32_t micro_batches;    /* a step and data-parallel rank */
-    int32_t recompute;        /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
-    int32_t offload;          /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
+    int32_t pp, vp, schedule;    /* schedule: DPAR_1F1B, ...; must be said */
+    int32_t ep, etp;             /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;         /* samples */
+    int32_t micro_batches;       /* a step and data-parallel rank */
+    int32_t recompute;           /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;    /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;             /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;             /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];            /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
 /* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. O(1). */

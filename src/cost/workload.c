@@ -7,14 +7,14 @@
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
-    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+    static const char name[DPAR_STACKS][12] = {"?", "megatron", "core", "torch", "compiled"};
+    return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
 {
-    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
-    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+    static const char name[DPAR_ATTENTIONS][12] = {"?", "unfused", "flash1", "flash"};
+    return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
@@ -694,6 +694,9 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
 {
     dpar_status st;
+    if (m->family == 0) {
+        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_FAMILY_GPT", 0, 0, 0, 0);
+    }
     if (m->family < 0 || m->family >= DPAR_FAMILIES) {
         return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
     }
@@ -739,8 +742,8 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->stack = m->stack > 0 ? m->stack - 1 : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
-    w->attention = m->attention > 0                         ? m->attention - 1
+    w->stack = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;

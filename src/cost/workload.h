@@ -79,22 +79,22 @@ typedef struct dpar_layer {
     int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
 
-/* How attention is computed. */
+/* How attention is computed; 0 in a model: as its family and stack have it. */
 enum {
-    DPAR_ATTENTION_UNFUSED, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
-    DPAR_ATTENTION_FLASH1,  /* the first fused kernels (2022-23, Triton included) */
-    DPAR_ATTENTION_FLASH,   /* FlashAttention-2 and later, cuDNN */
-    DPAR_ATTENTIONS
+    DPAR_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
+    DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
+    DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
+    DPAR_ATTENTIONS             /* one past the last */
 };
 
 /* Which software runs the layers: it decides what is fused, what is kept, how much the host does.
- * Every prediction says which one it assumed. */
+ * Every prediction says which one it assumed. 0 in a model: as its family has it. */
 enum {
-    DPAR_STACK_MEGATRON, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
-    DPAR_STACK_CORE,     /* Megatron-Core with TransformerEngine */
-    DPAR_STACK_TORCH,    /* PyTorch FSDP, eager */
-    DPAR_STACK_COMPILED, /* PyTorch FSDP, torch.compile */
-    DPAR_STACKS
+    DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+    DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
+    DPAR_STACK_TORCH,        /* PyTorch FSDP, eager */
+    DPAR_STACK_COMPILED,     /* PyTorch FSDP, torch.compile */
+    DPAR_STACKS              /* one past the last */
 };
 
 typedef struct dpar_workload {
@@ -120,22 +120,22 @@ typedef struct dpar_workload {
 } dpar_workload;
 
 enum {
-    DPAR_FAMILY_GPT,    /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
-    DPAR_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
-    DPAR_FAMILY_VIT,    /* patches, not causal */
-    DPAR_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
-    DPAR_FAMILY_T5,     /* encoder-decoder */
-    DPAR_FAMILY_RESNET, /* bottleneck conv net */
-    DPAR_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
-    DPAR_FAMILY_GRID,   /* explicit grid solver: a stencil code */
-    DPAR_FAMILIES
+    DPAR_FAMILY_GPT = 1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_FAMILY_LLAMA,   /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
+    DPAR_FAMILY_VIT,     /* patches, not causal */
+    DPAR_FAMILY_DIT,     /* diffusion transformer: ViT with adaptive norms */
+    DPAR_FAMILY_T5,      /* encoder-decoder */
+    DPAR_FAMILY_RESNET,  /* bottleneck conv net */
+    DPAR_FAMILY_UNET,    /* conv encoder-decoder with skips on a grid */
+    DPAR_FAMILY_GRID,    /* explicit grid solver: a stencil code */
+    DPAR_FAMILIES        /* one past the last */
 };
 
 /* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
  * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family;
+    int32_t family; /* DPAR_FAMILY_*; must be said */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
     int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
     int32_t tied;   /* input and output embedding share their weights */
@@ -150,8 +150,8 @@ typedef struct dpar_model {
     int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
     int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_ATTENTION_* + 1; 0: the family's default */
-    int32_t stack;                         /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
+    int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
 } dpar_model;

@@ -538,7 +538,7 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
     for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
         (void)dpari_auto_try(x, job, rule);
     }
-    for (rule = 0; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+    for (rule = 1; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
         (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
     }
     for (rule = 0; rule < lists; rule++) {
@@ -574,7 +574,7 @@ static int64_t dpari_auto_rest(const dpar_pipe_job *job)
 {
     int64_t most = 0;
     int32_t rule;
-    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_ORDERS; rule++) {
         dpar_order o = dpari_auto_order(job, rule);
         most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }

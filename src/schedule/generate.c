@@ -11,11 +11,11 @@
 DPAR_API const char *dpar_order_name(int32_t rule)
 {
     static const char name[DPAR_ORDERS][16] = {
-        "gpipe",     "1f1b",       "interleaved",    "breadth-first", "zb-h1",
-        "zb-2p",     "zbv",        "v-half",         "v-min",         "dualpipe",
-        "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",        "moe-overlap",
-        "seq1f1b",   "chimera",    "forward-only"};
-    return rule >= 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+        "?",           "gpipe",     "1f1b",       "interleaved",    "breadth-first",
+        "zb-h1",       "zb-2p",     "zbv",        "v-half",         "v-min",
+        "dualpipe",    "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
+        "moe-overlap", "seq1f1b",   "chimera",    "forward-only"};
+    return rule > 0 && rule < DPAR_ORDERS ? name[rule] : "?";
 }
 
 /* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
@@ -77,7 +77,7 @@ DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *n
     const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
     const char *bare = dpari_name_past(name, "schedule");
     int32_t i;
-    for (i = 0; i < DPAR_ORDERS + others; i++) {
+    for (i = 1; i < DPAR_ORDERS + others; i++) {
         int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
         const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
         if (dpari_name_same(bare, known)) {
@@ -186,8 +186,11 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
 static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
 {
     const char *name = dpar_order_name(o->rule);
+    if (o->rule == 0) {
+        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_1F1B", 0, 0, 0, 0);
+    }
     if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
-        return dpari_say(DPAR_E_ARG, why, "rule # is none of 0 to #", o->rule, DPAR_ORDERS - 1, 0,
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule, DPAR_ORDERS - 1, 0,
                          0);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {

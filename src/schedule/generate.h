@@ -11,7 +11,7 @@
 enum {
     /* All F, then all B, in the order of F, or from the last to the first with `lifo` (Huang 2019
      * draws that; PyTorch and DeepSpeed run the other). Live: m. */
-    DPAR_GPIPE,
+    DPAR_GPIPE = 1,
     /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
      * micro-batches than ranks are fine. */
     DPAR_1F1B,
@@ -62,13 +62,13 @@ enum {
     DPAR_CHIMERA,
     /* Inference: F alone, chunk by chunk. */
     DPAR_FORWARD_ONLY,
-    DPAR_ORDERS
+    DPAR_ORDERS /* one past the last: rules are 1 to DPAR_ORDERS - 1, 0 is none */
 };
 
 /* What to make. Zero-initialise it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
  * Stages: ranks x chunks (bidirectional rules: 2 x ranks, in two chains). */
 typedef struct dpar_order {
-    int32_t rule;   /* DPAR_GPIPE, ... */
+    int32_t rule;   /* DPAR_GPIPE, ...; must be said */
     int32_t ranks;  /* 1 to 65535 */
     int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
     /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and

@@ -186,8 +186,8 @@ static void test_text(void)
     CHECK_NEAR(m.capacity, 1.25, 0);
     CHECK_NEAR(m.flops_per_cell, 2.5, 0);
     CHECK_NEAR(m.bytes_per_cell, 1000.0, 0);
-    CHECK_INT(m.attention, DPAR_ATTENTION_FLASH1 + 1);
-    CHECK_INT(m.stack, DPAR_STACK_TORCH + 1);
+    CHECK_INT(m.attention, DPAR_ATTENTION_FLASH1);
+    CHECK_INT(m.stack, DPAR_STACK_TORCH);
     CHECK_INT(dpar_model_read(&m, "resnet-50,image=448", 19, &why), DPAR_OK);
     CHECK(m.image[0] == 448 && m.image[1] == 448 && m.channels == 3);
     CHECK_INT(dpar_model_read(&m, "grid:1440x720x100,fields=5,halo=2", 33, &why), DPAR_OK);
@@ -287,6 +287,34 @@ static void test_refusals(void)
         CHECK(build(bad[i], &why) < 0);
         CHECK(strlen(why.text) > 10);
     }
+}
+
+/* A family must be said; attention and stack have a default, and are what was said. */
+static void test_said(void)
+{
+    dpar_model m;
+    dpar_why why;
+    CHECK_INT(dpar_model_read(&m, "gpt3-175b", 9, &why), DPAR_OK);
+    m.attention = m.stack = 0;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(w.stack, DPAR_STACK_MEGATRON);
+    CHECK_INT(w.attention, DPAR_ATTENTION_UNFUSED);
+    m.stack = DPAR_STACK_TORCH;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(w.stack, DPAR_STACK_TORCH);
+    CHECK_INT(w.attention, DPAR_ATTENTION_FLASH);
+    m.attention = DPAR_ATTENTION_FLASH1;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(w.attention, DPAR_ATTENTION_FLASH1);
+    m.family = 0;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "no family: set family, as DPAR_FAMILY_GPT");
+    m.family = DPAR_FAMILIES;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "family 9 does not exist");
+    CHECK_INT(dpar_model_read(&m, "?:layers=2", 10, &why), DPAR_E_PARSE);
+    CHECK_TEXT(why.text, "'?': one of gpt, llama, vit, dit, t5, resnet, unet, grid was expected");
+    CHECK_INT(dpar_model_read(&m, "gpt3-175b,stack=?", 17, &why), DPAR_E_PARSE);
 }
 
 /* The sentences: the word that is wrong, and what would be right. A refused text changes nothing.
@@ -540,6 +568,7 @@ int main(void)
     test_flops();
     test_edges();
     test_refusals();
+    test_said();
     test_sentences();
     test_config();
     test_config_objects();

@@ -105,7 +105,7 @@ static void slow_pipeline(slow *b, dpar_strategy s)
         if (s.vp > 1 && !chunks_alike(s.pp, s.vp)) {
             continue;
         }
-        for (k = 0; k < DPAR_PRICED_SCHEDULES; k++) {
+        for (k = 1; k < DPAR_PRICED_SCHEDULES; k++) {
             int usual = k == (s.vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B);
             int more = s.pp > 1 && k != DPAR_1F1B && k != DPAR_INTERLEAVED &&
                        (s.vp > 1 || k != DPAR_BREADTH_FIRST); /* legal ones are priced */

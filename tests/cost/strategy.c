@@ -238,19 +238,10 @@ static void test_checks(void)
                {"dp=8,recompute_layers=4", DPAR_RULE_OPTION},
                {"dp=8,recompute=full,recompute_layers=33", DPAR_RULE_OPTION},
                {"dp=8,m=8,offload=nvme", DPAR_RULE_OFFLOAD}};
-    static const char *const words[] = {"tp",
-                                        "tp=",
-                                        "tp=x",
-                                        "tp=-1",
-                                        "colour=3",
-                                        "schedule=fast",
-                                        "offload=disk",
-                                        "offload=",
-                                        "overlap=",
-                                        "tiles=0x2",
-                                        "tiles=axb",
-                                        "=3",
-                                        "tp=99999999999"};
+    static const char *const words[] = {"tp",       "tp=",           "tp=x",       "tp=-1",
+                                        "colour=3", "schedule=fast", "schedule=?", "offload=disk",
+                                        "offload=", "overlap=",      "tiles=0x2",  "tiles=axb",
+                                        "=3",       "tp=99999999999"};
     dpar_why why;
     size_t i;
     int32_t rule;
@@ -273,6 +264,10 @@ static void test_checks(void)
     s = of("tp=8");
     CHECK(dpari_strategy_check(&job, &s, 0, &rule, &why) < 0);
     CHECK_TEXT(why.text, "tp=8 does not divide 30 attention heads");
+    s = of("dp=8");
+    s.schedule = 0;
+    CHECK_INT(dpari_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does");
     s = of("tp=2,dp=3,pp=5,cp=7,tiles=2x2");
     CHECK_INT(dpar_strategy_ranks(&s), 840);
     s.dp = 2147483647;
@@ -282,6 +277,8 @@ static void test_checks(void)
     CHECK_TEXT(dpari_cp_name(DPAR_CP_ULYSSES), "ulysses");
     CHECK_TEXT(dpari_stack_name(DPAR_STACK_CORE), "core");
     CHECK_TEXT(dpari_attention_name(DPAR_ATTENTION_FLASH), "flash");
+    CHECK_TEXT(dpari_stack_name(0), "?");
+    CHECK_TEXT(dpari_attention_name(0), "?");
     CHECK_TEXT(dpar_memory_name(DPAR_MEM_LOGITS), "logits");
     CHECK_TEXT(dpar_time_name(DPAR_TIME_BUBBLE), "bubble");
 }

@@ -90,7 +90,7 @@ static void test_sweep(void)
     int32_t rule, v;
     int64_t m, latency, less;
     size_t k, n;
-    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_ORDERS; rule++) {
         int applied = 0;
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             for (m = 1; m <= 4 * sizes[k]; m++) {
@@ -270,6 +270,7 @@ static void test_sentences(void)
     heavy.overlap.all = 5;
     says(order_of(DPAR_DUALPIPEV, 4, 8, 0), heavy, DPAR_CLOSED_IDLE, 0, DPAR_E_NONE,
          "dualpipev: no formula gives the idle time, unless: W <= I");
+    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG, "no schedule: set rule, as DPAR_1F1B");
     says(o, t, 5, 0, DPAR_E_ARG, "formula 5 of rank 0 of 4: unknown");
     says(o, t, 0, 4, DPAR_E_ARG, "formula 0 of rank 4 of 4: unknown");
     says(order_of(DPAR_GPIPE, 4, 1, 0), slow, 0, 0, DPAR_E_RANGE,
@@ -308,7 +309,7 @@ static void test_random_times(void)
             state ^= state << 17;
             draw[k] = (int64_t)(state >> 33);
         }
-        o = order_of((int32_t)(draw[0] % DPAR_ORDERS), 1 + (int32_t)(draw[1] % 6),
+        o = order_of(1 + (int32_t)(draw[0] % (DPAR_ORDERS - 1)), 1 + (int32_t)(draw[1] % 6),
                      1 + (int32_t)(draw[2] % 16), (int32_t)(draw[3] % 4));
         f[0] = draw[4] % 5;
         f[1] = draw[5] % 3 ? f[0] : draw[5] % 5; /* forms like F = I */

@@ -413,7 +413,7 @@ static void test_sweep(void)
     memset(legal, 0, sizeof legal);
     for (i = 0; i < 7; i++) {
         int32_t p = ranks[i];
-        for (rule = 0; rule < DPAR_ORDERS; rule++) {
+        for (rule = 1; rule < DPAR_ORDERS; rule++) {
             for (v = 0; v <= 4; v++) {
                 for (m = 1; m <= 4 * p; m++) {
                     dpar_order o = order_of(rule, p, m, v);
@@ -802,11 +802,12 @@ static void test_names(void)
         CHECK_INT(o.lifo, known[i].lifo);
         CHECK_INT(o.ranks, 3);
     }
-    for (i = 0; i < DPAR_ORDERS; i++) {
+    for (i = 1; i < DPAR_ORDERS; i++) {
         CHECK_INT(dpar_order_find(&o, dpar_order_name((int32_t)i), NULL), DPAR_OK);
         CHECK_INT(o.rule, i);
     }
     CHECK_TEXT(dpar_order_name(-1), "?");
+    CHECK_TEXT(dpar_order_name(0), "?");
     CHECK_TEXT(dpar_order_name(DPAR_ORDERS), "?");
     o.rule = 3;
     CHECK_INT(dpar_order_find(&o, "zbw", &why), DPAR_E_UNKNOWN);
@@ -845,8 +846,9 @@ static dpar_order with(dpar_order o, int32_t group, int32_t slices, int32_t lifo
 
 static void test_refusals(void)
 {
-    refused(order_of(-1, 4, 8, 0), DPAR_E_ARG, "rule -1 is none of 0 to 17");
-    refused(order_of(DPAR_ORDERS, 4, 8, 0), DPAR_E_ARG, "rule 18 is none of 0 to 17");
+    refused(order_of(-1, 4, 8, 0), DPAR_E_ARG, "rule -1 is none of 1 to 18");
+    refused(order_of(0, 4, 8, 0), DPAR_E_ARG, "no schedule: set rule, as DPAR_1F1B");
+    refused(order_of(DPAR_ORDERS, 4, 8, 0), DPAR_E_ARG, "rule 19 is none of 1 to 18");
     refused(order_of(DPAR_1F1B, 0, 8, 0), DPAR_E_ARG, "ranks=0: 1 to 65535");
     refused(order_of(DPAR_1F1B, 65536, 8, 0), DPAR_E_ARG, "ranks=65536: 1 to 65535");
     refused(order_of(DPAR_1F1B, 4, 0, 0), DPAR_E_ARG, "micros=0: 1 to 65535");
@@ -924,7 +926,7 @@ static void test_stages(void)
 static void test_room(void)
 {
     int32_t rule;
-    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_ORDERS; rule++) {
         dpar_order o = order_of(rule, 4, 8, 0);
         dpar_schedule s;
         dpar_why why;
@@ -953,7 +955,7 @@ static void test_rank_of(void)
     static const uint16_t high[] = {2, 0, 3, 2, 0, 3};
     static uint16_t many[65535];
     int32_t rule, i, r;
-    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_ORDERS; rule++) {
         dpar_order o = order_of(rule, 3, 7, 0);
         dpar_schedule plain, s;
         run got;
@@ -1050,7 +1052,7 @@ static void test_large(void)
     CHECK_INT(counted(&o, 7), INT64_C(2) * 8191 * 65535);
     CHECK_INT(dpar_schedule_generate_bytes(&o, NULL),
               INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191);
-    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_ORDERS; rule++) {
         o = order_of(rule, 32766, 65534 / (rule == DPAR_SEQ1F1B ? 2 : 1), 0);
         CHECK(dpar_schedule_generate_bytes(&o, NULL) > 0);
     }

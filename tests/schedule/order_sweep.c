@@ -116,7 +116,7 @@ int main(void)
     size_t k;
     int32_t v;
     memset(&o, 0, sizeof o);
-    for (o.rule = 0; o.rule < DPAR_ORDERS; o.rule++) {
+    for (o.rule = 1; o.rule < DPAR_ORDERS; o.rule++) {
         int before = lists;
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             o.ranks = sizes[k];
