@@ -52,9 +52,6 @@
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
-#ifndef DPAR_CUDA_H
-#define DPAR_CUDA_H
-
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_train.h")
@@ -66,6 +63,9 @@
 #if DPAR_VERSION != 200
 #error dpar_cuda.h and dpar.h are of different versions: take all headers from one release
 #endif
+
+#ifndef DPAR_CUDA_H
+#define DPAR_CUDA_H
 
 #ifdef __cplusplus
 extern "C" {
