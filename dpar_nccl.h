@@ -100,9 +100,6 @@
  *
  * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc); registered
  * only by dpar_nccl_register. in place all_to_all goes through options.scratch_bytes. */
-#ifndef DPAR_NCCL_H
-#define DPAR_NCCL_H
-
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -114,6 +111,10 @@
 #if DPAR_VERSION != 200
 #error dpar_nccl.h and dpar.h are of different versions: take all headers from one release
 #endif
+
+#ifndef DPAR_NCCL_H
+#define DPAR_NCCL_H
+
 #include <nccl.h>
 
 /* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
@@ -233,6 +234,13 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 #include <unistd.h>
 #if !defined(DPAR_NCCL_LINK)
 #include <dlfcn.h>
+#endif
+
+/* Under -std=c99 a system header that came before hides POSIX and what networks are made of, and
+ * nothing brings it back. */
+#if !defined(IFF_UP) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
 #endif
 
 enum {
