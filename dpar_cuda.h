@@ -115,8 +115,8 @@ typedef struct dpar_cuda {
 DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options,
                                     dpar_why *why);
 /* Waits for the stream and gives the memory back, and pages that are still pinned. NULL and what is
- * closed are fine. E_SYSTEM: something on the stream went wrong; it is closed all the same. Local.
- */
+ * closed are fine. E_SYSTEM: something on the stream went wrong, the sentence is in gpu->why; it is
+ * closed all the same. Local. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
 /* The table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`: it stays where it is
  * as long as the table is used, by one thread at a time. Local. */

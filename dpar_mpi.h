@@ -43,7 +43,7 @@
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
- * Mismatch, found for nothing: send, recv and the _v forms that move. These are messages, an empty
+ * Mismatch, found at no cost: send, recv and the _v forms that move. These are messages, an empty
  * piece too, from each rank to each that expects one; more or fewer bytes than the receiver expects
  * are DPAR_E_MISMATCH there, with both numbers of elements; another type of as many bytes is not
  * noticed. In a split all ranks' calls are compared; a rank that calls something else instead meets

@@ -192,13 +192,16 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
 /* Registers device memory with NCCL: as a window where it has them (2.27; memory of
  * dpar_comm_alloc, and a multiple of 4096), else as a buffer (2.19); older: nothing happens. In
  * each later operation either all ranks use memory that they registered in the same call, or none
- * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG for
- * another engine; E_SYSTEM with NCCL's words in c->why. COLLECTIVE; the same bytes on all ranks. */
+ * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG, without
+ * a sentence, for another engine, NULL or bytes below 1; E_SYSTEM with NCCL's words and E_MEMORY:
+ * the sentence is in c->why. COLLECTIVE; the same bytes on all ranks. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
 
 /* The ranks of c but for gone[n] (ascending) become a communicator, in the order of c: when a rank
  * is lost and options.elastic was given (NCCL 2.27 and later; else E_UNKNOWN). c may be broken; it
- * is closed afterwards as always. COLLECTIVE over those that stay. */
+ * is closed afterwards as always. E_ARG: c is of another engine, gone is not n >= 1 other ranks of
+ * c, ascending, or out is NULL; E_MEMORY; E_TIMEOUT when not all that stay come before c's
+ * deadline; E_SYSTEM with NCCL's words. COLLECTIVE over those that stay. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
                                       dpar_why *why);
 
