@@ -11,7 +11,8 @@ OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B
 	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
-SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/strategies $(B)/overlap
+SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/strategies \
+	$(B)/overlap
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
@@ -127,6 +128,8 @@ $(B)/index_speed: bench/index_speed.c $(B)/libdpar.a
 	$(LINK)
 $(B)/order_speed: bench/order_speed.c $(B)/libdpar.a
 	$(LINK)
+$(B)/p2p_speed: bench/p2p_speed.c $(B)/libdpar.a
+	$(LINK)
 $(B)/strategies: bench/strategies.c $(B)/libdpar.a
 	$(LINK)
 $(B)/overlap: bench/overlap.c $(B)/libdpar.a
@@ -221,6 +224,7 @@ bench:
 	./$(B)/index_speed
 	./$(B)/order_speed
 	./$(B)/kernel_speed
+	./$(B)/p2p_speed
 	./$(B)/strategies 1
 	./$(B)/overlap
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]

@@ -52,9 +52,6 @@
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
-#ifndef DPAR_CUDA_H
-#define DPAR_CUDA_H
-
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_train.h")
@@ -66,6 +63,9 @@
 #if DPAR_VERSION != 200
 #error dpar_cuda.h and dpar.h are of different versions: take all headers from one release
 #endif
+
+#ifndef DPAR_CUDA_H
+#define DPAR_CUDA_H
 
 #ifdef __cplusplus
 extern "C" {
@@ -115,8 +115,8 @@ typedef struct dpar_cuda {
 DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options,
                                     dpar_why *why);
 /* Waits for the stream and gives the memory back, and pages that are still pinned. NULL and what is
- * closed are fine. E_SYSTEM: something on the stream went wrong; it is closed all the same. Local.
- */
+ * closed are fine. E_SYSTEM: something on the stream went wrong, the sentence is in gpu->why; it is
+ * closed all the same. Local. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
 /* The table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`: it stays where it is
  * as long as the table is used, by one thread at a time. Local. */

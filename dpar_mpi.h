@@ -43,7 +43,7 @@
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
- * Mismatch, found for nothing: send, recv and the _v forms that move. These are messages, an empty
+ * Mismatch, found at no cost: send, recv and the _v forms that move. These are messages, an empty
  * piece too, from each rank to each that expects one; more or fewer bytes than the receiver expects
  * are DPAR_E_MISMATCH there, with both numbers of elements; another type of as many bytes is not
  * noticed. In a split all ranks' calls are compared; a rank that calls something else instead meets
@@ -77,9 +77,6 @@
  * all_reduce take memory for a copy of the input. dpar_comm_alloc gives plain memory that begins a
  * page. All ranks have the same byte order. Tags go to MPI_TAG_UB: at least 32767, MPICH 2^28 - 1,
  * Open MPI 2^31 - 1; DPAR_E_ARG above. */
-#ifndef DPAR_MPI_H
-#define DPAR_MPI_H
-
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -91,6 +88,10 @@
 #if DPAR_VERSION != 200
 #error dpar_mpi.h and dpar.h are of different versions: take all headers from one release
 #endif
+
+#ifndef DPAR_MPI_H
+#define DPAR_MPI_H
+
 #include <mpi.h>
 
 /* All zero means the defaults. The same on all ranks. */

@@ -100,9 +100,6 @@
  *
  * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc); registered
  * only by dpar_nccl_register. in place all_to_all goes through options.scratch_bytes. */
-#ifndef DPAR_NCCL_H
-#define DPAR_NCCL_H
-
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -114,6 +111,10 @@
 #if DPAR_VERSION != 200
 #error dpar_nccl.h and dpar.h are of different versions: take all headers from one release
 #endif
+
+#ifndef DPAR_NCCL_H
+#define DPAR_NCCL_H
+
 #include <nccl.h>
 
 /* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
@@ -191,13 +192,16 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
 /* Registers device memory with NCCL: as a window where it has them (2.27; memory of
  * dpar_comm_alloc, and a multiple of 4096), else as a buffer (2.19); older: nothing happens. In
  * each later operation either all ranks use memory that they registered in the same call, or none
- * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG for
- * another engine; E_SYSTEM with NCCL's words in c->why. COLLECTIVE; the same bytes on all ranks. */
+ * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG, without
+ * a sentence, for another engine, NULL or bytes below 1; E_SYSTEM with NCCL's words and E_MEMORY:
+ * the sentence is in c->why. COLLECTIVE; the same bytes on all ranks. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
 
 /* The ranks of c but for gone[n] (ascending) become a communicator, in the order of c: when a rank
  * is lost and options.elastic was given (NCCL 2.27 and later; else E_UNKNOWN). c may be broken; it
- * is closed afterwards as always. COLLECTIVE over those that stay. */
+ * is closed afterwards as always. E_ARG: c is of another engine, gone is not n >= 1 other ranks of
+ * c, ascending, or out is NULL; E_MEMORY; E_TIMEOUT when not all that stay come before c's
+ * deadline; E_SYSTEM with NCCL's words. COLLECTIVE over those that stay. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
                                       dpar_why *why);
 
@@ -233,6 +237,13 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 #include <unistd.h>
 #if !defined(DPAR_NCCL_LINK)
 #include <dlfcn.h>
+#endif
+
+/* Under -std=c99 a system header that came before hides POSIX and what networks are made of, and
+ * nothing brings it back. */
+#if !defined(IFF_UP) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
 #endif
 
 enum {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* One way of a message between two processes of one machine, each on a core of its own:
  *
- *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/p2p_speed.c -o p2p_speed && ./p2p_speed [seconds a
- * row]
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/p2p_speed.c -o p2p_speed && ./p2p_speed [seconds a row]
  *
  * A sample is a message there and one back, halved, after both ranks have rewritten what they send;
  * smallest / median us, and GB/s of the median. Columns: private memory sent by a blocking call
@@ -15,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ranks.h"
 

@@ -59,9 +59,9 @@ typedef struct dpar_mem_span {
     double scale;
 } dpar_mem_span;
 
-/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does: in
- * type `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`,
- * rounded once to to_type. */
+/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the collectives do: in type
+ * `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`, rounded
+ * once to to_type. */
 typedef struct dpar_mem_reduce {
     void *to; /* may be a part */
     const void *from;
@@ -112,8 +112,8 @@ typedef struct dpar_mem {
 } dpar_mem;
 
 /* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
- * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`: types or an op
- * that do not fit. Local. O(elements). */
+ * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`, without a
+ * sentence: types or an op that do not fit. Local. O(elements). */
 DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What

@@ -91,8 +91,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 /* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
  * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
  * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
- * many were written. Costs at most 18
- * times dpar_plan_price. */
+ * many were written. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 

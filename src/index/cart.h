@@ -108,7 +108,8 @@ DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, i
  * O(2^dims * dims * bits of the longest axis), not O(ranks): skipped cells are counted by cubes. */
 DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord);
 
-/* The coordinate of a rank, inverse of dpar_place_rank, at the same cost. E_ARG: no such rank. */
+/* The coordinate of a rank, inverse of dpar_place_rank, at the same cost. E_ARG, without a
+ * sentence: no such rank. */
 DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord);
 
 /* What crosses between nodes in one exchange, one way (as much comes back): *total over the
@@ -145,13 +146,13 @@ typedef struct dpar_torus {
  * lexicographically largest. (3) is what JAX's code does; its comment says the opposite. JAX's
  * special ring orders of single trays are not here, and sizes such as 10, 14, 15 keep all their
  * prime factors (JAX 0.10 drops some when it splits, and fails or answers otherwise). E_ARG;
- * E_DIVIDE: the sizes' products differ; E_NONE: it takes splitting, which was not allowed.
- * O(factorisations). */
+ * E_RANGE: more than 2^31 - 1 chips or ranks; E_DIVIDE: the sizes' products differ; E_NONE: it
+ * takes splitting, which was not allowed. O(factorisations). */
 DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
 
 /* The chip at a logical coordinate and back. A logical index counts through its parts row-major in
  * the order of the physical axes; a split physical axis gives its fastest digits to the last
- * logical axis. E_ARG when a coordinate is outside. O(axes^2). */
+ * logical axis. E_ARG, without a sentence, when a coordinate is outside. O(axes^2). */
 DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
                                          int32_t *physical);
 DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,

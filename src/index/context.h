@@ -18,7 +18,8 @@ typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
 } dpar_packed;
-/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG with a sentence. O(docs). */
+/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG, and E_RANGE above 2^61 tokens,
+ * with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 /* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
@@ -42,8 +43,9 @@ DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
 
 /* torch's PTRR: units (blocks of tokens) in descending order of cost, equal ones in their order,
  * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
- * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. E_DIVIDE with a
- * sentence when ranks do not divide units. O(units log(units)). */
+ * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. With a
+ * sentence: E_DIVIDE when ranks do not divide units, E_ARG for units below 0 or ranks below 1.
+ * O(units log(units)). */
 DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
                                           int32_t *owner, int64_t *order, dpar_why *why);
 
@@ -59,7 +61,8 @@ typedef struct dpar_varlen {
 /* Rank's slice of all tokens by CHUNK, whatever p->rule is. causal: keys end with the slice; else
  * with its last document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative
  * lengths of the queries and keys of the documents that it meets, from 0 on: the arguments of a
- * variable-length attention. Empty documents in between are kept. E_ARG: no such rank. O(docs). */
+ * variable-length attention. Empty documents in between are kept. E_ARG, without a sentence: no
+ * such rank. O(docs). */
 DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
                                        dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 

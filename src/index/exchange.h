@@ -33,8 +33,9 @@ DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *round
 
 /* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG and a sentence
  * that says which box is outside, which two overlap, or how many elements no box has and which is
- * the first. Empty boxes are passed over. order: scratch of n numbers. O(n log n + pairs that
- * overlap in the dim where the boxes are thinnest). */
+ * the first; E_RANGE for an array of more than 2^63 - 1 elements. Empty boxes are passed over.
+ * order: scratch of n numbers. O(n log n + pairs that overlap in the dim where the boxes are
+ * thinnest). */
 DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
                                     int32_t n, int32_t *order, dpar_why *why);
 

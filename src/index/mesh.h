@@ -15,10 +15,9 @@ typedef struct dpar_axis {
 } dpar_axis;
 
 /* A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you set
- * offset yourself). What the functions below make is
- * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i, bits of
- * axes that the mesh has not are passed over. Listed
- * from first to last, the last axis counts as the fastest, whatever the strides are. */
+ * offset yourself). What the functions below make is injective: no rank has two coordinates. Sets
+ * of axes are given as bits: bit i is axis i, bits of axes that the mesh has not are passed over.
+ * Listed from first to last, the last axis counts as the fastest, whatever the strides are. */
 typedef struct dpar_mesh {
     int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
     int32_t size;   /* ranks in all: the product of the sizes */

@@ -23,11 +23,11 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
  *     micro-batch is let in only while the oldest one can still get through: no deadlock;
  *   - the orders of generate.h that are of this shape and keep the caps: never worse than those;
  *   - the best list with its limits changed stage by stage, while that helps, for at most
- * job->nodes actions tried;
- *   - where stages x micro-batches is at most 48 and the bound is not met: dpari_exact_search for
- * at most `nodes` nodes (10^6 take about a second). At most some 2^25 actions are tried before
- * `nodes` count: 64 ranks and 512 micro-batches take half a second. job->nodes = 0: neither of the
- * last two.
+ *     job->nodes actions tried;
+ *   - where stages x micro-batches is at most 48 and the bound is not met: an exact search of at
+ *     most job->nodes nodes (10^6 take about a second).
+ * At most some 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take
+ * half a second. job->nodes = 0: neither of the last two.
  *
  * DPAR_OK: no schedule is better (its objective is result->bound); DPAR_MORE: one may be. Both
  * leave a schedule. Same input, same schedule, on every machine. E_ARG for a job out of its domain;

@@ -54,9 +54,9 @@ typedef struct dpar_times {
 
     /* Bytes that a rank may hold: of[rank], [ranks]; a 0: no limit. Given (`of`, or `all` not 0)
      * without any hold_forward, an activation counts as 1 from F to B or W (hold_input and
-     * hold_weight are not read), as in exact.h: the cap and peak_bytes then count activations, on
-     * top of hold_always. A cap moves nothing: it says which idle time is for want of memory, and
-     * what passes it (over_cap). */
+     * hold_weight are not read), as a dpar_pipe_job counts: the cap and peak_bytes then count
+     * activations, on top of hold_always. A cap moves nothing: it says which idle time is for want
+     * of memory, and what passes it (over_cap). */
     dpar_each cap;
 } dpar_times;
 

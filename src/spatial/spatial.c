@@ -1589,6 +1589,11 @@ static void dpari_norm_join(dpar_mem_norm *m)
     }
 }
 
+static dpar_status dpari_norm_missing(dpar_comm *c, const char *what)
+{
+    return c == NULL ? DPAR_E_ARG : dpari_say(DPAR_E_ARG, &c->why, what, 0, 0, 0, 0);
+}
+
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
 {
     dpar_mem_moments own;
@@ -1598,7 +1603,7 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     int32_t d;
     if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->y == NULL || a->saved == NULL ||
         a->scratch == NULL) {
-        return DPAR_E_ARG;
+        return dpari_norm_missing(c, "a norm, forward: n, x, y, saved or scratch is NULL");
     }
     st = dpari_norm_check(c, n, a->x, a->y);
     if (st != DPAR_OK) {
@@ -1640,7 +1645,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
     int64_t sets;
     if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->dy == NULL || a->dx == NULL ||
         a->saved == NULL || a->scratch == NULL) {
-        return DPAR_E_ARG;
+        return dpari_norm_missing(c, "a norm, backward: n, x, dy, dx, saved or scratch is NULL");
     }
     st = dpari_norm_check(c, n, a->x, a->dy);
     st = st == DPAR_OK ? dpari_norm_check(c, n, a->x, a->dx) : st;

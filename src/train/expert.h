@@ -233,7 +233,8 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Gives back what init took of a device's memory, when its stream is done with it; without one
- * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream. */
+ * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream; the sentence is
+ * in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
  * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.

@@ -1114,8 +1114,14 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
 {
     double sum;
     dpar_status st;
-    if (d == NULL || norm == NULL || d->under_way) {
+    if (d == NULL) {
         return DPAR_E_ARG;
+    }
+    if (norm == NULL || d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         d->under_way ? "fsdp: a norm before the pass has ended"
+                                      : "fsdp: there is nowhere to put the norm",
+                         0, 0, 0, 0);
     }
     st = dpari_fsdp_squares(d);
     sum = d->squares;

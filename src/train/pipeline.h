@@ -125,7 +125,8 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * callbacks. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* From a callback that computes for long: moves messages and sees which are done. Local. O(messages
- * under way). The error of a message that failed; OK outside of a step, E_ARG for NULL. */
+ * under way). The error of a message that failed: the sentence is in the communicator's why. OK
+ * outside of a step; E_ARG, without a sentence, for NULL. */
 DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
 /* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. O(1).
  */

@@ -144,12 +144,13 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
                                          dpar_why *why);
 /* out and lse from q, k, v. COLLECTIVE; messages go on between calls of the kernel (or all the time
  * with dpar_comm_progress). E_ARG when arrays are missing: the communicator is broken then, so that
- * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. What travels: see the top of this file;
- * the arithmetic is the kernel's. */
+ * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's
+ * why; without one, E_ARG: plan or a is NULL. What travels: see the top of this file; the
+ * arithmetic is the kernel's. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
 /* Gradients of q, k, v from that of out; q, k, v, out, lse as forward left them. COLLECTIVE; errors
- * as forward. What travels: see above. */
+ * as forward, their sentence too in the communicator's why. What travels: see above. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 

@@ -50,8 +50,8 @@ typedef struct dpar_matmul {
 } dpar_matmul;
 /* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
-/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
- * other types. Local. O(m n k). */
+/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
+ * without a sentence, for other types and a size below 0. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */

@@ -637,9 +637,14 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
                                              const void *in, void *out)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
-    if (p == NULL || p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
-        array > DPAR_ATTENTION_OUT) {
+    if (p == NULL) {
         return DPAR_E_ARG;
+    }
+    if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
+        array > DPAR_ATTENTION_OUT) {
+        return dpari_say(DPAR_E_ARG, &p->comm->why,
+                         "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses", array,
+                         DPAR_ATTENTION_OUT, 0, 0);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }

@@ -39,8 +39,9 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
  * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
  * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
  * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
- * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. What
- * travels: see the top of this file. */
+ * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. The
+ * sentence is in the communicator's why; without one, E_ARG: plan is NULL. What travels: see the
+ * top of this file. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT-0
 # The benchmarks of communicators and of halo exchanges (of f64 and f32) build with each MPI library here, run,
-# and find every result right: one row of each operation from each engine; those of strategies and of
-# overlap without MPI. No time is judged.
+# and find every result right: one row of each operation from each engine; those of strategies, of
+# overlap and of messages without MPI. No time is judged.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Only what the benchmarks reach is compiled, as static functions.
@@ -16,7 +16,7 @@ build() {
     here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $reached "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
-ran=0 all='here:strategies here:overlap' mpis=
+ran=0 all='here:strategies here:overlap here:p2p_speed' mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     all="$all coll:$mpi halo:$mpi f32:$mpi" mpis="$mpis $mpi"
@@ -25,6 +25,9 @@ in_pairs build $all
 timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
 timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &&
     grep -q '"bucket 0"' "$work/trace" || { echo 'overlap:'; cat "$work/rows"; exit 1; }
+timeout -k 5 120 "$work/p2p_speed" 0.0005 > "$work/rows" && # a row of each size, all five columns
+    [ "$(grep -c '^ *[0-9]*\( *[0-9.]* */ *[0-9.]* *([ 0-9.]*)\)\{5\}$' "$work/rows")" -eq 12 ] ||
+    { echo 'p2p_speed:'; cat "$work/rows"; exit 1; }
 for mpi in $mpis; do
     case $mpi in
     openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;

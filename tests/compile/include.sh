@@ -132,6 +132,9 @@ neighbours() {
         for other in $headers; do cp "$DPAR_DIR/$other.h" "old_$each/"; done
         sed 's/DPAR_VERSION != 200/DPAR_VERSION != 209/' "$DPAR_DIR/$each.h" > "old_$each/$each.h"
         refused 'different versions' "old_$each" "$each.c"
+        # after one of this version, which its guard (and no header of MPI or NCCL) stands for
+        { printf '#define %s_H\n' "$(echo "$each" | tr 'a-z' 'A-Z')"; include "$each"; } > "second_$each.c"
+        refused "$each.h and dpar.h are of different versions" "old_$each" "second_$each.c"
     done
     for each in dpar dpar_comm dpar_halo; do
         for other in dpar dpar_comm dpar_halo; do cp "$DPAR_DIR/$other.h" old/; done

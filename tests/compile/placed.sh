@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # The implementation compiles wherever a program puts it: all headers of dpar in every dialect that
 # does not hide POSIX (GNU C, C++) after any header of the system, and each of them alone after one;
-# in strict C after one it says what to do, first of all. PLACED=all: each header of the system in
+# in strict C after one it says what to do, first of all, and so does dpar_nccl.h. PLACED=all: each header of the system in
 # each dialect (some minutes), else each in the compiler's own dialect, and all together in the others.
 # DPAR_PARTS: of matrix and hidden only one.
 . tests/compile/common.sh
@@ -66,10 +66,11 @@ fi
 # Strict C after a header that hid POSIX: of those that need POSIX themselves, the lowest says so.
 implementation > "$work/first.c"
 printf '#include <stdio.h>\n' >> "$work/first.c"
+printf '#include <stdio.h>\n#define DPAR_NCCL_IMPLEMENTATION\n#include "dpar_nccl.h"\n' > "$work/alone_dpar_nccl.c"
 for with in gcc clang; do
     part hidden && have $with || continue
-    strict_unit="$with -std=c99 -pedantic -fsyntax-only -I$DPAR_DIR"
-    for name in after_1 $(cd "$work" && ls alone_dpar_comm.c alone_dpar_debug.c 2> /dev/null | sed 's/\.c$//'); do
+    strict_unit="$with -std=c99 -pedantic -fsyntax-only -I$DPAR_DIR -Itests/gpu/fake"
+    for name in after_1 $(cd "$work" && ls alone_dpar_comm.c alone_dpar_debug.c alone_dpar_nccl.c 2> /dev/null | sed 's/\.c$//'); do
         if ! $strict_unit "$work/$name.c" 2> "$work/said"; then
             grep -m 1 error "$work/said" |
                 grep -q 'define DPAR_IMPLEMENTATION and include dpar before any other header, *or compile with -D_GNU_SOURCE' ||

@@ -1935,17 +1935,24 @@ static int bad_norms(dpar_comm *c)
         bad += dpar_norm_forward(c, &n, &a) != DPAR_E_ARG;
         bad += dpar_norm_backward(c, &n, &a) != DPAR_E_ARG;
     }
-    bad += dpar_norm_forward(c, NULL, &a) != DPAR_E_ARG ||
+    bad += dpar_norm_forward(NULL, &good, &a) != DPAR_E_ARG ||
+           dpar_norm_backward(NULL, &good, &a) != DPAR_E_ARG ||
+           dpar_norm_forward(c, NULL, &a) != DPAR_E_ARG ||
            dpar_norm_forward(c, &good, NULL) != DPAR_E_ARG ||
            dpar_norm_backward(c, &good, NULL) != DPAR_E_ARG;
     a.y = NULL;
-    bad += dpar_norm_forward(c, &good, &a) != DPAR_E_ARG;
+    c->why.text[0] = 0;
+    bad += dpar_norm_forward(c, &good, &a) != DPAR_E_ARG ||
+           strcmp(c->why.text, "a norm, forward: n, x, y, saved or scratch is NULL") != 0;
     a.y = &t;
     a.saved = NULL;
-    bad += dpar_norm_forward(c, &good, &a) != DPAR_E_ARG;
+    c->why.text[0] = 0;
+    bad += dpar_norm_forward(c, &good, &a) != DPAR_E_ARG || c->why.text[0] == 0;
     a.saved = room;
     a.scratch = NULL;
-    bad += dpar_norm_backward(c, &good, &a) != DPAR_E_ARG;
+    c->why.text[0] = 0;
+    bad += dpar_norm_backward(c, &good, &a) != DPAR_E_ARG ||
+           strcmp(c->why.text, "a norm, backward: n, x, dy, dx, saved or scratch is NULL") != 0;
     return bad;
 }
 

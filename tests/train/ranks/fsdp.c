@@ -1328,11 +1328,15 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_end(f), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_norm(f, NULL), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "fsdp: there is nowhere to put the norm");
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
     CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_close(f), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_step(f, 1.0, 1.0), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "fsdp: a step before the pass has ended");
     CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_E_ARG);
+    CHECK_TEXT(c->why.text, "fsdp: a norm before the pass has ended");
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* prefetch 0: one at a time */
