@@ -81,24 +81,6 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* 2^x for |x| < 1000. */
-DPARI_FN double dpari_exp2(double x)
-{
-    int32_t whole = (int32_t)x, k;
-    double f = (x - (double)whole) * 0.6931471805599453, term = 1.0, sum = 1.0;
-    for (k = 1; k < 20; k++) {
-        term *= f / k;
-        sum += term;
-    }
-    for (; whole > 0; whole--) {
-        sum *= 2.0;
-    }
-    for (; whole < 0; whole++) {
-        sum *= 0.5;
-    }
-    return sum;
-}
-
 /* ln(x) for finite x > 0, else 0. */
 DPARI_FN double dpari_log(double x)
 {
@@ -138,12 +120,6 @@ DPARI_FN double dpari_exp(double x)
         base *= base;
     }
     return sum * power;
-}
-
-/* x^y for x > 0. */
-DPARI_FN double dpari_pow(double x, double y)
-{
-    return dpari_exp2(y * dpari_log2(x));
 }
 
 /* The least k with 2^k >= n, n >= 1. */

@@ -473,33 +473,6 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                           dims, cells, ranks);
 }
 
-/* The cut of a grid over parts that are all given. */
-DPARI_FN dpar_status dpari_cart_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                    uint32_t periodic, const int32_t *parts, int64_t *cut,
-                                    dpar_why *why)
-{
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
-    int64_t sum = 0, face = 0;
-    int32_t d;
-    for (d = 0; st == DPAR_OK && d < dims; d++) {
-        if (parts[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has # parts: at least 1", d, parts[d], 0, 0);
-        }
-        st = dpari_grid_face(dims, cells, weight, d, &face, why);
-        if (st == DPAR_OK) {
-            face = dpari_cart_times(face, dpari_cart_planes(parts[d], periodic >> d & 1u));
-            if (face > INT64_MAX - 1 - sum) {
-                return dpari_grid_passes(dims, cells, parts[d], why);
-            }
-            sum += face;
-        }
-    }
-    if (st == DPAR_OK) {
-        *cut = sum;
-    }
-    return st;
-}
-
 /* A plane across an axis: the other extents, where they were found to fit. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
@@ -659,82 +632,6 @@ static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
     return c >= 0 && c < n ? (int32_t)c : -1;
 }
 
-/* The rank at coord[0 .. dims-1]; periodic coordinates wrap. DPAR_PROC_NULL where one is outside an
- * open axis. */
-DPARI_FN int32_t dpari_cart_rank(const dpar_cart *cart, const int32_t *coord)
-{
-    int32_t d, rank = 0;
-    for (d = 0; d < cart->dims; d++) {
-        int32_t c = dpari_cart_wrap(cart, d, coord[d]);
-        if (c < 0) {
-            return DPAR_PROC_NULL;
-        }
-        rank = rank * cart->parts[d] + c;
-    }
-    return rank;
-}
-
-/* coord[0 .. dims-1] of a rank. E_ARG when the rank is outside. */
-DPARI_FN dpar_status dpari_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord)
-{
-    int32_t d;
-    if (rank < 0 || rank >= cart->size) {
-        return DPAR_E_ARG;
-    }
-    for (d = cart->dims - 1; d >= 0; d--) {
-        coord[d] = rank % cart->parts[d];
-        rank /= cart->parts[d];
-    }
-    return DPAR_OK;
-}
-
-/* MPI_Cart_shift. `by` may be negative or larger than the axis. */
-DPARI_FN dpar_status dpari_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
-                                      int32_t *source, int32_t *dest)
-{
-    int32_t coord[DPAR_MAX_DIMS], here, from, to, d, stride = 1;
-    if (axis < 0 || axis >= cart->dims || dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
-    for (d = axis + 1; d < cart->dims; d++) {
-        stride *= cart->parts[d];
-    }
-    here = coord[axis];
-    from = dpari_cart_wrap(cart, axis, (int64_t)here - by);
-    to = dpari_cart_wrap(cart, axis, (int64_t)here + by);
-    *source = from < 0 ? DPAR_PROC_NULL : rank + (from - here) * stride;
-    *dest = to < 0 ? DPAR_PROC_NULL : rank + (to - here) * stride;
-    return DPAR_OK;
-}
-
-/* MPI_Cart_sub: the grid of the axes in `keep`; the rank's number in it; which of the sub-grids. */
-DPARI_FN dpar_status dpari_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
-                                    dpar_cart *sub, int32_t *sub_rank, int32_t *which)
-{
-    dpar_cart s;
-    int32_t coord[DPAR_MAX_DIMS], d, in = 0, of = 0;
-    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
-    dpari_zero(&s, sizeof(s));
-    s.size = 1;
-    for (d = 0; d < cart->dims; d++) {
-        const int32_t n = cart->parts[d];
-        if (keep >> d & 1u) {
-            s.periodic |= (cart->periodic >> d & 1u) << s.dims;
-            s.parts[s.dims++] = n;
-            s.size *= n;
-            in = in * n + coord[d];
-        } else {
-            of = of * n + coord[d];
-        }
-    }
-    *sub = s;
-    *sub_rank = in;
-    *which = of;
-    return DPAR_OK;
-}
-
 static int32_t dpari_cart_three_to(int32_t dims)
 {
     int32_t n = 1;
@@ -780,37 +677,6 @@ DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-/* At most `room` neighbours of a rank; how many there are. Star: for each axis the lower, then the
- * higher; box: by offset, row-major. */
-DPARI_FN int32_t dpari_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
-                                       int32_t *list, int32_t room)
-{
-    int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
-    const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);
-    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
-        return -1;
-    }
-    for (i = 0; stencil == DPAR_STENCIL_STAR && i < star && i < room; i += 2) {
-        int32_t lower = DPAR_PROC_NULL, higher = DPAR_PROC_NULL;
-        dpari_cart_shift(cart, rank, i / 2, 1, &lower, &higher);
-        list[i] = lower;
-        if (i + 1 < room) {
-            list[i + 1] = higher;
-        }
-    }
-    for (i = 0; stencil != DPAR_STENCIL_STAR && i < box; i++) {
-        const int32_t moves = dpari_cart_offset(cart->dims, i, offset);
-        if (moves == 0 || moves > dpari_stencil_axes(stencil, cart->dims)) {
-            continue;
-        }
-        if (all++ < room) {
-            list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpari_cart_rank(cart, next)
-                                                                   : DPAR_PROC_NULL;
-        }
-    }
-    return stencil == DPAR_STENCIL_STAR ? star : all;
-}
-
 /* ---- placement ---- */
 
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
@@ -835,59 +701,15 @@ static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind
     }
 }
 
-/* An order names every axis once. */
-static dpar_status dpari_place_order(int32_t dims, const int32_t *order, dpar_why *why)
-{
-    uint32_t seen = 0;
-    int32_t d;
-    for (d = 0; order != NULL && d < dims; d++) {
-        if (order[d] < 0 || order[d] >= dims || (seen >> order[d] & 1u)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "order[#] is axis #: each of the # axes must be named once", d,
-                             order[d], dims, 0);
-        }
-        seen |= (uint32_t)1 << order[d];
-    }
-    return DPAR_OK;
-}
-
-/* Sides that are fixed give a fixed number of nodes along their axes. */
-static dpar_status dpari_place_sides(const dpar_cart *grid, const int32_t *sides, int64_t *parts,
-                                     int32_t *nodes, dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->dims; d++) {
-        const int32_t q = sides != NULL ? sides[d] : 0;
-        if (q < 0) {
-            return dpari_say(DPAR_E_ARG, why, "a brick's side # is #: 0 means free", d, q, 0, 0);
-        }
-        if (q > 0 && grid->parts[d] % q != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "a brick's side # does not divide axis #'s # parts", q, d,
-                             grid->parts[d], 0);
-        }
-        parts[d] = grid->parts[d];
-        nodes[d] = q > 0 ? grid->parts[d] / q : 0;
-    }
-    return DPAR_OK;
-}
-
 /* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
  * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
- * then 1, .... NULL: weights of 1, the last axis fastest, all sides free. */
+ * then 1, .... NULL: weights of 1. There are such sides where per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                      const int64_t *weight, const int32_t *order,
-                                      const int32_t *sides, dpar_why *why)
+                                      const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_PLACE_BRICKS, per_node, why);
-    if (st == DPAR_OK) {
-        st = dpari_place_order(grid->dims, order, why);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_place_sides(grid, sides, parts, nodes, why);
-    }
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
                        grid->size, 0, 0);
@@ -895,18 +717,17 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     if (st != DPAR_OK) {
         return st;
     }
+    for (d = 0; d < grid->dims; d++) {
+        parts[d] = grid->parts[d];
+        nodes[d] = 0;
+    }
     st = dpari_grid_solve(1, grid->size / per_node, grid->dims, parts, weight, grid->periodic,
                           nodes, NULL, why);
-    if (st == DPAR_E_NONE || st == DPAR_E_DIVIDE) {
-        return dpari_cart_say(DPAR_E_NONE, why, "no brick of # ranks tiles a grid of @", grid->dims,
-                              parts, per_node);
-    }
     if (st == DPAR_OK) {
         dpari_place_start(place, grid, DPAR_PLACE_BRICKS, per_node);
     }
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         place->brick[d] = place->grid.parts[d] / nodes[d];
-        place->order[d] = order != NULL ? order[d] : place->order[d];
     }
     return st;
 }
@@ -916,7 +737,7 @@ DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_ca
 {
     dpar_status st;
     if (kind == DPAR_PLACE_BRICKS) {
-        return dpari_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
+        return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
     st = dpari_place_judge(kind, per_node, why);
     if (st == DPAR_OK) {
@@ -1240,7 +1061,7 @@ static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t
                                    int32_t per_node, const int64_t *weight)
 {
     if (kind == DPAR_PLACE_BRICKS) {
-        return dpari_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
+        return dpari_place_bricks(p, grid, per_node, weight, NULL);
     }
     dpari_place_start(p, grid, kind, per_node);
     return DPAR_OK;

@@ -99,8 +99,8 @@ typedef struct dpar_stencil {
  * q[d] nodes along axis d; of equal ones the fewest nodes along axis 0, then 1, .... Nodes are
  * numbered in a grid, ranks inside a brick, both row-major. Morton and Hilbert number the cells of
  * the smallest power-of-two cube around the grid and skip those outside. per_node >= 1. E_ARG; of
- * bricks also E_DIVIDE: per_node does not divide the ranks; E_NONE: no brick fits (use Hilbert);
- * E_RANGE. O(1), bricks as dpar_cart_create for size / per_node ranks. */
+ * bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1), bricks as
+ * dpar_cart_create for size / per_node ranks. */
 DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
                                      int32_t per_node, dpar_why *why);
 

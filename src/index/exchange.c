@@ -101,62 +101,6 @@ DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int
     return DPAR_OK;
 }
 
-/* ---- all-to-all ----------------------------------------------------------------------------- */
-
-/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
- * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
-enum {
-    DPARI_ORDER_RING,   /* to rank + round, from rank - round; any n */
-    DPARI_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
-    DPARI_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
-    DPARI_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
-};
-
-DPARI_FN int32_t dpari_wrap(int64_t value, int32_t n)
-{
-    return (int32_t)((value % n + n) % n);
-}
-
-DPARI_FN int dpari_power_of_two(int32_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
-DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
-{
-    int32_t step = round % 2 ? round / 2 + 1 : n / 2 + round / 2, first = rank / group * group, to;
-    int32_t members = (int32_t)dpari_least(group, n - first);
-    if (round == 0) {
-        return rank;
-    }
-    if (dpari_power_of_two(n)) {
-        return rank ^ step;
-    }
-    if (step < group) {
-        return first + dpari_wrap((int64_t)rank - first + step, members);
-    }
-    to = dpari_wrap((int64_t)rank + step, n);
-    return to / group == rank / group ? dpari_wrap((int64_t)to + group, n) : to;
-}
-
-/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
- * or n is a power of two. */
-DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
-                                     int32_t round)
-{
-    if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
-        return -1;
-    }
-    switch (order) {
-    case DPARI_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
-    case DPARI_ORDER_XOR:
-        return dpari_power_of_two(n) ? rank ^ round : dpari_wrap((int64_t)round - rank, n);
-    case DPARI_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
-    case DPARI_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
-    default: return -1;
-    }
-}
-
 /* ---- assigning ------------------------------------------------------------------------------ */
 
 /* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count

@@ -352,35 +352,6 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
 
 /* ---- algebra -------------------------------------------------------------------------------- */
 
-/* Appends an axis; the name may come with a digit behind it. */
-static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t size,
-                          int32_t stride)
-{
-    dpar_axis *a = &m->axis[m->axes];
-    size_t n;
-    if (m->axes >= DPAR_MAX_AXES) {
-        return 0;
-    }
-    dpari_zero(a, sizeof(*a));
-    dpari_copy_text(a->name, sizeof(a->name) - (digit >= 0), name, sizeof(a->name));
-    n = dpari_length(a->name);
-    if (digit >= 0) {
-        a->name[n] = (char)('0' + digit);
-    }
-    a->size = size;
-    a->stride = stride;
-    m->axes++;
-    m->size *= size;
-    return 1;
-}
-
-static void dpari_mesh_empty(dpar_mesh *m, int32_t offset)
-{
-    dpari_zero(m, sizeof(*m));
-    m->size = 1;
-    m->offset = offset;
-}
-
 DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh,
                                                 uint32_t which, int32_t rank, dpar_why *why)
 {
@@ -390,11 +361,14 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
         return dpari_say(DPAR_E_ARG, why, "rank # is not in the mesh of # ranks from # on", rank,
                          mesh->size, mesh->offset, 0);
     }
-    dpari_mesh_empty(&m, rank);
+    dpari_zero(&m, sizeof(m));
+    m.size = 1;
+    m.offset = rank;
     for (i = 0; i < mesh->axes; i++) {
         const dpar_axis *a = &mesh->axis[i];
         if (which >> i & 1u) {
-            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
+            m.axis[m.axes++] = *a;
+            m.size *= a->size;
             m.offset -= coord[i] * a->stride;
         }
     }
@@ -402,11 +376,10 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     return DPAR_OK;
 }
 
-/* The one axis that those in `which` make, in order from first to last. */
-static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_axis *one,
-                                    dpar_why *why)
+/* The one axis that all make, in order from first to last. */
+static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_axis *one, dpar_why *why)
 {
-    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, which, axis), i;
+    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i;
     one->size = 1;
     one->stride = n > 0 ? mesh->axis[axis[n - 1]].stride : 1;
     for (i = n - 1; i >= 0; i--) {
@@ -420,296 +393,6 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_
         }
         one->size *= a->size;
     }
-    return DPAR_OK;
-}
-
-/* The axes in `which` become one, in the place of the first of them. They must chain: each stride
- * the next size times the next stride; E_DIVIDE otherwise. */
-DPARI_FN dpar_status dpari_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                        const char *name, dpar_why *why)
-{
-    dpar_mesh m;
-    dpar_axis one;
-    int32_t i, done = 0, at = -1;
-    dpar_status st = dpari_mesh_chain(mesh, which, &one, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_mesh_empty(&m, mesh->offset);
-    for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        if ((which >> i & 1u) == 0) {
-            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
-        } else if (!done++) {
-            (void)dpari_mesh_add(&m, "", -1, one.size, one.stride);
-            at = m.axes - 1;
-        }
-    }
-    for (i = 0; i < m.axes && st == DPAR_OK; i++) { /* later axes may have the name too */
-        const char *called = i == at ? name : m.axis[i].name;
-        st = dpari_mesh_name(&m, i, called, dpari_length(called), why);
-    }
-    if (st == DPAR_OK) {
-        *out = m;
-    }
-    return st;
-}
-
-/* One axis becomes several, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST
- * these are hierarchical groups: level k has the product of the sizes before it as its stride. */
-DPARI_FN dpar_status dpari_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
-                                          const char *names, const int32_t *sizes, int32_t order,
-                                          dpar_why *why)
-{
-    dpar_mesh m;
-    int32_t i, n;
-    dpar_status st;
-    if (axis < 0 || axis >= mesh->axes) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
-    }
-    st = dpar_mesh_init(&m, names, sizes, order, mesh->axis[axis].size, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    n = m.axes;
-    if (mesh->axes - 1 + n > DPAR_MAX_AXES) {
-        return dpari_mesh_full(why);
-    }
-    for (i = n - 1; i >= 0; i--) { /* the parts go where the axis was, the others around them */
-        m.axis[axis + i] = m.axis[i];
-        m.axis[axis + i].stride *= mesh->axis[axis].stride;
-    }
-    for (i = 0; i < mesh->axes; i++) {
-        if (i != axis) {
-            m.axis[i < axis ? i : i + n - 1] = mesh->axis[i];
-        }
-    }
-    m.axes = mesh->axes - 1 + n;
-    m.size = mesh->size;
-    m.offset = mesh->offset;
-    for (i = 0; i < m.axes && st == DPAR_OK; i++) {
-        st = dpari_mesh_name(&m, i, m.axis[i].name, dpari_length(m.axis[i].name), why);
-    }
-    if (st == DPAR_OK) {
-        *out = m;
-    }
-    return st;
-}
-
-/* Axis i of the result is axis perm[i]. Ranks stay where they are. */
-DPARI_FN dpar_status dpari_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh,
-                                          const int32_t *perm, dpar_why *why)
-{
-    dpar_mesh m = *mesh;
-    uint32_t seen = 0;
-    int32_t i;
-    for (i = 0; i < mesh->axes; i++) {
-        if (perm[i] < 0 || perm[i] >= mesh->axes || (seen >> perm[i] & 1u)) {
-            return dpari_say(DPAR_E_ARG, why, "perm[#] = #: it must name each of # axes once", i,
-                             perm[i], mesh->axes, 0);
-        }
-        seen |= (uint32_t)1 << perm[i];
-        m.axis[i] = mesh->axis[perm[i]];
-    }
-    *out = m;
-    return DPAR_OK;
-}
-
-/* As few axes as list the same ranks in the same order: chains are merged (the first name stays),
- * axes of size 1 dropped. */
-DPARI_FN dpar_status dpari_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
-{
-    dpar_mesh m;
-    int32_t i;
-    dpari_mesh_empty(&m, mesh->offset);
-    for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        dpar_axis *last = &m.axis[m.axes > 0 ? m.axes - 1 : 0];
-        if (a->size == 1) {
-            continue;
-        }
-        if (m.axes > 0 && last->stride == a->size * a->stride) {
-            last->size *= a->size;
-            last->stride = a->stride;
-            m.size *= a->size;
-        } else {
-            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
-        }
-    }
-    *out = m;
-    return DPAR_OK;
-}
-
-/* A mesh's coalesced axes without their names. */
-typedef struct dpari_rows {
-    int32_t n, size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
-} dpari_rows;
-
-DPARI_FN void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
-{
-    int32_t i, n = 0;
-    for (i = 0; i < mesh->axes; i++) {
-        int32_t size = mesh->axis[i].size, stride = mesh->axis[i].stride;
-        if (n > 0 && size > 1 && rows->stride[n - 1] == size * stride) {
-            rows->size[n - 1] *= size;
-            rows->stride[n - 1] = stride;
-        } else if (size > 1) {
-            rows->size[n] = size;
-            rows->stride[n++] = stride;
-        }
-    }
-    rows->n = n;
-}
-
-/* A step of `step` positions in outer's list: by how much each coordinate grows. Which one it is
- * when it is one alone, else -1. */
-DPARI_FN int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
-{
-    int32_t i, only = -1, used = 0;
-    for (i = outer->n - 1; i >= 0; i--) {
-        digit[i] = i > 0 ? step % outer->size[i] : step;
-        step = i > 0 ? step / outer->size[i] : 0;
-        if (digit[i] > 0) {
-            only = i;
-            used++;
-        }
-    }
-    return used == 1 ? only : -1;
-}
-
-/* The first digit that makes a name which neither mesh has; 10: all of them are taken. */
-DPARI_FN int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
-{
-    char with[16];
-    size_t n;
-    int32_t digit;
-    dpari_copy_text(with, sizeof(with) - 1, name, sizeof(with));
-    n = dpari_length(with);
-    with[n + 1] = 0;
-    for (digit = 1; digit < 10; digit++) {
-        with[n] = (char)('0' + digit);
-        if (dpar_mesh_find(m, with) < 0 && dpar_mesh_find(inner, with) < 0) {
-            break;
-        }
-    }
-    return digit;
-}
-
-/* Positions 0, stride, 2 stride, ... in outer's list, as axes of ranks: they run along one axis of
- * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
- * they take coordinate k. */
-DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
-                                                             const dpar_mesh *inner, int32_t axis,
-                                                             int64_t *reach, dpar_why *why)
-{
-    const dpar_axis *a = &inner->axis[axis];
-    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], digit[DPAR_MAX_AXES];
-    int32_t rest = a->size, step = a->stride, i, k, n = 0;
-    while (rest > 1) {
-        int32_t take = rest;
-        k = dpari_mesh_digits(outer, step, digit);
-        if (k > 0 && outer->size[k] % digit[k] == 0) {
-            take = (int32_t)dpari_least(rest, outer->size[k] / digit[k]);
-        }
-        if (rest % take != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
-                             take, 0, 0);
-        }
-        size[n] = take;
-        stride[n] = 0;
-        for (i = 0; i < outer->n; i++) {
-            stride[n] += digit[i] * outer->stride[i];
-            reach[i] += (int64_t)(take - 1) * digit[i];
-        }
-        n++;
-        rest /= take;
-        step = rest > 1 ? step * take : step; /* the next axis of outer, from its start */
-    }
-    if (n == 0) { /* one rank: its stride never matters */
-        return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
-    }
-    for (i = n - 1; i >= 0; i--) {
-        k = i < n - 1 ? dpari_mesh_free_digit(m, inner, a->name) : -1;
-        if (k > 9 || !dpari_mesh_add(m, a->name, k, size[i], stride[i])) {
-            return dpari_mesh_full(why);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
- * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
- * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
- * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
- * digit added. */
-DPARI_FN dpar_status dpari_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
-                                        const dpar_mesh *inner, dpar_why *why)
-{
-    dpar_mesh m;
-    dpari_rows rows;
-    int32_t i, at[DPAR_MAX_AXES];
-    int64_t last = inner->offset, reach[DPAR_MAX_AXES];
-    dpar_status st = DPAR_OK;
-    for (i = 0; i < inner->axes && last < outer->size; i++) {
-        last += (int64_t)(inner->axis[i].size - 1) * inner->axis[i].stride;
-    }
-    if (inner->offset < 0 || last >= outer->size) {
-        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks",
-                         inner->offset, last, outer->size, 0);
-    }
-    dpari_mesh_rows(outer, &rows);
-    dpari_mesh_empty(&m, outer->offset);
-    (void)dpari_mesh_digits(&rows, inner->offset, at);
-    for (i = 0; i < rows.n; i++) {
-        m.offset += at[i] * rows.stride[i];
-        reach[i] = at[i];
-    }
-    for (i = 0; i < inner->axes && st == DPAR_OK; i++) {
-        st = dpari_mesh_compose_axis(&m, &rows, inner, i, reach, why);
-    }
-    /* a coordinate that would pass its end carries into the next: no stride says that */
-    for (i = 0; i < rows.n && st == DPAR_OK; i++) {
-        if (reach[i] >= rows.size[i]) {
-            st = dpari_say(DPAR_E_DIVIDE, why,
-                           "inner's positions pass from one row of # of outer into the next",
-                           rows.size[i], 0, 0, 0);
-        }
-    }
-    if (st == DPAR_OK) {
-        *out = m;
-    }
-    return st;
-}
-
-/* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
- * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
- * "g0", "g1", ... */
-DPARI_FN dpar_status dpari_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
-                                           dpar_why *why)
-{
-    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g, gaps = 0;
-    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1];
-    int64_t reach = 1;
-    dpar_mesh m;
-    for (i = n; i >= 0; i--) { /* from the smallest stride: the gap below it */
-        int64_t next = i > 0 ? mesh->axis[axis[i - 1]].stride : world;
-        if (next < reach || next % reach != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "# ranks of the mesh do not tile #", reach, next,
-                             0, 0);
-        }
-        if (next > reach) {
-            size[gaps] = (int32_t)(next / reach);
-            stride[gaps++] = (int32_t)reach;
-        }
-        reach = i > 0 ? next * mesh->axis[axis[i - 1]].size : next;
-    }
-    dpari_mesh_empty(&m, 0);
-    for (g = gaps - 1; g >= 0; g--) {
-        if (!dpari_mesh_add(&m, "g", gaps - 1 - g, size[g], stride[g])) {
-            return dpari_mesh_full(why);
-        }
-    }
-    *out = m;
     return DPAR_OK;
 }
 
@@ -800,7 +483,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
     dpar_mesh m;
     dpar_axis one;
     int32_t i;
-    dpar_status st = dpari_mesh_chain(mesh, UINT32_MAX, &one, why);
+    dpar_status st = dpari_mesh_chain(mesh, &one, why);
     if (st == DPAR_OK) {
         st = dpar_mesh_init(&m, names, sizes, order, mesh->size, why);
     }

@@ -6,7 +6,7 @@
 /* ---- who reads what -------------------------------------------------------------------------- */
 
 static void dpari_permutation_set(dpar_sampler *s);
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back);
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
 
 DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
@@ -69,7 +69,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
     at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
-    return s->shuffle ? dpari_permutation_walk(s, at, 0) : at;
+    return s->shuffle ? dpari_permutation_walk(s, at) : at;
 }
 
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
@@ -181,19 +181,14 @@ static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round
 
 enum { DPARI_ROUNDS = 6 }; /* of both halves */
 
-static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x, int back)
+static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
 {
     const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
     uint64_t low = x & low_mask, high = x >> s->low;
     uint32_t i;
     for (i = 0; i < DPARI_ROUNDS; i++) {
-        if (back) {
-            low ^= dpari_round(s, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
-            high ^= dpari_round(s, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
-        } else {
-            high ^= dpari_round(s, low, 2 * i) & high_mask;
-            low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
-        }
+        high ^= dpari_round(s, low, 2 * i) & high_mask;
+        low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
     }
     return high << s->low | low;
 }
@@ -209,15 +204,14 @@ static void dpari_permutation_set(dpar_sampler *s)
     s->high = bits - bits / 2;
 }
 
-/* What lies at position x, or backwards where value x lies; -1 outside 0..count-1. Fewer than two
- * walks on average. */
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back)
+/* What lies at position x; -1 outside 0..count-1. Fewer than two walks on average. */
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 {
     if (x < 0 || x >= s->count) {
         return -1;
     }
     do { /* a walk along a cycle that began inside ends inside */
-        x = (int64_t)dpari_feistel(s, (uint64_t)x, back);
+        x = (int64_t)dpari_feistel(s, (uint64_t)x);
     } while (x >= s->count);
     return x;
 }

@@ -278,9 +278,6 @@ static void test_arithmetic(void)
         CHECK_NEAR(dpari_sqrt(x), sqrt(x), 1e-13);
         CHECK(fabs(dpari_log2(x) - log2(x)) < 1e-12 * (1.0 + fabs(log2(x))));
     }
-    for (x = -990.0; x < 990.0; x += 0.37) {
-        CHECK_NEAR(dpari_exp2(x), exp2(x), 1e-12);
-    }
     for (x = 0.9; x < 1.1; x += 0.0007) { /* log2 near its zero keeps its relative error */
         CHECK_NEAR(dpari_log2(x), log2(x), 1e-12);
         CHECK_NEAR(dpari_log(x), log(x), 1e-12);
@@ -293,18 +290,11 @@ static void test_arithmetic(void)
     CHECK_NEAR(dpari_exp(-1e300), 0.0, 0);
     CHECK_NEAR(dpari_exp(800.0), exp(709.0), 2e-15);
     CHECK_NEAR(dpari_exp(0.0), 1.0, 0);
-    for (x = 1e-12; x < 1e12; x *= 7.3) {
-        double y;
-        for (y = -4.0; y < 4.0; y += 0.3) {
-            CHECK_NEAR(dpari_pow(x, y), pow(x, y), 1e-12);
-        }
-    }
     CHECK_NEAR(dpari_sqrt(-1.0), 0.0, 0);
     CHECK_NEAR(dpari_sqrt(144.0), 12.0, 0);
     CHECK_NEAR(dpari_log2(0.0), 0.0, 0);
     CHECK(dpari_log2((double)NAN) != dpari_log2((double)NAN) && dpari_log((double)NAN) != 0.0);
     CHECK_NEAR(dpari_log2(1024.0), 10.0, 0);
-    CHECK_NEAR(dpari_pow(2.5, -1.3), pow(2.5, -1.3), 1e-12);
     CHECK_INT(dpari_ceil_log2(1), 0);
     CHECK_INT(dpari_ceil_log2(1025), 11);
     CHECK_INT(dpari_say(DPAR_E_DIVIDE, &why, "tp=# does not divide # heads", 12, -32, 0, 0),

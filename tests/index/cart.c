@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cart: brute force over every small case; the vectors C18-C22, G and H of the facts file, with
+/* cart: brute force over every small case; the vectors C19-C22, G and H of the facts file, with
  * their sources. */
 #include "dpar.h"
 
@@ -346,8 +346,6 @@ static void test_cut_brute_force(void)
             CHECK_INT(st, DPAR_OK);
             CHECK_INT(cut, least);
             CHECK(memcmp(got, best, (size_t)dims * sizeof got[0]) == 0);
-            CHECK_INT(dpari_cart_cut(dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
-            CHECK_INT(cut, least);
             cut = -5; /* all fixed: the cut of these */
             CHECK_INT(create(ranks, dims, cells, weight, periodic, got, &cut, NULL), DPAR_OK);
             CHECK_INT(cut, least);
@@ -395,11 +393,11 @@ static void test_grid_vectors(void)
 static void test_grid_cut_of_dmda(void)
 {
     static const int64_t cells[2][3] = {{128, 32, 16}, {16, 16, 24}};
-    static const int32_t parts[2][3] = {{3, 2, 3}, {1, 2, 9}};
+    int32_t parts[2][3] = {{3, 2, 3}, {1, 2, 9}};
     int64_t cut = 0;
-    CHECK_INT(dpari_cart_cut(3, cells[0], NULL, 0, parts[0], &cut, NULL), DPAR_OK); /* H5 */
+    CHECK_INT(create(18, 3, cells[0], NULL, 0, parts[0], &cut, NULL), DPAR_OK); /* H5 */
     CHECK_INT(cut, 11264);
-    CHECK_INT(dpari_cart_cut(3, cells[1], NULL, 0, parts[1], &cut, NULL), DPAR_OK);
+    CHECK_INT(create(18, 3, cells[1], NULL, 0, parts[1], &cut, NULL), DPAR_OK);
     CHECK_INT(cut, 2432);
 }
 
@@ -454,10 +452,7 @@ static void test_grid_extremes(void)
     x[0] = 10;
     CHECK_INT(create(10, 1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 is fixed at 10 parts but has only 9 cells");
-    CHECK_INT(dpari_cart_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
     x[0] = 0;
-    CHECK_INT(dpari_cart_cut(1, small, NULL, 0, x, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 0 has 0 parts: at least 1");
     CHECK_INT(create(1, 0, small, NULL, 0, x, &cut, &why), DPAR_OK);
     CHECK_INT(cut, 0);
     CHECK_INT(create(2095133040, 6, small, NULL, 63, x, &cut, &why), DPAR_OK);
@@ -468,22 +463,13 @@ static void test_grid_extremes(void)
     CHECK_INT(product, 2095133040);
 }
 
-/* The largest numbers that are taken: a cut of 2^63 - 2, and a dearest one of 2^63 - 3, where every
- * cell is a part and every axis is cut once more than it is (5 divides 2^63 - 3). */
+/* The largest numbers that are taken: a dearest cut of 2^63 - 3, where every cell is a part and
+ * every axis is cut once more than it is (5 divides 2^63 - 3). */
 static void test_grid_limits(void)
 {
-    const int64_t half = INT64_C(4611686018427387903), fifth = INT64_C(1844674407370955161);
-    const int64_t cells[] = {5, 1};
+    const int64_t fifth = INT64_C(1844674407370955161), cells[] = {5, 1};
     int64_t weight[] = {0, 0}, cut = -5;
-    int32_t x[] = {3, 1};
-    weight[0] = half;
-    CHECK_INT(dpari_cart_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
-    CHECK_INT(cut, 2 * half);
-    weight[0] = half + 1;
-    cut = -5;
-    CHECK_INT(dpari_cart_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
-    CHECK_INT(cut, -5);
-    x[0] = 0;
+    int32_t x[] = {0, 0};
     weight[0] = fifth;
     CHECK_INT(create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
     CHECK_INT(cut, 4 * fifth);
@@ -498,145 +484,30 @@ static void test_grid_limits(void)
 
 /* ---- Cartesian topology ---- */
 
-/* C18: MPI_Cart 2 x 3, periodic in dim 0 only; both libraries run. */
-static void test_cart_vectors(void)
+/* The rank at coordinates inside the grid, row-major; and back. */
+static int32_t cart_rank(const dpar_cart *c, const int32_t *at)
 {
-    static const int32_t parts[] = {2, 3}, at[] = {-1, 2}, open[] = {0, 3};
-    static const int32_t down[6] = {3, 4, 5, 0, 1, 2};
-    static const int32_t source[6] = {-1, 0, 1, -1, 3, 4}, dest[6] = {1, 2, -1, 4, 5, -1};
-    dpar_cart c, row;
-    int32_t r, from, to, column, which;
-    CHECK_INT(dpar_cart_init(&c, 2, parts, 1, NULL), DPAR_OK);
-    for (r = 0; r < 6; r++) {
-        CHECK_INT(dpari_cart_shift(&c, r, 0, 1, &from, &to), DPAR_OK);
-        CHECK_INT(from, down[r]);
-        CHECK_INT(to, down[r]);
-        CHECK_INT(dpari_cart_shift(&c, r, 1, 1, &from, &to), DPAR_OK);
-        CHECK_INT(from, source[r]);
-        CHECK_INT(to, dest[r]);
-        CHECK_INT(dpari_cart_sub(&c, r, 2, &row, &column, &which), DPAR_OK);
-        CHECK_INT(column, r % 3);
-        CHECK_INT(which, r / 3);
-        CHECK(row.dims == 1 && row.size == 3 && row.parts[0] == 3 && row.periodic == 0);
+    int32_t d, rank = 0;
+    for (d = 0; d < c->dims; d++) {
+        if (at[d] < 0 || at[d] >= c->parts[d]) {
+            return -1;
+        }
+        rank = rank * c->parts[d] + at[d];
     }
-    CHECK_INT(dpari_cart_rank(&c, at), 5);
-    CHECK_INT(dpari_cart_rank(&c, open), DPAR_PROC_NULL);
+    return rank;
 }
 
-static void check_cart(const dpar_cart *c)
+static void cart_coords(const dpar_cart *c, int32_t rank, int32_t *at)
 {
-    int32_t r, d, e, by, from, to, back, coord[6], moved[6], list[8];
-    for (r = 0; r < c->size; r++) {
-        CHECK_INT(dpari_cart_coords(c, r, coord), DPAR_OK);
-        CHECK_INT(dpari_cart_rank(c, coord), r);
-        for (d = 0; d < c->dims; d++) {
-            for (by = -9; by <= 9; by++) {
-                int32_t n = c->parts[d], want = coord[d] + by, k;
-                if (c->periodic >> d & 1u) {
-                    while (want < 0) {
-                        want += n;
-                    }
-                    while (want >= n) {
-                        want -= n;
-                    }
-                }
-                for (e = 0; e < c->dims; e++) {
-                    moved[e] = e == d ? want : coord[e];
-                }
-                k = want < 0 || want >= n ? DPAR_PROC_NULL : dpari_cart_rank(c, moved);
-                CHECK_INT(dpari_cart_shift(c, r, d, by, &from, &to), DPAR_OK);
-                CHECK_INT(to, k);
-                CHECK(by != 0 || (from == r && to == r));
-                if (to >= 0) {
-                    CHECK_INT(dpari_cart_shift(c, to, d, by, &back, &k), DPAR_OK);
-                    CHECK_INT(back, r);
-                }
-            }
-        }
-        CHECK_INT(dpari_cart_neighbours(c, r, DPAR_STENCIL_STAR, list, 8), 2 * c->dims);
-        for (d = 0; d < c->dims; d++) {
-            CHECK_INT(dpari_cart_shift(c, r, d, 1, &from, &to), DPAR_OK);
-            CHECK(list[2 * d] == from && list[2 * d + 1] == to);
-        }
+    int32_t d;
+    for (d = c->dims - 1; d >= 0; d--) {
+        at[d] = rank % c->parts[d];
+        rank /= c->parts[d];
     }
 }
 
-static void test_cart_brute_force(void)
+static void test_stencil_axes(void)
 {
-    int32_t n[3], dims;
-    uint32_t periodic;
-    for (dims = 1; dims <= 3; dims++) {
-        for (n[0] = 1; n[0] <= 4; n[0]++) {
-            for (n[1] = 1; n[1] <= 3; n[1]++) {
-                for (n[2] = 1; n[2] <= 3; n[2]++) {
-                    for (periodic = 0; periodic < 8; periodic++) {
-                        dpar_cart c;
-                        CHECK_INT(dpar_cart_init(&c, dims, n, periodic, NULL), DPAR_OK);
-                        CHECK(c.periodic >> dims == 0);
-                        check_cart(&c);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/* Every sub-grid: same colour means same dropped coordinates, the key is the rank inside. */
-static void test_sub(void)
-{
-    static const int32_t n[] = {2, 3, 4};
-    dpar_cart c, s;
-    int32_t r, in, which, coord[6], part[6], d, k, seen[24];
-    uint32_t keep;
-    CHECK_INT(dpar_cart_init(&c, 3, n, 5, NULL), DPAR_OK);
-    for (keep = 0; keep < 8; keep++) {
-        memset(seen, 0, sizeof seen);
-        for (r = 0; r < 24; r++) {
-            CHECK_INT(dpari_cart_sub(&c, r, keep, &s, &in, &which), DPAR_OK);
-            CHECK(which >= 0 && which < 24 / s.size && in < s.size);
-            seen[which * s.size + in]++;
-            dpari_cart_coords(&c, r, coord);
-            dpari_cart_coords(&s, in, part);
-            for (d = 0, k = 0; d < 3; d++) {
-                if (keep >> d & 1u) {
-                    CHECK_INT(part[k], coord[d]);
-                    CHECK_INT(s.periodic >> k & 1u, c.periodic >> d & 1u);
-                    k++;
-                }
-            }
-        }
-        for (r = 0; r < 24; r++) {
-            CHECK_INT(seen[r], 1);
-        }
-    }
-}
-
-static void test_neighbours(void)
-{
-    static const int32_t n[] = {3, 4};
-    static const int32_t want[] = {11, 8, 9, 3, 1, 7, 4, 5}; /* of rank 0, both periodic */
-    static const int32_t open[] = {-1, -1, -1, -1, 1, -1, 4, 5};
-    int32_t list[9], i;
-    dpar_cart c;
-    dpar_cart_init(&c, 2, n, 3, NULL);
-    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
-    for (i = 0; i < 8; i++) {
-        CHECK_INT(list[i], want[i]);
-    }
-    dpar_cart_init(&c, 2, n, 0, NULL);
-    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, list, 9), 8);
-    for (i = 0; i < 8; i++) {
-        CHECK_INT(list[i], open[i]);
-    }
-    list[3] = list[2] = 99;
-    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_STAR, list, 3), 4);
-    CHECK(list[0] == -1 && list[1] == 4 && list[2] == -1 && list[3] == 99);
-    CHECK_INT(dpari_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, list, 3), 8);
-    CHECK(list[0] == 0 && list[2] == 2 && list[3] == 99);
-    CHECK_INT(dpari_cart_neighbours(&c, 5, DPAR_STENCIL_BOX, NULL, 0), 8);
-    CHECK_INT(dpari_cart_neighbours(&c, 12, DPAR_STENCIL_BOX, NULL, 0), -1);
-    dpar_cart_init(&c, 0, n, 0, NULL);
-    CHECK_INT(dpari_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, NULL, 0), 0);
     CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_STAR, 3), 1);
     CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_EDGES, 3), 2);
     CHECK_INT(dpari_stencil_axes(DPAR_STENCIL_EDGES, 1), 1);
@@ -644,36 +515,12 @@ static void test_neighbours(void)
     CHECK_INT(dpari_stencil_axes(3, 3), 0);
 }
 
-/* Any room: as many as fit, in the same order, and nothing behind them. */
-static void test_neighbours_room(void)
-{
-    static const int32_t n[] = {3, 4};
-    int32_t all[9], list[10], stencil, count, room, r, i;
-    dpar_cart c;
-    dpar_cart_init(&c, 2, n, 1, NULL);
-    for (stencil = DPAR_STENCIL_STAR; stencil <= DPAR_STENCIL_EDGES; stencil++) {
-        for (r = 0; r < c.size; r++) {
-            count = dpari_cart_neighbours(&c, r, stencil, all, 9);
-            CHECK_INT(count, stencil == DPAR_STENCIL_STAR ? 4 : 8);
-            for (room = 0; room <= 10; room++) {
-                for (i = 0; i < 10; i++) {
-                    list[i] = 99;
-                }
-                CHECK_INT(dpari_cart_neighbours(&c, r, stencil, list, room), count);
-                for (i = 0; i < 10; i++) {
-                    CHECK_INT(list[i], i < room && i < count ? all[i] : 99);
-                }
-            }
-        }
-    }
-}
-
-static void test_cart_refusals(void)
+static void test_cart_init(void)
 {
     static const int32_t big[] = {65536, 32768, 1}, bad[] = {2, 0}, top[] = {1, 2147483647};
-    static const int32_t far[] = {INT32_MIN, INT32_MAX};
-    int32_t from = 7, to = 7, at[2] = {5, 5}, in = 7, which = 7;
-    dpar_cart c, s;
+    static const int32_t n[] = {2, 3, 4};
+    int32_t dims;
+    dpar_cart c;
     dpar_why why;
     memset(&c, 1, sizeof c);
     CHECK_INT(dpar_cart_init(&c, 3, big, 0, &why), DPAR_E_RANGE);
@@ -684,17 +531,12 @@ static void test_cart_refusals(void)
     CHECK_TEXT(why.text, "a grid has 0 to 6 dims, not 7");
     CHECK_INT(c.dims, 0x01010101);
     CHECK_INT(dpar_cart_init(&c, 2, top, 3, NULL), DPAR_OK);
-    CHECK_INT(dpari_cart_rank(&c, far), 0);
-    CHECK_INT(dpari_cart_shift(&c, 5, 1, INT32_MIN, &from, &to), DPAR_OK);
-    CHECK_INT(from, 5 + 1); /* 2^31 mod (2^31 - 1) = 1 */
-    CHECK_INT(to, 5 - 1);
-    from = to = 7;
-    CHECK_INT(dpari_cart_shift(&c, -1, 0, 1, &from, &to), DPAR_E_ARG);
-    CHECK_INT(dpari_cart_shift(&c, 0, 2, 1, &from, &to), DPAR_E_ARG);
-    CHECK_INT(dpari_cart_shift(&c, 0, -1, 1, &from, &to), DPAR_E_ARG);
-    CHECK_INT(dpari_cart_coords(&c, 2147483647, at), DPAR_E_ARG);
-    CHECK_INT(dpari_cart_sub(&c, -1, 1, &s, &in, &which), DPAR_E_ARG);
-    CHECK(from == 7 && to == 7 && at[0] == 5 && in == 7 && which == 7);
+    CHECK_INT(c.size, 2147483647);
+    for (dims = 0; dims <= 3; dims++) { /* closed axes that are not there are forgotten */
+        CHECK_INT(dpar_cart_init(&c, dims, n, 7, NULL), DPAR_OK);
+        CHECK(c.dims == dims && c.periodic == (1u << dims) - 1u);
+        CHECK_INT(c.size, dims < 2 ? 1 + dims : dims == 2 ? 6 : 24);
+    }
 }
 
 /* ---- placement ---- */
@@ -733,6 +575,21 @@ static int32_t rank_at(const dpar_place *p, int32_t a, int32_t b, int32_t c)
     return dpar_place_rank(p, at);
 }
 
+/* Bricks of these sides, the axes from the fastest: filled in by hand. */
+static dpar_place bricks_of(const dpar_cart *c, int32_t per_node, const int32_t *sides,
+                            const int32_t *order)
+{
+    dpar_place p;
+    int32_t d;
+    CHECK_INT(dpar_place_init(&p, c, DPAR_PLACE_ROW_MAJOR, per_node, NULL), DPAR_OK);
+    p.kind = DPAR_PLACE_BRICKS;
+    for (d = 0; d < c->dims; d++) {
+        p.brick[d] = sides[d];
+        p.order[d] = order != NULL ? order[d] : p.order[d];
+    }
+    return p;
+}
+
 static void test_place_tables(void)
 {
     static const int32_t h7[4][4] = {{0, 1, 4, 5}, {2, 3, 6, 7}, {8, 9, 12, 13}, {10, 11, 14, 15}};
@@ -750,7 +607,7 @@ static void test_place_tables(void)
             CHECK_INT(rank_at(&p, i, j, 0), h7[i][j]); /* H7: by definition */
         }
     }
-    CHECK_INT(dpari_place_bricks(&p, &cube, 4, NULL, xyz, cores, NULL), DPAR_OK);
+    p = bricks_of(&cube, 4, cores, xyz);
     for (i = 0; i < 4; i++) {
         for (j = 0; j < 4; j++) {
             CHECK_INT(rank_at(&p, i, j, 0), h8[i][j]); /* H8: LAMMPS, two-level */
@@ -781,7 +638,7 @@ static void check_place(const dpar_place *p, int steps)
         int32_t far = 0;
         CHECK_INT(dpar_place_coords(p, r, at), DPAR_OK);
         CHECK_INT(dpar_place_rank(p, at), r);
-        d = dpari_cart_rank(&p->grid, at);
+        d = cart_rank(&p->grid, at);
         CHECK(d >= 0 && seen[d]++ == 0);
         for (d = 0; d < p->grid.dims; d++) {
             far += at[d] > before[d] ? at[d] - before[d] : before[d] - at[d];
@@ -801,28 +658,30 @@ static void check_place(const dpar_place *p, int steps)
 static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total, int64_t *worst)
 {
     static int64_t node[4096];
-    int32_t r, o, d, at[6], list[728], offset[6];
+    int32_t r, o, d, at[6], next[6];
     memset(node, 0, sizeof node);
     *total = *worst = 0;
     for (r = 0; r < p->grid.size; r++) {
-        int32_t home, mine = 0, k = 0;
-        dpari_cart_coords(&p->grid, r, at);
+        int32_t home;
+        cart_coords(&p->grid, r, at);
         home = dpar_place_rank(p, at) / p->per_node;
-        dpari_cart_neighbours(&p->grid, r, DPAR_STENCIL_BOX, list, 728);
         for (o = 0; o < power3(p->grid.dims); o++) {
-            int64_t w = s->bytes, moves = 0, i = o;
+            int64_t w = s->bytes, moves = 0, i = o, inside = 1;
             for (d = p->grid.dims - 1; d >= 0; d--, i /= 3) {
-                offset[d] = (int32_t)(i % 3 - 1);
-                moves += offset[d] != 0;
-                w *= offset[d] != 0 ? s->width[d] : s->block[d];
+                const int32_t by = (int32_t)(i % 3 - 1), n = p->grid.parts[d];
+                moves += by != 0;
+                w *= by != 0 ? s->width[d] : s->block[d];
+                next[d] = at[d] + by;
+                if (p->grid.periodic >> d & 1u) {
+                    next[d] = (next[d] + n) % n;
+                }
+                inside = inside && next[d] >= 0 && next[d] < n;
             }
-            mine = moves == 0 ? r : list[k++];
-            if (moves == 0 || mine < 0 || (moves > 1 && s->shape == DPAR_STENCIL_STAR) ||
+            if (moves == 0 || !inside || (moves > 1 && s->shape == DPAR_STENCIL_STAR) ||
                 (moves > 2 && s->shape == DPAR_STENCIL_EDGES)) {
                 continue;
             }
-            dpari_cart_coords(&p->grid, mine, offset);
-            if (dpar_place_rank(p, offset) / p->per_node != home) {
+            if (dpar_place_rank(p, next) / p->per_node != home) {
                 node[home] += w;
                 *total += w;
             }
@@ -911,8 +770,7 @@ static void test_bricks_are_best(void)
             }
             CHECK_INT(dpar_place_cost(&p, &s, &least, &worst, NULL), DPAR_OK);
             while (dpari_cart_next_parts(g, 3, c.parts, q) == DPAR_OK) {
-                CHECK_INT(dpari_place_bricks(&other, &c, g, NULL, NULL, q, NULL), DPAR_OK);
-                CHECK(memcmp(other.brick, q, sizeof q) == 0);
+                other = bricks_of(&c, g, q, NULL);
                 CHECK_INT(dpar_place_cost(&other, &s, &total, &worst, NULL), DPAR_OK);
                 CHECK(total >= least);
             }
@@ -980,7 +838,7 @@ static void test_row_major(void)
         s = edges(DPAR_STENCIL_BOX);
         for (r = 0; r < c.size; r++) {
             CHECK_INT(dpar_place_coords(&p, r, at), DPAR_OK);
-            CHECK_INT(dpari_cart_rank(&c, at), r);
+            CHECK_INT(cart_rank(&c, at), r);
             CHECK_INT(dpar_place_rank(&p, at), r);
         }
         for (d = 0; d < 6; d++) {
@@ -1018,38 +876,33 @@ static void test_corners(void)
     }
 }
 
-/* Every choice of sides, fixed or free: what is fixed stays, and of all bricks that have it none
- * leaves a smaller surface. */
-static void test_some_sides(void)
+/* Of all sides none leaves a smaller surface, and of equal ones these have the fewest nodes along
+ * axis 0. */
+static void test_sides(void)
 {
-    int32_t fix[2], q[2], g;
-    for (g = 1; g <= 24; g++) {
+    int32_t q[2], g;
+    for (g = 1; g <= 48; g++) {
         dpar_cart c = cart_of(2, 8, 6, 1, (uint32_t)g & 3u);
-        for (fix[0] = 0; fix[0] <= 8; fix[0]++) {
-            for (fix[1] = 0; fix[1] <= 6; fix[1]++) {
-                int64_t least = -1;
-                int32_t best[2] = {0, 0};
-                dpar_place p;
-                dpar_status st = dpari_place_bricks(&p, &c, g, NULL, NULL, fix, NULL);
-                for (q[0] = 8; q[0] > 0; q[0]--) { /* of equals the fewest nodes along axis 0 */
-                    static const int64_t cells[] = {8, 6}, ones[] = {1, 1};
-                    int32_t nodes[2];
-                    q[1] = g / q[0];
-                    if (q[0] * q[1] != g || 8 % q[0] != 0 || 6 % q[1] != 0 ||
-                        (fix[0] > 0 && fix[0] != q[0]) || (fix[1] > 0 && fix[1] != q[1])) {
-                        continue;
-                    }
-                    nodes[0] = 8 / q[0];
-                    nodes[1] = 6 / q[1];
-                    if (least < 0 || slow_cut(2, cells, ones, c.periodic, nodes) < least) {
-                        least = slow_cut(2, cells, ones, c.periodic, nodes);
-                        memcpy(best, q, sizeof best);
-                    }
-                }
-                CHECK_INT(st == DPAR_OK, least >= 0);
-                CHECK(st != DPAR_OK || (p.brick[0] == best[0] && p.brick[1] == best[1]));
+        int64_t least = -1;
+        int32_t best[2] = {0, 0};
+        dpar_place p;
+        dpar_status st = dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, g, NULL);
+        for (q[0] = 8; q[0] > 0; q[0]--) {
+            static const int64_t cells[] = {8, 6}, ones[] = {1, 1};
+            int32_t nodes[2];
+            q[1] = g / q[0];
+            if (q[0] * q[1] != g || 8 % q[0] != 0 || 6 % q[1] != 0) {
+                continue;
+            }
+            nodes[0] = 8 / q[0];
+            nodes[1] = 6 / q[1];
+            if (least < 0 || slow_cut(2, cells, ones, c.periodic, nodes) < least) {
+                least = slow_cut(2, cells, ones, c.periodic, nodes);
+                memcpy(best, q, sizeof best);
             }
         }
+        CHECK_INT(st, least >= 0 ? DPAR_OK : DPAR_E_DIVIDE);
+        CHECK(st != DPAR_OK || (p.brick[0] == best[0] && p.brick[1] == best[1]));
     }
 }
 
@@ -1123,12 +976,12 @@ static void test_place_best(void)
         CHECK_INT(dpar_place_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
         CHECK(sum == total && most == worst);
         if (best.kind == DPAR_PLACE_BRICKS) { /* by what really crosses */
-            CHECK_INT(dpari_place_bricks(&p, &c, g, weight, NULL, NULL, NULL), DPAR_OK);
+            CHECK_INT(dpari_place_bricks(&p, &c, g, weight, NULL), DPAR_OK);
             CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
         }
         for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
             dpar_status st = kind == DPAR_PLACE_BRICKS
-                                 ? dpari_place_bricks(&p, &c, g, weight, NULL, NULL, NULL)
+                                 ? dpari_place_bricks(&p, &c, g, weight, NULL)
                                  : dpar_place_init(&p, &c, kind, g, NULL);
             if (st == DPAR_OK) {
                 CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
@@ -1160,8 +1013,6 @@ static void test_cost_limits(void)
 
 static void test_place_refusals(void)
 {
-    static const int32_t twice[] = {0, 0}, three[] = {3, 0}, minus[] = {-1, 0}, most[] = {4, 4};
-    static const int32_t two_first[] = {2, 0}, one_first[] = {1, 0}, ones[] = {1, 1};
     static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
     dpar_cart c = cart_of(2, 4, 4, 1, 0);
     dpar_stencil s = edges(DPAR_STENCIL_BOX);
@@ -1176,21 +1027,8 @@ static void test_place_refusals(void)
     CHECK_TEXT(why.text, "placement 0 of 0 ranks a node: 0 to 3 and at least 1");
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, twice, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "order[1] is axis 0: each of the 2 axes must be named once");
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, minus, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, two_first, NULL, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, ones, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "order[1] is axis 1: each of the 2 axes must be named once");
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, one_first, NULL, &why), DPAR_OK);
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, three, &why), DPAR_E_DIVIDE);
-    CHECK_TEXT(why.text, "a brick's side 3 does not divide axis 0's 4 parts");
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, minus, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a brick's side 0 is -1: 0 means free");
-    CHECK_INT(dpari_place_bricks(&p, &c, 4, NULL, NULL, most, &why), DPAR_E_NONE);
-    CHECK_TEXT(why.text, "no brick of 4 ranks tiles a grid of 4 x 4");
     c = cart_of(2, 2, 9, 1, 0);
-    CHECK_INT(dpari_place_bricks(&p, &c, 18, NULL, NULL, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 18, &why), DPAR_OK);
     c = cart_of(3, 3, 3, 4, 0);
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 8, &why), DPAR_E_DIVIDE);
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_HILBERT, 8, &why), DPAR_OK);
@@ -1335,9 +1173,9 @@ static void check_torus_maps(const dpar_torus *t)
         CHECK_INT(n, t->logical[l]);
     }
     for (r = 0; r < ranks.size; r++) {
-        dpari_cart_coords(&ranks, r, at);
+        cart_coords(&ranks, r, at);
         CHECK_INT(dpar_torus_physical(t, at, chip), DPAR_OK);
-        i = dpari_cart_rank(&chips, chip);
+        i = cart_rank(&chips, chip);
         CHECK(i >= 0 && seen[i]++ == 0);
         CHECK_INT(dpar_torus_logical(t, chip, back), DPAR_OK);
         CHECK(memcmp(at, back, (size_t)t->logical_axes * sizeof at[0]) == 0);
@@ -1402,9 +1240,9 @@ static void test_torus_splits_run(void)
         CHECK_INT(dpar_cart_init(&chips, 3, t[i].physical, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_cart_init(&ranks, 4, t[i].logical, 0, NULL), DPAR_OK);
         for (r = 1; r <= 5; r += 4) {
-            dpari_cart_coords(&ranks, r, at);
+            cart_coords(&ranks, r, at);
             CHECK_INT(dpar_torus_physical(&got, at, chip), DPAR_OK);
-            CHECK_INT(dpari_cart_rank(&chips, chip), r == 1 ? t[i].chip1 : t[i].chip5);
+            CHECK_INT(cart_rank(&chips, chip), r == 1 ? t[i].chip1 : t[i].chip5);
         }
     }
 }
@@ -1677,12 +1515,8 @@ int main(void)
     test_grid_large();
     test_grid_extremes();
     test_grid_limits();
-    test_cart_vectors();
-    test_cart_brute_force();
-    test_sub();
-    test_neighbours();
-    test_neighbours_room();
-    test_cart_refusals();
+    test_cart_init();
+    test_stencil_axes();
     test_place_tables();
     test_place_brute_force();
     test_bricks_are_best();
@@ -1690,7 +1524,7 @@ int main(void)
     test_skipping();
     test_row_major();
     test_corners();
-    test_some_sides();
+    test_sides();
     test_edges();
     test_place_best();
     test_cost_limits();

@@ -322,26 +322,13 @@ static void test_layout_algebra(void)
     static const int c13[] = {0, 2, 4, 6}, c13b[] = {1, 3, 5, 7};
     static const int c14[] = {0, 4, 1, 5, 2, 6, 3, 7}, pipe_data[] = {0, 1, 4, 5};
     static const int32_t size222[] = {2, 2, 2}, size24[] = {2, 4};
-    dpar_mesh m, f, g;
-    dpar_why why;
+    dpar_mesh m, g;
     uint32_t dp_cp;
     m = pair2(2, 3, 3, 1); /* C8 */
     images(&m, c11);
     m = pair2(2, 3, 1, 2);
     images(&m, c8);
     CHECK(dpari_mesh_injective(&m));
-    m = pair2(3, 2, 2, 1); /* C9 */
-    CHECK_INT(dpari_mesh_coalesce(&f, &m), DPAR_OK);
-    CHECK(f.axes == 1 && f.axis[0].size == 6 && f.axis[0].stride == 1);
-    m = pair2(3, 2, 4, 1);
-    CHECK_INT(dpari_mesh_coalesce(&f, &m), DPAR_OK);
-    CHECK(f.axes == 2 && f.axis[0].size == 3 && f.axis[0].stride == 4);
-    m = pair1(4, 1); /* C10: 2:4, not the docstring's 2:1; C11 */
-    CHECK_INT(dpari_mesh_complement(&f, &m, 8, NULL), DPAR_OK);
-    CHECK(f.axes == 1 && f.axis[0].size == 2 && f.axis[0].stride == 4);
-    CHECK_INT(dpari_mesh_complement(&f, &m, 16, NULL), DPAR_OK);
-    CHECK(f.axes == 1 && f.axis[0].size == 4 && f.axis[0].stride == 4);
-    CHECK_INT(dpari_mesh_complement(&f, &m, 10, &why), DPAR_E_DIVIDE);
     m = pair2(2, 3, 6, 1); /* C12 */
     CHECK(dpari_mesh_injective(&m));
     m = pair2(2, 3, 2, 1);
@@ -351,16 +338,12 @@ static void test_layout_algebra(void)
     CHECK_INT(dpar_mesh_init(&m, "dp cp tp", size222, DPAR_LAST_FASTEST, 0, NULL),
               DPAR_OK); /* C13 */
     dp_cp = set_of(&m, "dp", "cp", NULL);
-    CHECK_INT(dpari_mesh_flatten(&f, &m, dp_cp, "dp_cp", NULL), DPAR_OK);
-    CHECK_INT(f.axes, 2);
-    CHECK_INT(dpar_mesh_slice(&g, &f, 1u << dpar_mesh_find(&f, "dp_cp"), 4, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_slice(&g, &m, dp_cp, 4, NULL), DPAR_OK);
     images(&g, c13);
     CHECK_INT(dpar_mesh_slice(&g, &m, dp_cp, 7, NULL), DPAR_OK);
     images(&g, c13b);
     CHECK_INT(mesh_coord(&g, 4, 0), -1); /* between its ranks, not of them */
-    CHECK_INT(dpari_mesh_flatten(&f, &m, 5u, "x", &why),
-              DPAR_E_DIVIDE);                                /* dp and tp do not chain */
-    groups(&m, 5u, ((const int[]){0, 1, 4, 5, 2, 3, 6, 7})); /* but are groups */
+    groups(&m, 5u, ((const int[]){0, 1, 4, 5, 2, 3, 6, 7})); /* dp and tp do not chain */
     CHECK_INT(dpar_mesh_init(&m, "x y", size24, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK); /* C14 */
     groups(&m, 1u, c14);
     groups(&m, 2u, c11);
@@ -406,15 +389,15 @@ static void test_more_vectors(void)
     CHECK_INT(dpar_mesh_group_size(&m, 2u) / dpar_mesh_group_size(&m, 2u & 4u), 2);
 }
 
-/* Any two pairs of sizes and strides: injective, coordinates and compose against listing them. */
+/* Any two pairs of sizes and strides: injective and coordinates against listing them. */
 static void test_any_strides(void)
 {
-    int32_t s0, s1, d0, d1, k, j, d, s;
+    int32_t s0, s1, d0, d1, k, j;
     for (s0 = 1; s0 <= 4; s0++)
         for (s1 = 1; s1 <= 4; s1++)
             for (d0 = 1; d0 <= 6; d0++)
                 for (d1 = 1; d1 <= 6; d1++) {
-                    dpar_mesh m = pair2(s0, s1, d0, d1), inner, both;
+                    dpar_mesh m = pair2(s0, s1, d0, d1);
                     int same = 0, rank, coord[2];
                     for (k = 0; k < m.size; k++) {
                         for (j = 0; j < k; j++) {
@@ -430,107 +413,7 @@ static void test_any_strides(void)
                         CHECK_INT(dpar_mesh_coords(&m, rank, coord), in);
                         CHECK(!in || dpar_mesh_rank(&m, coord) == rank);
                     }
-                    for (s = 1; s <= 4; s++)
-                        for (d = 1; d <= 6; d++) {
-                            inner = pair1(s, d);
-                            if (dpari_mesh_compose(&both, &m, &inner, NULL) != DPAR_OK) {
-                                continue; /* refused where it is no list of strides */
-                            }
-                            CHECK_INT(both.size, s);
-                            for (k = 0; k < s; k++) {
-                                CHECK_INT(image(&both, k), image(&m, k * d));
-                            }
-                        }
                 }
-}
-
-/* May compose refuse positions at, at + d, ... (s of them) of a mesh? Where they pass from one row
- * into the next, unless they run along whole rows from their starts on; never of a single axis. */
-static int may_refuse(const dpar_mesh *m, int32_t at, int32_t s, int32_t d)
-{
-    int32_t row = m->axis[1].size, k, passes = 0;
-    for (k = 1; k < s; k++) {
-        passes += (at + k * d) % row < (at + (k - 1) * d) % row;
-    }
-    if (m->axis[0].stride == row * m->axis[1].stride || m->axis[0].size == 1 || row == 1) {
-        return 0;
-    }
-    return passes > 0 && !(row % d == 0 && at % row < d && s % (row / d) == 0);
-}
-
-/* Meshes of two axes after each other, from any position on: what is listed is right, and what is
- * refused may be. */
-static void test_compose_offsets(void)
-{
-    int32_t s0, s1, d0, d1, at, s, d, k, done = 0, refused = 0;
-    for (s0 = 1; s0 <= 4; s0++)
-        for (s1 = 1; s1 <= 6; s1++)
-            for (d0 = 1; d0 <= 7; d0++)
-                for (d1 = 1; d1 <= 5; d1++) {
-                    dpar_mesh m = pair2(s0, s1, d0, d1), inner, both;
-                    for (at = 0; at < m.size && dpari_mesh_injective(&m); at++)
-                        for (s = 1; s <= m.size; s++)
-                            for (d = 1; at + (s - 1) * d < m.size && (s > 1 || d == 1); d++) {
-                                dpar_status st;
-                                inner = pair1(s, d);
-                                inner.offset = at;
-                                st = dpari_mesh_compose(&both, &m, &inner, NULL);
-                                CHECK_INT(st == DPAR_OK ? DPAR_E_DIVIDE : st, DPAR_E_DIVIDE);
-                                CHECK(st == DPAR_OK || may_refuse(&m, at, s, d));
-                                for (k = 0; st == DPAR_OK && k < s; k++) {
-                                    CHECK_INT(image(&both, k), image(&m, at + k * d));
-                                }
-                                done += st == DPAR_OK;
-                                refused += st != DPAR_OK;
-                            }
-                }
-    CHECK(done > 1000 && refused > 1000);
-}
-
-/* Inner meshes of two axes and outer ones of three, from any position on. */
-static void test_compose_axes(void)
-{
-    static const int32_t sizes[3] = {2, 3, 4};
-    int32_t order, at, s0, s1, d0, d1, k, done = 0;
-    for (order = 0; order < 2; order++) {
-        dpar_mesh m, inner, both;
-        CHECK_INT(dpar_mesh_init(&m, "a b c", sizes, order, 0, NULL), DPAR_OK);
-        for (at = 0; at < 24; at++)
-            for (s0 = 1; s0 <= 4; s0++)
-                for (s1 = 2; s1 <= 3; s1++)
-                    for (d0 = 1; d0 <= 12; d0++)
-                        for (d1 = 1; d1 <= 6; d1++) {
-                            dpar_status st;
-                            inner = pair2(s0, s1, d0, d1);
-                            inner.offset = at;
-                            st = dpari_mesh_compose(&both, &m, &inner, NULL);
-                            done += st == DPAR_OK;
-                            for (k = 0; st == DPAR_OK && k < inner.size; k++) {
-                                CHECK_INT(image(&both, k), image(&m, image(&inner, k)));
-                            }
-                        }
-    }
-    CHECK(done > 1000);
-}
-
-/* Axes that become several get names that nothing else has. */
-static void test_compose_names(void)
-{
-    static const int32_t sizes[] = {8, 2}, outer_sizes[] = {4, 4};
-    dpar_mesh outer, inner, both;
-    int32_t i, j;
-    CHECK_INT(dpar_mesh_init(&outer, "a b", outer_sizes, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_mesh_init(&inner, "x x1", sizes, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpari_mesh_compose(&both, &outer, &inner, NULL), DPAR_OK);
-    CHECK_INT(both.axes, 3);
-    CHECK_TEXT(both.axis[0].name, "x");
-    CHECK_TEXT(both.axis[1].name, "x2");
-    CHECK_TEXT(both.axis[2].name, "x1");
-    for (i = 0; i < both.axes; i++) {
-        for (j = 0; j < i; j++) {
-            CHECK(strcmp(both.axis[i].name, both.axis[j].name) != 0);
-        }
-    }
 }
 
 /* Fills what the next call finds on the stack. */
@@ -542,69 +425,6 @@ static int dirty(int value)
         junk[i] = (char)value;
     }
     return junk[0] + junk[sizeof junk - 1];
-}
-
-/* Axes of one rank, whatever their strides, do not change what compose does. */
-static void test_compose_ones(void)
-{
-    int32_t where, odd, s, d, at, k, done = 0;
-    for (where = 0; where < 4; where++) {
-        for (odd = 0; odd < 16; odd++) {
-            static const int32_t sizes[] = {2, 3, 4}, gap[] = {12, 4, 1}, row[] = {20, 6, 1};
-            int32_t with_one[4];
-            dpar_mesh m = pairs(3, sizes, odd % 2 ? gap : row), one, inner, a, b;
-            for (k = 0; k < 4; k++) {
-                with_one[k] = k == where ? 1 : sizes[k - (k > where)];
-            }
-            CHECK_INT(dpar_mesh_init(&one, "a b c d", with_one, DPAR_LAST_FASTEST, 0, NULL),
-                      DPAR_OK);
-            for (k = 0; k < 4; k++) {
-                one.axis[k].stride = k == where ? 1 + odd : m.axis[k - (k > where)].stride;
-            }
-            for (at = 0; at < 24; at += 5)
-                for (s = 1; s <= 24; s++)
-                    for (d = 1; at + (s - 1) * d < 24 && d <= 24; d++) {
-                        dpar_status st;
-                        inner = pair1(s, d);
-                        inner.offset = at;
-                        st = dpari_mesh_compose(&a, &m, &inner, NULL);
-                        CHECK_INT(dpari_mesh_compose(&b, &one, &inner, NULL), st);
-                        CHECK(st != DPAR_OK || dpari_mesh_same(&a, &b));
-                        done += st == DPAR_OK;
-                    }
-        }
-    }
-    CHECK(done > 1000);
-}
-
-/* Eight axes with gaps between them, one long name: each part gets a name of its own. */
-static void test_compose_many(void)
-{
-    int32_t twos[8], n, i, j, k;
-    for (i = 0; i < 8; i++) {
-        twos[i] = 2;
-    }
-    for (n = 1; n <= 8; n++) {
-        int32_t all = 1 << n;
-        dpar_mesh outer, inner, both;
-        CHECK_INT(dpar_mesh_init(&outer, axis_names(n), twos, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        for (i = n - 1, k = 1; i >= 0; i--, k *= 3) {
-            outer.axis[i].stride = k;
-        }
-        CHECK_INT(dpar_mesh_init(&inner, "fifteen_letters", &all, DPAR_LAST_FASTEST, 0, NULL),
-                  DPAR_OK);
-        CHECK(dirty(0xAA) != 0);
-        CHECK_INT(dpari_mesh_compose(&both, &outer, &inner, NULL), DPAR_OK);
-        CHECK_INT(both.axes, n);
-        for (k = 0; k < all; k++) {
-            CHECK_INT(image(&both, k), image(&outer, k));
-        }
-        for (i = 0; i < n; i++) {
-            for (j = 0; j < i; j++) {
-                CHECK(strcmp(both.axis[i].name, both.axis[j].name) != 0);
-            }
-        }
-    }
 }
 
 /* Do two meshes agree? An axis that both have is the same ranks through the first one: any sizes,
@@ -732,161 +552,24 @@ static void test_ordered(void)
     CHECK_TEXT(why.text, "a mesh has at most 8 axes");
 }
 
-/* Gaps between all axes: up to 8 of them have a name, g0 the slowest. */
-static void test_complement_gaps(void)
-{
-    static const char *const g[] = {"g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7"};
-    int32_t twos[8], n, i, world;
-    dpar_mesh m, rest;
-    dpar_why why;
-    for (i = 0; i < 8; i++) {
-        twos[i] = 2;
-    }
-    for (n = 1; n <= 8; n++) {
-        CHECK_INT(dpar_mesh_init(&m, axis_names(n), twos, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-        for (i = n - 1, world = 3; i >= 0; i--, world *= 6) {
-            m.axis[i].stride = world;
-        }
-        world /= 3; /* nothing above the largest stride: n gaps of 3 */
-        CHECK_INT(dpari_mesh_complement(&rest, &m, world, NULL), DPAR_OK);
-        CHECK_INT(rest.axes, n);
-        for (i = 0; i < n; i++) {
-            CHECK_TEXT(rest.axis[i].name, g[i]);
-            CHECK(rest.axis[i].size == 3 && rest.axis[i].stride == m.axis[i].stride / 3);
-        }
-        CHECK_INT(dpari_mesh_complement(&rest, &m, 2 * world, &why), n < 8 ? DPAR_OK : DPAR_E_ARG);
-    }
-    CHECK_TEXT(why.text, "a mesh has at most 8 axes");
-}
-
-/* What all operations owe to names and numbers at their limits. */
+/* The longest name, and a rank that is not there. */
 static void test_limits(void)
 {
-    static const int32_t sizes[] = {2, 3, 4}, two[] = {1, 2}, split[] = {2, 2},
-                         ones[8] = {2, 1, 1, 1, 1, 1, 1, 2};
-    static const int32_t low[] = {-1, 0, 1}, high[] = {0, 1, 3}, swap[] = {2, 1, 0};
-    dpar_mesh m, n, inner, big;
-    dpar_why why;
-    int32_t i;
+    static const int32_t sizes[] = {2, 3, 4};
+    dpar_mesh m, n;
     CHECK_INT(dpar_mesh_init(&m, "fifteen_letters b c", sizes, DPAR_LAST_FASTEST, 0, NULL),
               DPAR_OK);
     CHECK_INT(dpar_mesh_slice(&n, &m, 7u, 0, NULL), DPAR_OK);
     CHECK_TEXT(n.axis[0].name, "fifteen_letters");
-    CHECK_INT(dpari_mesh_coalesce(&n, &m), DPAR_OK);
-    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
-    CHECK_INT(dpari_mesh_flatten(&n, &m, 6u, "bc", NULL), DPAR_OK);
-    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
-    /* two digits' worth of one long name; a ninth axis */
-    CHECK_INT(dpar_mesh_init(&big, "x c", split, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
-    inner = m;
-    inner.axes = 1;
-    inner.size = inner.axis[0].size = 4;
-    inner.axis[0].stride = 1;
-    CHECK_INT(dpari_mesh_compose(&n, &big, &inner, NULL), DPAR_OK);
-    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
-    CHECK_TEXT(n.axis[1].name, "fifteen_letter1");
-    CHECK_INT(dpar_mesh_init(&inner, "a b c d e f g h", ones, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    for (i = 0; i < 8; i++) {
-        inner.axis[i].stride = 1;
-    }
-    inner.axis[0].size = 4;
-    inner.axis[7].size = 1;
-    inner.size = 4;
-    CHECK_INT(dpari_mesh_compose(&n, &big, &inner, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a mesh has at most 8 axes");
-    /* names that come out twice, or empty, whichever axis is the first */
-    CHECK_INT(dpari_mesh_flatten(&n, &m, 1u, "", &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_flatten(&n, &m, 3u, "c", &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_flatten(&n, &m, 6u, "fifteen_letters", &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_unflatten(&n, &m, 0, "x c", two, DPAR_LAST_FASTEST, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_unflatten(&n, &m, 2, "x c", split, DPAR_LAST_FASTEST, &why), DPAR_OK);
-    CHECK_TEXT(n.axis[3].name, "c");
-    CHECK_INT(dpari_mesh_flatten(&n, &m, 0u, "none", &why), DPAR_OK);
-    CHECK(n.axes == 3 && dpari_mesh_same(&n, &m));
-    CHECK_INT(dpari_mesh_transpose(&n, &m, low, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_transpose(&n, &m, high, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_transpose(&n, &m, swap, &why), DPAR_OK);
-    CHECK_TEXT(n.axis[0].name, "c");
-    CHECK_INT(dpari_mesh_complement(&n, &m, 48, NULL), DPAR_OK);
-    CHECK_TEXT(n.axis[0].name, "g0");
+    CHECK(n.axes == 3 && n.size == 24 && dpari_mesh_same(&n, &m));
     CHECK_INT(dpar_mesh_shift(&m, 99, 0, 1, 1), -1);
 }
 
-/* Compose must not refuse what is a list of strides: all divisors of (4, 6). */
-static void test_compose(void)
+static void test_shift(void)
 {
-    dpar_mesh m = pair2(4, 6, 12, 2), inner, both;
-    int32_t s, d, done = 0;
-    for (s = 1; s <= 24; s++)
-        for (d = 1; d <= 24; d++) {
-            inner = pair1(s, d);
-            if ((s - 1) * d < 24 && (6 % d == 0 || d % 6 == 0) && 24 % (s * d) == 0 &&
-                (d >= 6 || s <= 6 / d || s % (6 / d) == 0)) {
-                CHECK_INT(dpari_mesh_compose(&both, &m, &inner, NULL), DPAR_OK);
-                done++;
-            }
-        }
-    CHECK(done > 20);
-    inner = pair1(5, 6);
-    CHECK_INT(dpari_mesh_compose(&both, &m, &inner, NULL), DPAR_E_RANGE);
-    inner = pair2(24, 2, 1, 1); /* the first axis reaches outer's end, the next leaves it */
-    CHECK_INT(dpari_mesh_compose(&both, &m, &inner, NULL), DPAR_E_RANGE);
-    inner = pair1(3, 4);
-    CHECK_INT(dpari_mesh_compose(&both, &m, &inner, NULL), DPAR_OK); /* coalesced: 24 in a row */
-    m = pair2(4, 6, 7, 1);
-    CHECK_INT(dpari_mesh_compose(&both, &m, &inner, NULL), DPAR_E_DIVIDE);
-}
-
-/* A mesh and its complement list the world once, whatever axes are chosen. */
-static void test_complement(void)
-{
-    static const int32_t sizes[] = {2, 3, 4};
-    dpar_mesh whole, some, rest;
-    uint32_t which;
-    int32_t j, k;
-    CHECK_INT(dpar_mesh_init(&whole, "a b c", sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    for (which = 0; which < 8; which++) {
-        int seen[48] = {0};
-        CHECK_INT(dpar_mesh_slice(&some, &whole, which, 0, NULL), DPAR_OK);
-        CHECK_INT(dpari_mesh_complement(&rest, &some, 48, NULL), DPAR_OK);
-        CHECK_INT(some.size * rest.size, 48);
-        for (j = 0; j < rest.size; j++) {
-            for (k = 0; k < some.size; k++) {
-                seen[image(&rest, j) + image(&some, k)]++;
-            }
-        }
-        for (j = 0; j < 48; j++) {
-            CHECK_INT(seen[j], 1);
-        }
-    }
-}
-
-static void test_shapes(void)
-{
-    static const int32_t parts[] = {-1, 2}, nodes[] = {2, 1, 2, 4}, perm[] = {1, 0, 2};
-    static const int32_t bad_perm[] = {1, 1, 2}, sizes[] = {3, 8, 2};
-    dpar_mesh m, n, back;
-    dpar_why why;
+    static const int32_t nodes[] = {2, 1, 2, 4};
+    dpar_mesh m;
     int32_t i;
-    CHECK_INT(dpar_mesh_init(&m, "a b c", sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpari_mesh_unflatten(&n, &m, 1, "node gpu", parts, DPAR_LAST_FASTEST, NULL), DPAR_OK);
-    CHECK(n.axes == 4 && n.axis[1].size == 4 && n.axis[1].stride == 4 && n.axis[2].stride == 2);
-    CHECK_INT(dpari_mesh_flatten(&back, &n, 6u, "b", NULL), DPAR_OK);
-    CHECK(dpari_mesh_same(&back, &m) && !dpari_mesh_same(&n, &m));
-    CHECK(memcmp(&back, &m, sizeof m) == 0);
-    CHECK_INT(dpari_mesh_unflatten(&n, &m, 1, "node gpu", parts, DPAR_FIRST_FASTEST, NULL),
-              DPAR_OK);
-    CHECK(n.axis[1].stride == 2 && n.axis[2].stride == 8); /* hierarchical groups */
-    CHECK_INT(dpari_mesh_unflatten(&n, &m, 0, "node gpu", parts, DPAR_LAST_FASTEST, &why),
-              DPAR_E_DIVIDE);
-    CHECK_INT(dpari_mesh_unflatten(&n, &m, 3, "node gpu", parts, DPAR_LAST_FASTEST, &why),
-              DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_transpose(&n, &m, perm, NULL), DPAR_OK);
-    CHECK_TEXT(n.axis[0].name, "b");
-    CHECK_INT(dpari_mesh_transpose(&back, &n, perm, NULL), DPAR_OK);
-    CHECK(memcmp(&back, &m, sizeof m) == 0);
-    CHECK_INT(dpari_mesh_transpose(&n, &m, bad_perm, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "perm[1] = 1: it must name each of 3 axes once");
     CHECK_INT(dpar_mesh_init(&m, "dp.node tp.node dp tp", nodes, DPAR_LAST_FASTEST, 0, NULL),
               DPAR_OK); /* 2 nodes of 2 x 4 */
     CHECK_INT(m.size, 16);
@@ -985,31 +668,6 @@ static void test_edges(void)
         m.axis[k].size = 1;
         CHECK(dpari_mesh_injective(&m));
     }
-    /* unflatten: up to 8 axes, of an axis that is there, names of its own */
-    size[0] = 4;
-    size[1] = 2;
-    CHECK_INT(dpar_mesh_init(&m, "a b c d e f g", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpari_mesh_flatten(&other, &m, 3, "c", &why), DPAR_E_ARG); /* a later axis has it */
-    CHECK_INT(dpari_mesh_flatten(&other, &m, 3, "a", NULL), DPAR_OK);    /* its own may stay */
-    size[0] = 2;
-    CHECK_INT(dpari_mesh_unflatten(&out, &m, 0, "h i", size, DPAR_LAST_FASTEST, NULL), DPAR_OK);
-    CHECK_INT(out.axes, 8);
-    CHECK(strcmp(out.axis[0].name, "h") == 0 && strcmp(out.axis[2].name, "b") == 0);
-    CHECK_INT(dpari_mesh_unflatten(&other, &out, 7, "h i", size, DPAR_LAST_FASTEST, &why),
-              DPAR_E_DIVIDE);
-    CHECK_INT(dpari_mesh_unflatten(&other, &m, 7, "h", size, DPAR_LAST_FASTEST, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_unflatten(&other, &m, -1, "h", size, DPAR_LAST_FASTEST, &why), DPAR_E_ARG);
-    CHECK_INT(dpari_mesh_unflatten(&other, &m, 0, "b c", size, DPAR_LAST_FASTEST, &why),
-              DPAR_E_ARG); /* "b" and "c" are taken */
-    size[1] = 1;           /* 8 axes: one more is too many, wherever it comes from */
-    for (k = 0; k < 8; k++) {
-        int32_t eight[8] = {2, 2, 2, 2, 2, 2, 2, 2};
-        CHECK_INT(dpar_mesh_init(&m, "a b c d e f g h", eight, DPAR_LAST_FASTEST, 0, NULL),
-                  DPAR_OK);
-        CHECK_INT(dpari_mesh_unflatten(&out, &m, k, "i j", size, DPAR_LAST_FASTEST, &why),
-                  DPAR_E_ARG);
-        CHECK_TEXT(why.text, "a mesh has at most 8 axes");
-    }
 }
 
 int main(void)
@@ -1022,20 +680,12 @@ int main(void)
     test_layout_algebra();
     test_more_vectors();
     test_any_strides();
-    test_compose_offsets();
-    test_compose_axes();
-    test_compose_names();
-    test_compose_ones();
-    test_compose_many();
     test_agree();
     test_view();
     test_nodes();
     test_ordered();
-    test_complement_gaps();
     test_limits();
-    test_compose();
-    test_complement();
-    test_shapes();
+    test_shift();
     test_more_refusals();
     test_edges();
     return CHECK_DONE();
