@@ -298,10 +298,9 @@ typedef struct dpar_axis {
 } dpar_axis;
 
 /* A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you set
- * offset yourself). What the functions below make is
- * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i, bits of
- * axes that the mesh has not are passed over. Listed
- * from first to last, the last axis counts as the fastest, whatever the strides are. */
+ * offset yourself). What the functions below make is injective: no rank has two coordinates. Sets
+ * of axes are given as bits: bit i is axis i, bits of axes that the mesh has not are passed over.
+ * Listed from first to last, the last axis counts as the fastest, whatever the strides are. */
 typedef struct dpar_mesh {
     int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
     int32_t size;   /* ranks in all: the product of the sizes */
@@ -466,8 +465,8 @@ typedef struct dpar_stencil {
  * q[d] nodes along axis d; of equal ones the fewest nodes along axis 0, then 1, .... Nodes are
  * numbered in a grid, ranks inside a brick, both row-major. Morton and Hilbert number the cells of
  * the smallest power-of-two cube around the grid and skip those outside. per_node >= 1. E_ARG; of
- * bricks also E_DIVIDE: per_node does not divide the ranks; E_NONE: no brick fits (use Hilbert);
- * E_RANGE. O(1), bricks as dpar_cart_create for size / per_node ranks. */
+ * bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1), bricks as
+ * dpar_cart_create for size / per_node ranks. */
 DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
                                      int32_t per_node, dpar_why *why);
 
@@ -475,7 +474,8 @@ DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, i
  * O(2^dims * dims * bits of the longest axis), not O(ranks): skipped cells are counted by cubes. */
 DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord);
 
-/* The coordinate of a rank, inverse of dpar_place_rank, at the same cost. E_ARG: no such rank. */
+/* The coordinate of a rank, inverse of dpar_place_rank, at the same cost. E_ARG, without a
+ * sentence: no such rank. */
 DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord);
 
 /* What crosses between nodes in one exchange, one way (as much comes back): *total over the
@@ -512,13 +512,13 @@ typedef struct dpar_torus {
  * lexicographically largest. (3) is what JAX's code does; its comment says the opposite. JAX's
  * special ring orders of single trays are not here, and sizes such as 10, 14, 15 keep all their
  * prime factors (JAX 0.10 drops some when it splits, and fails or answers otherwise). E_ARG;
- * E_DIVIDE: the sizes' products differ; E_NONE: it takes splitting, which was not allowed.
- * O(factorisations). */
+ * E_RANGE: more than 2^31 - 1 chips or ranks; E_DIVIDE: the sizes' products differ; E_NONE: it
+ * takes splitting, which was not allowed. O(factorisations). */
 DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
 
 /* The chip at a logical coordinate and back. A logical index counts through its parts row-major in
  * the order of the physical axes; a split physical axis gives its fastest digits to the last
- * logical axis. E_ARG when a coordinate is outside. O(axes^2). */
+ * logical axis. E_ARG, without a sentence, when a coordinate is outside. O(axes^2). */
 DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
                                          int32_t *physical);
 DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
@@ -842,8 +842,9 @@ DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *round
 
 /* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG and a sentence
  * that says which box is outside, which two overlap, or how many elements no box has and which is
- * the first. Empty boxes are passed over. order: scratch of n numbers. O(n log n + pairs that
- * overlap in the dim where the boxes are thinnest). */
+ * the first; E_RANGE for an array of more than 2^63 - 1 elements. Empty boxes are passed over.
+ * order: scratch of n numbers. O(n log n + pairs that overlap in the dim where the boxes are
+ * thinnest). */
 DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
                                     int32_t n, int32_t *order, dpar_why *why);
 
@@ -1072,7 +1073,8 @@ typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
 } dpar_packed;
-/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG with a sentence. O(docs). */
+/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG, and E_RANGE above 2^61 tokens,
+ * with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
 /* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
@@ -1096,8 +1098,9 @@ DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
 
 /* torch's PTRR: units (blocks of tokens) in descending order of cost, equal ones in their order,
  * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
- * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. E_DIVIDE with a
- * sentence when ranks do not divide units. O(units log(units)). */
+ * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. With a
+ * sentence: E_DIVIDE when ranks do not divide units, E_ARG for units below 0 or ranks below 1.
+ * O(units log(units)). */
 DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
                                           int32_t *owner, int64_t *order, dpar_why *why);
 
@@ -1113,7 +1116,8 @@ typedef struct dpar_varlen {
 /* Rank's slice of all tokens by CHUNK, whatever p->rule is. causal: keys end with the slice; else
  * with its last document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative
  * lengths of the queries and keys of the documents that it meets, from 0 on: the arguments of a
- * variable-length attention. Empty documents in between are kept. E_ARG: no such rank. O(docs). */
+ * variable-length attention. Empty documents in between are kept. E_ARG, without a sentence: no
+ * such rank. O(docs). */
 DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
                                        dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
@@ -1731,24 +1735,6 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* 2^x for |x| < 1000. */
-DPARI_FN double dpari_exp2(double x)
-{
-    int32_t whole = (int32_t)x, k;
-    double f = (x - (double)whole) * 0.6931471805599453, term = 1.0, sum = 1.0;
-    for (k = 1; k < 20; k++) {
-        term *= f / k;
-        sum += term;
-    }
-    for (; whole > 0; whole--) {
-        sum *= 2.0;
-    }
-    for (; whole < 0; whole++) {
-        sum *= 0.5;
-    }
-    return sum;
-}
-
 /* ln(x) for finite x > 0, else 0. */
 DPARI_FN double dpari_log(double x)
 {
@@ -1788,12 +1774,6 @@ DPARI_FN double dpari_exp(double x)
         base *= base;
     }
     return sum * power;
-}
-
-/* x^y for x > 0. */
-DPARI_FN double dpari_pow(double x, double y)
-{
-    return dpari_exp2(y * dpari_log2(x));
 }
 
 /* The least k with 2^k >= n, n >= 1. */
@@ -2973,35 +2953,6 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
 
 /* ---- algebra -------------------------------------------------------------------------------- */
 
-/* Appends an axis; the name may come with a digit behind it. */
-static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t size,
-                          int32_t stride)
-{
-    dpar_axis *a = &m->axis[m->axes];
-    size_t n;
-    if (m->axes >= DPAR_MAX_AXES) {
-        return 0;
-    }
-    dpari_zero(a, sizeof(*a));
-    dpari_copy_text(a->name, sizeof(a->name) - (digit >= 0), name, sizeof(a->name));
-    n = dpari_length(a->name);
-    if (digit >= 0) {
-        a->name[n] = (char)('0' + digit);
-    }
-    a->size = size;
-    a->stride = stride;
-    m->axes++;
-    m->size *= size;
-    return 1;
-}
-
-static void dpari_mesh_empty(dpar_mesh *m, int32_t offset)
-{
-    dpari_zero(m, sizeof(*m));
-    m->size = 1;
-    m->offset = offset;
-}
-
 DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh,
                                                 uint32_t which, int32_t rank, dpar_why *why)
 {
@@ -3011,11 +2962,14 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
         return dpari_say(DPAR_E_ARG, why, "rank # is not in the mesh of # ranks from # on", rank,
                          mesh->size, mesh->offset, 0);
     }
-    dpari_mesh_empty(&m, rank);
+    dpari_zero(&m, sizeof(m));
+    m.size = 1;
+    m.offset = rank;
     for (i = 0; i < mesh->axes; i++) {
         const dpar_axis *a = &mesh->axis[i];
         if (which >> i & 1u) {
-            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
+            m.axis[m.axes++] = *a;
+            m.size *= a->size;
             m.offset -= coord[i] * a->stride;
         }
     }
@@ -3023,11 +2977,10 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     return DPAR_OK;
 }
 
-/* The one axis that those in `which` make, in order from first to last. */
-static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_axis *one,
-                                    dpar_why *why)
+/* The one axis that all make, in order from first to last. */
+static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_axis *one, dpar_why *why)
 {
-    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, which, axis), i;
+    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i;
     one->size = 1;
     one->stride = n > 0 ? mesh->axis[axis[n - 1]].stride : 1;
     for (i = n - 1; i >= 0; i--) {
@@ -3041,296 +2994,6 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_
         }
         one->size *= a->size;
     }
-    return DPAR_OK;
-}
-
-/* The axes in `which` become one, in the place of the first of them. They must chain: each stride
- * the next size times the next stride; E_DIVIDE otherwise. */
-DPARI_FN dpar_status dpari_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
-                                        const char *name, dpar_why *why)
-{
-    dpar_mesh m;
-    dpar_axis one;
-    int32_t i, done = 0, at = -1;
-    dpar_status st = dpari_mesh_chain(mesh, which, &one, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_mesh_empty(&m, mesh->offset);
-    for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        if ((which >> i & 1u) == 0) {
-            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
-        } else if (!done++) {
-            (void)dpari_mesh_add(&m, "", -1, one.size, one.stride);
-            at = m.axes - 1;
-        }
-    }
-    for (i = 0; i < m.axes && st == DPAR_OK; i++) { /* later axes may have the name too */
-        const char *called = i == at ? name : m.axis[i].name;
-        st = dpari_mesh_name(&m, i, called, dpari_length(called), why);
-    }
-    if (st == DPAR_OK) {
-        *out = m;
-    }
-    return st;
-}
-
-/* One axis becomes several, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST
- * these are hierarchical groups: level k has the product of the sizes before it as its stride. */
-DPARI_FN dpar_status dpari_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
-                                          const char *names, const int32_t *sizes, int32_t order,
-                                          dpar_why *why)
-{
-    dpar_mesh m;
-    int32_t i, n;
-    dpar_status st;
-    if (axis < 0 || axis >= mesh->axes) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
-    }
-    st = dpar_mesh_init(&m, names, sizes, order, mesh->axis[axis].size, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    n = m.axes;
-    if (mesh->axes - 1 + n > DPAR_MAX_AXES) {
-        return dpari_mesh_full(why);
-    }
-    for (i = n - 1; i >= 0; i--) { /* the parts go where the axis was, the others around them */
-        m.axis[axis + i] = m.axis[i];
-        m.axis[axis + i].stride *= mesh->axis[axis].stride;
-    }
-    for (i = 0; i < mesh->axes; i++) {
-        if (i != axis) {
-            m.axis[i < axis ? i : i + n - 1] = mesh->axis[i];
-        }
-    }
-    m.axes = mesh->axes - 1 + n;
-    m.size = mesh->size;
-    m.offset = mesh->offset;
-    for (i = 0; i < m.axes && st == DPAR_OK; i++) {
-        st = dpari_mesh_name(&m, i, m.axis[i].name, dpari_length(m.axis[i].name), why);
-    }
-    if (st == DPAR_OK) {
-        *out = m;
-    }
-    return st;
-}
-
-/* Axis i of the result is axis perm[i]. Ranks stay where they are. */
-DPARI_FN dpar_status dpari_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh,
-                                          const int32_t *perm, dpar_why *why)
-{
-    dpar_mesh m = *mesh;
-    uint32_t seen = 0;
-    int32_t i;
-    for (i = 0; i < mesh->axes; i++) {
-        if (perm[i] < 0 || perm[i] >= mesh->axes || (seen >> perm[i] & 1u)) {
-            return dpari_say(DPAR_E_ARG, why, "perm[#] = #: it must name each of # axes once", i,
-                             perm[i], mesh->axes, 0);
-        }
-        seen |= (uint32_t)1 << perm[i];
-        m.axis[i] = mesh->axis[perm[i]];
-    }
-    *out = m;
-    return DPAR_OK;
-}
-
-/* As few axes as list the same ranks in the same order: chains are merged (the first name stays),
- * axes of size 1 dropped. */
-DPARI_FN dpar_status dpari_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
-{
-    dpar_mesh m;
-    int32_t i;
-    dpari_mesh_empty(&m, mesh->offset);
-    for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        dpar_axis *last = &m.axis[m.axes > 0 ? m.axes - 1 : 0];
-        if (a->size == 1) {
-            continue;
-        }
-        if (m.axes > 0 && last->stride == a->size * a->stride) {
-            last->size *= a->size;
-            last->stride = a->stride;
-            m.size *= a->size;
-        } else {
-            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
-        }
-    }
-    *out = m;
-    return DPAR_OK;
-}
-
-/* A mesh's coalesced axes without their names. */
-typedef struct dpari_rows {
-    int32_t n, size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
-} dpari_rows;
-
-DPARI_FN void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
-{
-    int32_t i, n = 0;
-    for (i = 0; i < mesh->axes; i++) {
-        int32_t size = mesh->axis[i].size, stride = mesh->axis[i].stride;
-        if (n > 0 && size > 1 && rows->stride[n - 1] == size * stride) {
-            rows->size[n - 1] *= size;
-            rows->stride[n - 1] = stride;
-        } else if (size > 1) {
-            rows->size[n] = size;
-            rows->stride[n++] = stride;
-        }
-    }
-    rows->n = n;
-}
-
-/* A step of `step` positions in outer's list: by how much each coordinate grows. Which one it is
- * when it is one alone, else -1. */
-DPARI_FN int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
-{
-    int32_t i, only = -1, used = 0;
-    for (i = outer->n - 1; i >= 0; i--) {
-        digit[i] = i > 0 ? step % outer->size[i] : step;
-        step = i > 0 ? step / outer->size[i] : 0;
-        if (digit[i] > 0) {
-            only = i;
-            used++;
-        }
-    }
-    return used == 1 ? only : -1;
-}
-
-/* The first digit that makes a name which neither mesh has; 10: all of them are taken. */
-DPARI_FN int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
-{
-    char with[16];
-    size_t n;
-    int32_t digit;
-    dpari_copy_text(with, sizeof(with) - 1, name, sizeof(with));
-    n = dpari_length(with);
-    with[n + 1] = 0;
-    for (digit = 1; digit < 10; digit++) {
-        with[n] = (char)('0' + digit);
-        if (dpar_mesh_find(m, with) < 0 && dpar_mesh_find(inner, with) < 0) {
-            break;
-        }
-    }
-    return digit;
-}
-
-/* Positions 0, stride, 2 stride, ... in outer's list, as axes of ranks: they run along one axis of
- * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
- * they take coordinate k. */
-DPARI_UNUSED DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
-                                                             const dpar_mesh *inner, int32_t axis,
-                                                             int64_t *reach, dpar_why *why)
-{
-    const dpar_axis *a = &inner->axis[axis];
-    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], digit[DPAR_MAX_AXES];
-    int32_t rest = a->size, step = a->stride, i, k, n = 0;
-    while (rest > 1) {
-        int32_t take = rest;
-        k = dpari_mesh_digits(outer, step, digit);
-        if (k > 0 && outer->size[k] % digit[k] == 0) {
-            take = (int32_t)dpari_least(rest, outer->size[k] / digit[k]);
-        }
-        if (rest % take != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
-                             take, 0, 0);
-        }
-        size[n] = take;
-        stride[n] = 0;
-        for (i = 0; i < outer->n; i++) {
-            stride[n] += digit[i] * outer->stride[i];
-            reach[i] += (int64_t)(take - 1) * digit[i];
-        }
-        n++;
-        rest /= take;
-        step = rest > 1 ? step * take : step; /* the next axis of outer, from its start */
-    }
-    if (n == 0) { /* one rank: its stride never matters */
-        return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
-    }
-    for (i = n - 1; i >= 0; i--) {
-        k = i < n - 1 ? dpari_mesh_free_digit(m, inner, a->name) : -1;
-        if (k > 9 || !dpari_mesh_add(m, a->name, k, size[i], stride[i])) {
-            return dpari_mesh_full(why);
-        }
-    }
-    return DPAR_OK;
-}
-
-/* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
- * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
- * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
- * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
- * digit added. */
-DPARI_FN dpar_status dpari_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
-                                        const dpar_mesh *inner, dpar_why *why)
-{
-    dpar_mesh m;
-    dpari_rows rows;
-    int32_t i, at[DPAR_MAX_AXES];
-    int64_t last = inner->offset, reach[DPAR_MAX_AXES];
-    dpar_status st = DPAR_OK;
-    for (i = 0; i < inner->axes && last < outer->size; i++) {
-        last += (int64_t)(inner->axis[i].size - 1) * inner->axis[i].stride;
-    }
-    if (inner->offset < 0 || last >= outer->size) {
-        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks",
-                         inner->offset, last, outer->size, 0);
-    }
-    dpari_mesh_rows(outer, &rows);
-    dpari_mesh_empty(&m, outer->offset);
-    (void)dpari_mesh_digits(&rows, inner->offset, at);
-    for (i = 0; i < rows.n; i++) {
-        m.offset += at[i] * rows.stride[i];
-        reach[i] = at[i];
-    }
-    for (i = 0; i < inner->axes && st == DPAR_OK; i++) {
-        st = dpari_mesh_compose_axis(&m, &rows, inner, i, reach, why);
-    }
-    /* a coordinate that would pass its end carries into the next: no stride says that */
-    for (i = 0; i < rows.n && st == DPAR_OK; i++) {
-        if (reach[i] >= rows.size[i]) {
-            st = dpari_say(DPAR_E_DIVIDE, why,
-                           "inner's positions pass from one row of # of outer into the next",
-                           rows.size[i], 0, 0, 0);
-        }
-    }
-    if (st == DPAR_OK) {
-        *out = m;
-    }
-    return st;
-}
-
-/* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
- * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
- * "g0", "g1", ... */
-DPARI_FN dpar_status dpari_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
-                                           dpar_why *why)
-{
-    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g, gaps = 0;
-    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1];
-    int64_t reach = 1;
-    dpar_mesh m;
-    for (i = n; i >= 0; i--) { /* from the smallest stride: the gap below it */
-        int64_t next = i > 0 ? mesh->axis[axis[i - 1]].stride : world;
-        if (next < reach || next % reach != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "# ranks of the mesh do not tile #", reach, next,
-                             0, 0);
-        }
-        if (next > reach) {
-            size[gaps] = (int32_t)(next / reach);
-            stride[gaps++] = (int32_t)reach;
-        }
-        reach = i > 0 ? next * mesh->axis[axis[i - 1]].size : next;
-    }
-    dpari_mesh_empty(&m, 0);
-    for (g = gaps - 1; g >= 0; g--) {
-        if (!dpari_mesh_add(&m, "g", gaps - 1 - g, size[g], stride[g])) {
-            return dpari_mesh_full(why);
-        }
-    }
-    *out = m;
     return DPAR_OK;
 }
 
@@ -3421,7 +3084,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
     dpar_mesh m;
     dpar_axis one;
     int32_t i;
-    dpar_status st = dpari_mesh_chain(mesh, UINT32_MAX, &one, why);
+    dpar_status st = dpari_mesh_chain(mesh, &one, why);
     if (st == DPAR_OK) {
         st = dpar_mesh_init(&m, names, sizes, order, mesh->size, why);
     }
@@ -3911,33 +3574,6 @@ static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t
                           dims, cells, ranks);
 }
 
-/* The cut of a grid over parts that are all given. */
-DPARI_FN dpar_status dpari_cart_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
-                                    uint32_t periodic, const int32_t *parts, int64_t *cut,
-                                    dpar_why *why)
-{
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
-    int64_t sum = 0, face = 0;
-    int32_t d;
-    for (d = 0; st == DPAR_OK && d < dims; d++) {
-        if (parts[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has # parts: at least 1", d, parts[d], 0, 0);
-        }
-        st = dpari_grid_face(dims, cells, weight, d, &face, why);
-        if (st == DPAR_OK) {
-            face = dpari_cart_times(face, dpari_cart_planes(parts[d], periodic >> d & 1u));
-            if (face > INT64_MAX - 1 - sum) {
-                return dpari_grid_passes(dims, cells, parts[d], why);
-            }
-            sum += face;
-        }
-    }
-    if (st == DPAR_OK) {
-        *cut = sum;
-    }
-    return st;
-}
-
 /* A plane across an axis: the other extents, where they were found to fit. */
 static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
                                 int32_t axis)
@@ -4097,82 +3733,6 @@ static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
     return c >= 0 && c < n ? (int32_t)c : -1;
 }
 
-/* The rank at coord[0 .. dims-1]; periodic coordinates wrap. DPAR_PROC_NULL where one is outside an
- * open axis. */
-DPARI_FN int32_t dpari_cart_rank(const dpar_cart *cart, const int32_t *coord)
-{
-    int32_t d, rank = 0;
-    for (d = 0; d < cart->dims; d++) {
-        int32_t c = dpari_cart_wrap(cart, d, coord[d]);
-        if (c < 0) {
-            return DPAR_PROC_NULL;
-        }
-        rank = rank * cart->parts[d] + c;
-    }
-    return rank;
-}
-
-/* coord[0 .. dims-1] of a rank. E_ARG when the rank is outside. */
-DPARI_FN dpar_status dpari_cart_coords(const dpar_cart *cart, int32_t rank, int32_t *coord)
-{
-    int32_t d;
-    if (rank < 0 || rank >= cart->size) {
-        return DPAR_E_ARG;
-    }
-    for (d = cart->dims - 1; d >= 0; d--) {
-        coord[d] = rank % cart->parts[d];
-        rank /= cart->parts[d];
-    }
-    return DPAR_OK;
-}
-
-/* MPI_Cart_shift. `by` may be negative or larger than the axis. */
-DPARI_FN dpar_status dpari_cart_shift(const dpar_cart *cart, int32_t rank, int32_t axis, int32_t by,
-                                      int32_t *source, int32_t *dest)
-{
-    int32_t coord[DPAR_MAX_DIMS], here, from, to, d, stride = 1;
-    if (axis < 0 || axis >= cart->dims || dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
-    for (d = axis + 1; d < cart->dims; d++) {
-        stride *= cart->parts[d];
-    }
-    here = coord[axis];
-    from = dpari_cart_wrap(cart, axis, (int64_t)here - by);
-    to = dpari_cart_wrap(cart, axis, (int64_t)here + by);
-    *source = from < 0 ? DPAR_PROC_NULL : rank + (from - here) * stride;
-    *dest = to < 0 ? DPAR_PROC_NULL : rank + (to - here) * stride;
-    return DPAR_OK;
-}
-
-/* MPI_Cart_sub: the grid of the axes in `keep`; the rank's number in it; which of the sub-grids. */
-DPARI_FN dpar_status dpari_cart_sub(const dpar_cart *cart, int32_t rank, uint32_t keep,
-                                    dpar_cart *sub, int32_t *sub_rank, int32_t *which)
-{
-    dpar_cart s;
-    int32_t coord[DPAR_MAX_DIMS], d, in = 0, of = 0;
-    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
-        return DPAR_E_ARG;
-    }
-    dpari_zero(&s, sizeof(s));
-    s.size = 1;
-    for (d = 0; d < cart->dims; d++) {
-        const int32_t n = cart->parts[d];
-        if (keep >> d & 1u) {
-            s.periodic |= (cart->periodic >> d & 1u) << s.dims;
-            s.parts[s.dims++] = n;
-            s.size *= n;
-            in = in * n + coord[d];
-        } else {
-            of = of * n + coord[d];
-        }
-    }
-    *sub = s;
-    *sub_rank = in;
-    *which = of;
-    return DPAR_OK;
-}
-
 static int32_t dpari_cart_three_to(int32_t dims)
 {
     int32_t n = 1;
@@ -4218,37 +3778,6 @@ DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
     }
 }
 
-/* At most `room` neighbours of a rank; how many there are. Star: for each axis the lower, then the
- * higher; box: by offset, row-major. */
-DPARI_FN int32_t dpari_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
-                                       int32_t *list, int32_t room)
-{
-    int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
-    const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);
-    if (dpari_cart_coords(cart, rank, coord) != DPAR_OK) {
-        return -1;
-    }
-    for (i = 0; stencil == DPAR_STENCIL_STAR && i < star && i < room; i += 2) {
-        int32_t lower = DPAR_PROC_NULL, higher = DPAR_PROC_NULL;
-        dpari_cart_shift(cart, rank, i / 2, 1, &lower, &higher);
-        list[i] = lower;
-        if (i + 1 < room) {
-            list[i + 1] = higher;
-        }
-    }
-    for (i = 0; stencil != DPAR_STENCIL_STAR && i < box; i++) {
-        const int32_t moves = dpari_cart_offset(cart->dims, i, offset);
-        if (moves == 0 || moves > dpari_stencil_axes(stencil, cart->dims)) {
-            continue;
-        }
-        if (all++ < room) {
-            list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpari_cart_rank(cart, next)
-                                                                   : DPAR_PROC_NULL;
-        }
-    }
-    return stencil == DPAR_STENCIL_STAR ? star : all;
-}
-
 /* ---- placement ---- */
 
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
@@ -4273,59 +3802,15 @@ static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind
     }
 }
 
-/* An order names every axis once. */
-static dpar_status dpari_place_order(int32_t dims, const int32_t *order, dpar_why *why)
-{
-    uint32_t seen = 0;
-    int32_t d;
-    for (d = 0; order != NULL && d < dims; d++) {
-        if (order[d] < 0 || order[d] >= dims || (seen >> order[d] & 1u)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "order[#] is axis #: each of the # axes must be named once", d,
-                             order[d], dims, 0);
-        }
-        seen |= (uint32_t)1 << order[d];
-    }
-    return DPAR_OK;
-}
-
-/* Sides that are fixed give a fixed number of nodes along their axes. */
-static dpar_status dpari_place_sides(const dpar_cart *grid, const int32_t *sides, int64_t *parts,
-                                     int32_t *nodes, dpar_why *why)
-{
-    int32_t d;
-    for (d = 0; d < grid->dims; d++) {
-        const int32_t q = sides != NULL ? sides[d] : 0;
-        if (q < 0) {
-            return dpari_say(DPAR_E_ARG, why, "a brick's side # is #: 0 means free", d, q, 0, 0);
-        }
-        if (q > 0 && grid->parts[d] % q != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "a brick's side # does not divide axis #'s # parts", q, d,
-                             grid->parts[d], 0);
-        }
-        parts[d] = grid->parts[d];
-        nodes[d] = q > 0 ? grid->parts[d] / q : 0;
-    }
-    return DPAR_OK;
-}
-
 /* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
  * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
- * then 1, .... NULL: weights of 1, the last axis fastest, all sides free. */
+ * then 1, .... NULL: weights of 1. There are such sides where per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, int32_t per_node,
-                                      const int64_t *weight, const int32_t *order,
-                                      const int32_t *sides, dpar_why *why)
+                                      const int64_t *weight, dpar_why *why)
 {
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_PLACE_BRICKS, per_node, why);
-    if (st == DPAR_OK) {
-        st = dpari_place_order(grid->dims, order, why);
-    }
-    if (st == DPAR_OK) {
-        st = dpari_place_sides(grid, sides, parts, nodes, why);
-    }
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
                        grid->size, 0, 0);
@@ -4333,18 +3818,17 @@ static dpar_status dpari_place_bricks(dpar_place *place, const dpar_cart *grid, 
     if (st != DPAR_OK) {
         return st;
     }
+    for (d = 0; d < grid->dims; d++) {
+        parts[d] = grid->parts[d];
+        nodes[d] = 0;
+    }
     st = dpari_grid_solve(1, grid->size / per_node, grid->dims, parts, weight, grid->periodic,
                           nodes, NULL, why);
-    if (st == DPAR_E_NONE || st == DPAR_E_DIVIDE) {
-        return dpari_cart_say(DPAR_E_NONE, why, "no brick of # ranks tiles a grid of @", grid->dims,
-                              parts, per_node);
-    }
     if (st == DPAR_OK) {
         dpari_place_start(place, grid, DPAR_PLACE_BRICKS, per_node);
     }
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         place->brick[d] = place->grid.parts[d] / nodes[d];
-        place->order[d] = order != NULL ? order[d] : place->order[d];
     }
     return st;
 }
@@ -4354,7 +3838,7 @@ DPAR_API DPARI_COLD dpar_status dpar_place_init(dpar_place *place, const dpar_ca
 {
     dpar_status st;
     if (kind == DPAR_PLACE_BRICKS) {
-        return dpari_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
+        return dpari_place_bricks(place, grid, per_node, NULL, why);
     }
     st = dpari_place_judge(kind, per_node, why);
     if (st == DPAR_OK) {
@@ -4678,7 +4162,7 @@ static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t
                                    int32_t per_node, const int64_t *weight)
 {
     if (kind == DPAR_PLACE_BRICKS) {
-        return dpari_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
+        return dpari_place_bricks(p, grid, per_node, weight, NULL);
     }
     dpari_place_start(p, grid, kind, per_node);
     return DPAR_OK;
@@ -7943,62 +7427,6 @@ DPAR_API DPARI_COLD dpar_status dpar_exchange_rounds(const dpar_exchange *e, int
     return DPAR_OK;
 }
 
-/* ---- all-to-all ----------------------------------------------------------------------------- */
-
-/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
- * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
-enum {
-    DPARI_ORDER_RING,   /* to rank + round, from rank - round; any n */
-    DPARI_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
-    DPARI_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
-    DPARI_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
-};
-
-DPARI_FN int32_t dpari_wrap(int64_t value, int32_t n)
-{
-    return (int32_t)((value % n + n) % n);
-}
-
-DPARI_FN int dpari_power_of_two(int32_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
-DPARI_FN int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
-{
-    int32_t step = round % 2 ? round / 2 + 1 : n / 2 + round / 2, first = rank / group * group, to;
-    int32_t members = (int32_t)dpari_least(group, n - first);
-    if (round == 0) {
-        return rank;
-    }
-    if (dpari_power_of_two(n)) {
-        return rank ^ step;
-    }
-    if (step < group) {
-        return first + dpari_wrap((int64_t)rank - first + step, members);
-    }
-    to = dpari_wrap((int64_t)rank + step, n);
-    return to / group == rank / group ? dpari_wrap((int64_t)to + group, n) : to;
-}
-
-/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
- * or n is a power of two. */
-DPARI_FN int32_t dpari_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
-                                     int32_t round)
-{
-    if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
-        return -1;
-    }
-    switch (order) {
-    case DPARI_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
-    case DPARI_ORDER_XOR:
-        return dpari_power_of_two(n) ? rank ^ round : dpari_wrap((int64_t)round - rank, n);
-    case DPARI_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
-    case DPARI_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
-    default: return -1;
-    }
-}
-
 /* ---- assigning ------------------------------------------------------------------------------ */
 
 /* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count
@@ -10875,7 +10303,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_pic
 /* ---- who reads what -------------------------------------------------------------------------- */
 
 static void dpari_permutation_set(dpar_sampler *s);
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back);
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
 
 DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
@@ -10938,7 +10366,7 @@ DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
     }
     at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
     at = at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
-    return s->shuffle ? dpari_permutation_walk(s, at, 0) : at;
+    return s->shuffle ? dpari_permutation_walk(s, at) : at;
 }
 
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
@@ -11050,19 +10478,14 @@ static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round
 
 enum { DPARI_ROUNDS = 6 }; /* of both halves */
 
-static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x, int back)
+static uint64_t dpari_feistel(const dpar_sampler *s, uint64_t x)
 {
     const uint64_t low_mask = ((uint64_t)1 << s->low) - 1, high_mask = ((uint64_t)1 << s->high) - 1;
     uint64_t low = x & low_mask, high = x >> s->low;
     uint32_t i;
     for (i = 0; i < DPARI_ROUNDS; i++) {
-        if (back) {
-            low ^= dpari_round(s, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
-            high ^= dpari_round(s, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
-        } else {
-            high ^= dpari_round(s, low, 2 * i) & high_mask;
-            low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
-        }
+        high ^= dpari_round(s, low, 2 * i) & high_mask;
+        low ^= dpari_round(s, high, 2 * i + 1) & low_mask;
     }
     return high << s->low | low;
 }
@@ -11078,15 +10501,14 @@ static void dpari_permutation_set(dpar_sampler *s)
     s->high = bits - bits / 2;
 }
 
-/* What lies at position x, or backwards where value x lies; -1 outside 0..count-1. Fewer than two
- * walks on average. */
-static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x, int back)
+/* What lies at position x; -1 outside 0..count-1. Fewer than two walks on average. */
+static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 {
     if (x < 0 || x >= s->count) {
         return -1;
     }
     do { /* a walk along a cycle that began inside ends inside */
-        x = (int64_t)dpari_feistel(s, (uint64_t)x, back);
+        x = (int64_t)dpari_feistel(s, (uint64_t)x);
     } while (x >= s->count);
     return x;
 }

@@ -103,9 +103,9 @@ typedef struct dpar_mem_span {
     double scale;
 } dpar_mem_span;
 
-/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does: in
- * type `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`,
- * rounded once to to_type. */
+/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the collectives do: in type
+ * `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`, rounded
+ * once to to_type. */
 typedef struct dpar_mem_reduce {
     void *to; /* may be a part */
     const void *from;
@@ -156,8 +156,8 @@ typedef struct dpar_mem {
 } dpar_mem;
 
 /* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
- * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`: types or an op
- * that do not fit. Local. O(elements). */
+ * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`, without a
+ * sentence: types or an op that do not fit. Local. O(elements). */
 DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
@@ -173,7 +173,7 @@ DPAR_API dpar_mem dpar_mem_host(void);
  *
  * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
- * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
+ * every call, at no cost: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
  * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for a third, the
  * sentence says for whom (shared memory). After such an error the communicator is broken: each
@@ -266,8 +266,9 @@ typedef struct dpar_engine {
  *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
  * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
  * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
- * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
- * less. Halo exchanges that read memory of others directly are no such operations. */
+ * is what the planner predicts (dpar_traffic_count of dpar_cost.h), whatever way an engine really
+ * goes: shared memory moves less. Halo exchanges that read memory of others directly are no such
+ * operations. */
 struct dpar_comm {
     int32_t rank, size;
     double
@@ -275,7 +276,7 @@ struct dpar_comm {
     dpar_status status;       /* 0, or how it broke: what every further call returns */
     dpar_why why;             /* the sentence of the last error on this communicator */
     int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
-                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), see below. You may set them
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), see above. You may set them
                                  to 0 */
     const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
                             by its engine or by you, before the first of them, and as long as they
@@ -289,9 +290,8 @@ struct dpar_comm {
 /* ---- collectives ----
  *
  * All of these: OK, or E_ARG, E_RANGE (refused: see dpar_post), else E_MISMATCH, E_PEER, E_TIMEOUT
- * as above, or
- * E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that is broken; with a work most
- * of these come from dpar_wait.
+ * as above, or E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that is broken;
+ * with a work most of these come from dpar_wait.
  * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
  * copies or reduces what `in` and `out` hold, about once where they are registered
  * (dpar_comm_alloc) and about twice where they are not. */
@@ -396,21 +396,18 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
  * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken.
- * A
- * barrier. */
+ * A barrier. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
  * byte once. Zeroed, aligned to 4096; of the communicator's world, to be released before the world
- * closes (or with it). Not collective. E_MEMORY when there is not so much,
- * E_ARG for bytes below 0. O(bytes) for memory that
- * was in use before, else O(allocations). */
+ * closes (or with it). Not collective. E_MEMORY when there is not so much, E_ARG for bytes below 0.
+ * O(bytes) for memory that was in use before, else O(allocations). */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
 /* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
- * E_SYSTEM when there are no threads. E_ARG:
- * NULL. Starts a thread, or waits for its end. */
+ * E_SYSTEM when there are no threads. E_ARG: NULL. Starts a thread, or waits for its end. */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
 /* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
  * first to break it counts. Local, it waits for nobody. O(size). */

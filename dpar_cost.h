@@ -284,22 +284,22 @@ typedef struct dpar_layer {
     int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
 
-/* How attention is computed. */
+/* How attention is computed; 0 in a model: as its family and stack have it. */
 enum {
-    DPAR_ATTENTION_UNFUSED, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
-    DPAR_ATTENTION_FLASH1,  /* the first fused kernels (2022-23, Triton included) */
-    DPAR_ATTENTION_FLASH,   /* FlashAttention-2 and later, cuDNN */
-    DPAR_ATTENTIONS
+    DPAR_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
+    DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
+    DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
+    DPAR_ATTENTIONS             /* one past the last */
 };
 
 /* Which software runs the layers: it decides what is fused, what is kept, how much the host does.
- * Every prediction says which one it assumed. */
+ * Every prediction says which one it assumed. 0 in a model: as its family has it. */
 enum {
-    DPAR_STACK_MEGATRON, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
-    DPAR_STACK_CORE,     /* Megatron-Core with TransformerEngine */
-    DPAR_STACK_TORCH,    /* PyTorch FSDP, eager */
-    DPAR_STACK_COMPILED, /* PyTorch FSDP, torch.compile */
-    DPAR_STACKS
+    DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+    DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
+    DPAR_STACK_TORCH,        /* PyTorch FSDP, eager */
+    DPAR_STACK_COMPILED,     /* PyTorch FSDP, torch.compile */
+    DPAR_STACKS              /* one past the last */
 };
 
 typedef struct dpar_workload {
@@ -325,22 +325,22 @@ typedef struct dpar_workload {
 } dpar_workload;
 
 enum {
-    DPAR_FAMILY_GPT,    /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
-    DPAR_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
-    DPAR_FAMILY_VIT,    /* patches, not causal */
-    DPAR_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
-    DPAR_FAMILY_T5,     /* encoder-decoder */
-    DPAR_FAMILY_RESNET, /* bottleneck conv net */
-    DPAR_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
-    DPAR_FAMILY_GRID,   /* explicit grid solver: a stencil code */
-    DPAR_FAMILIES
+    DPAR_FAMILY_GPT = 1, /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_FAMILY_LLAMA,   /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
+    DPAR_FAMILY_VIT,     /* patches, not causal */
+    DPAR_FAMILY_DIT,     /* diffusion transformer: ViT with adaptive norms */
+    DPAR_FAMILY_T5,      /* encoder-decoder */
+    DPAR_FAMILY_RESNET,  /* bottleneck conv net */
+    DPAR_FAMILY_UNET,    /* conv encoder-decoder with skips on a grid */
+    DPAR_FAMILY_GRID,    /* explicit grid solver: a stencil code */
+    DPAR_FAMILIES        /* one past the last */
 };
 
 /* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
  * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
 typedef struct dpar_model {
     char name[32];
-    int32_t family;
+    int32_t family; /* DPAR_FAMILY_*; must be said */
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
     int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
     int32_t tied;   /* input and output embedding share their weights */
@@ -355,8 +355,8 @@ typedef struct dpar_model {
     int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
     int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;                     /* DPAR_ATTENTION_* + 1; 0: the family's default */
-    int32_t stack;                         /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
+    int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
@@ -394,7 +394,7 @@ DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t byt
 /* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
 
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
-enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
+enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
@@ -429,15 +429,15 @@ typedef struct dpar_strategy {
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;
-    int32_t ep, etp;          /* experts over ep groups, each cut by etp */
-    int32_t micro_batch;      /* samples */
-    int32_t micro_batches;    /* a step and data-parallel rank */
-    int32_t recompute;        /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
-    int32_t offload;          /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
+    int32_t pp, vp, schedule;    /* schedule: DPAR_1F1B, ...; must be said */
+    int32_t ep, etp;             /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;         /* samples */
+    int32_t micro_batches;       /* a step and data-parallel rank */
+    int32_t recompute;           /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;    /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;             /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;             /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];            /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
 /* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. O(1). */
@@ -771,8 +771,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 /* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
  * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
  * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
- * many were written. Costs at most 18
- * times dpar_plan_price. */
+ * many were written. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 
@@ -2605,14 +2604,14 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
-    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+    static const char name[DPAR_STACKS][12] = {"?", "megatron", "core", "torch", "compiled"};
+    return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
 {
-    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
-    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+    static const char name[DPAR_ATTENTIONS][12] = {"?", "unfused", "flash1", "flash"};
+    return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
@@ -3292,6 +3291,9 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
 static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
 {
     dpar_status st;
+    if (m->family == 0) {
+        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_FAMILY_GPT", 0, 0, 0, 0);
+    }
     if (m->family < 0 || m->family >= DPAR_FAMILIES) {
         return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
     }
@@ -3337,8 +3339,8 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->stack = m->stack > 0 ? m->stack - 1 : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
-    w->attention = m->attention > 0                         ? m->attention - 1
+    w->stack = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
@@ -3682,8 +3684,8 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 
 static const char *dpari_family_name(int32_t family)
 {
-    static const char name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
-                                                "t5",  "resnet", "unet", "grid"};
+    static const char name[DPAR_FAMILIES][8] = {"?",  "gpt",    "llama", "vit", "dit",
+                                                "t5", "resnet", "unet",  "grid"};
     return name[family];
 }
 
@@ -3720,7 +3722,7 @@ static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const
 
 /* "'attention=slow': one of unfused, flash1, flash was expected" */
 static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
-                                      const char *(*name)(int32_t), int32_t names)
+                                      const char *(*name)(int32_t), int32_t end)
 {
     char text[160];
     dpar_text t;
@@ -3729,8 +3731,8 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     dpari_text_char(&t, '\'');
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpar_text_put(&t, "': one of ");
-    for (i = 0; i < names; i++) {
-        dpar_text_put(&t, i > 0 ? ", " : "");
+    for (i = 1; i < end; i++) {
+        dpar_text_put(&t, i > 1 ? ", " : "");
         dpar_text_put(&t, name(i));
     }
     return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
@@ -3821,18 +3823,18 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     return DPAR_OK;
 }
 
-/* A name of a list, as its place + 1. */
+/* A name of a list, 1 to end - 1. */
 static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
-                                      const char *(*name)(int32_t), int32_t names, dpar_why *why)
+                                      const char *(*name)(int32_t), int32_t end, dpar_why *why)
 {
     int32_t i;
-    for (i = 0; i < names; i++) {
+    for (i = 1; i < end; i++) {
         if (dpari_spells(s + k, n - k, name(i))) {
-            *field = i + 1;
+            *field = i;
             return DPAR_OK;
         }
     }
-    return dpari_model_one_of(s, n, why, name, names);
+    return dpari_model_one_of(s, n, why, name, end);
 }
 
 static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
@@ -3913,7 +3915,7 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
                                       dpar_why *why)
 {
     size_t at = colon + 1, k = at;
-    for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
+    for (m->family = 1; m->family < DPAR_FAMILIES; m->family++) {
         if (dpari_spells_any_case(s, colon, dpari_family_name(m->family))) {
             break;
         }
@@ -4325,7 +4327,7 @@ static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_
         m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
     }
     if (m->family == DPAR_FAMILY_GPT) {
-        m->stack = DPAR_STACK_TORCH + 1;
+        m->stack = DPAR_STACK_TORCH;
     }
 }
 
@@ -4636,7 +4638,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     case DPAR_FIELD_CP_KIND:
         return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) >= 0;
+        return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
     case DPAR_FIELD_RECOMPUTE:
         return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
@@ -4837,8 +4839,13 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
                             s->micro_batches, s->shard);
     }
+    if (s->schedule == 0) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
+                            0, 0);
+    }
     if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 ||
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
         s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
@@ -7386,7 +7393,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
             (!dpari_fixed(q, DPAR_FIELD_VP) && !dpari_walk_chunks(p->job.work, s))) {
             continue;
         }
-        for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
+        for (schedule = 1; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
             }
@@ -7782,7 +7789,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
     s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
-    s->schedule = dpari_within(s->schedule, 0, DPAR_PRICED_SCHEDULES - 1);
+    s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
         s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;

@@ -166,7 +166,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
 enum {
     /* All F, then all B, in the order of F, or from the last to the first with `lifo` (Huang 2019
      * draws that; PyTorch and DeepSpeed run the other). Live: m. */
-    DPAR_GPIPE,
+    DPAR_GPIPE = 1,
     /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
      * micro-batches than ranks are fine. */
     DPAR_1F1B,
@@ -217,13 +217,13 @@ enum {
     DPAR_CHIMERA,
     /* Inference: F alone, chunk by chunk. */
     DPAR_FORWARD_ONLY,
-    DPAR_ORDERS
+    DPAR_ORDERS /* one past the last: rules are 1 to DPAR_ORDERS - 1, 0 is none */
 };
 
 /* What to make. Zero-initialise it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
  * Stages: ranks x chunks (bidirectional rules: 2 x ranks, in two chains). */
 typedef struct dpar_order {
-    int32_t rule;   /* DPAR_GPIPE, ... */
+    int32_t rule;   /* DPAR_GPIPE, ...; must be said */
     int32_t ranks;  /* 1 to 65535 */
     int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
     /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and
@@ -525,9 +525,9 @@ typedef struct dpar_times {
 
     /* Bytes that a rank may hold: of[rank], [ranks]; a 0: no limit. Given (`of`, or `all` not 0)
      * without any hold_forward, an activation counts as 1 from F to B or W (hold_input and
-     * hold_weight are not read), as in exact.h: the cap and peak_bytes then count activations, on
-     * top of hold_always. A cap moves nothing: it says which idle time is for want of memory, and
-     * what passes it (over_cap). */
+     * hold_weight are not read), as a dpar_pipe_job counts: the cap and peak_bytes then count
+     * activations, on top of hold_always. A cap moves nothing: it says which idle time is for want
+     * of memory, and what passes it (over_cap). */
     dpar_each cap;
 } dpar_times;
 
@@ -757,11 +757,11 @@ DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *wh
  *     micro-batch is let in only while the oldest one can still get through: no deadlock;
  *   - the orders of generate.h that are of this shape and keep the caps: never worse than those;
  *   - the best list with its limits changed stage by stage, while that helps, for at most
- * job->nodes actions tried;
- *   - where stages x micro-batches is at most 48 and the bound is not met: dpari_exact_search for
- * at most `nodes` nodes (10^6 take about a second). At most some 2^25 actions are tried before
- * `nodes` count: 64 ranks and 512 micro-batches take half a second. job->nodes = 0: neither of the
- * last two.
+ *     job->nodes actions tried;
+ *   - where stages x micro-batches is at most 48 and the bound is not met: an exact search of at
+ *     most job->nodes nodes (10^6 take about a second).
+ * At most some 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take
+ * half a second. job->nodes = 0: neither of the last two.
  *
  * DPAR_OK: no schedule is better (its objective is result->bound); DPAR_MORE: one may be. Both
  * leave a schedule. Same input, same schedule, on every machine. E_ARG for a job out of its domain;
@@ -1727,11 +1727,11 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char 
 DPAR_API const char *dpar_order_name(int32_t rule)
 {
     static const char name[DPAR_ORDERS][16] = {
-        "gpipe",     "1f1b",       "interleaved",    "breadth-first", "zb-h1",
-        "zb-2p",     "zbv",        "v-half",         "v-min",         "dualpipe",
-        "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",        "moe-overlap",
-        "seq1f1b",   "chimera",    "forward-only"};
-    return rule >= 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+        "?",           "gpipe",     "1f1b",       "interleaved",    "breadth-first",
+        "zb-h1",       "zb-2p",     "zbv",        "v-half",         "v-min",
+        "dualpipe",    "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
+        "moe-overlap", "seq1f1b",   "chimera",    "forward-only"};
+    return rule > 0 && rule < DPAR_ORDERS ? name[rule] : "?";
 }
 
 /* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
@@ -1793,7 +1793,7 @@ DPAR_API DPARI_COLD dpar_status dpar_order_find(dpar_order *order, const char *n
     const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
     const char *bare = dpari_name_past(name, "schedule");
     int32_t i;
-    for (i = 0; i < DPAR_ORDERS + others; i++) {
+    for (i = 1; i < DPAR_ORDERS + others; i++) {
         int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
         const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
         if (dpari_name_same(bare, known)) {
@@ -1902,8 +1902,11 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
 static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
 {
     const char *name = dpar_order_name(o->rule);
+    if (o->rule == 0) {
+        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_1F1B", 0, 0, 0, 0);
+    }
     if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
-        return dpari_say(DPAR_E_ARG, why, "rule # is none of 0 to #", o->rule, DPAR_ORDERS - 1, 0,
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule, DPAR_ORDERS - 1, 0,
                          0);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {
@@ -8294,7 +8297,7 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
     for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
         (void)dpari_auto_try(x, job, rule);
     }
-    for (rule = 0; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+    for (rule = 1; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
         (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
     }
     for (rule = 0; rule < lists; rule++) {
@@ -8330,7 +8333,7 @@ static int64_t dpari_auto_rest(const dpar_pipe_job *job)
 {
     int64_t most = 0;
     int32_t rule;
-    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+    for (rule = 1; rule < DPAR_ORDERS; rule++) {
         dpar_order o = dpari_auto_order(job, rule);
         most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
     }

@@ -194,8 +194,8 @@ typedef struct dpar_taps {
     int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
 } dpar_taps;
-/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_check takes. Local,
- * O(taps). */
+/* E_ARG, without a sentence, for a dim or output that is none. `layer` is one that
+ * dpar_spatial_check takes. Local, O(taps). */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
                                        dpar_taps *taps);
 /* What a layer gives, and what a rank has of it; boxes without points have dims 0. */
@@ -252,16 +252,17 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why);
 /* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
  * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
- * so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. Sends
- * plan->halo_bytes. */
+ * so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. The sentence is in the
+ * communicator's why; without one, E_ARG: plan or a is NULL. Sends plan->halo_bytes. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
  * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
  * order; meanwhile weight gradients. Without input_gradient or in_gradient[0]: these alone, and
  * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. Errors and bytes as
- * forward, of gradients. */
+ * forward, of gradients. The sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close. */
+/* Ends a plan. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close. The sentence is in the
+ * communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
@@ -295,9 +296,9 @@ typedef struct dpar_norm_arrays {
 DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
                               int64_t *scratch);
 /* y from x. c: the ranks that share the sets: the tiles of a sample; of BatchNorm those of all
- * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why; of points
- * without data: the communicator is broken then, so that the others hear of it. 24 bytes a set
- * travel; O(points). */
+ * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why, where c
+ * is one; of points without data: the communicator is broken then, so that the others hear of it.
+ * 24 bytes a set travel; O(points). */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
 /* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. 24 bytes a set travel;
  * O(points). */
@@ -1917,6 +1918,11 @@ static void dpari_norm_join(dpar_mem_norm *m)
     }
 }
 
+static dpar_status dpari_norm_missing(dpar_comm *c, const char *what)
+{
+    return c == NULL ? DPAR_E_ARG : dpari_say(DPAR_E_ARG, &c->why, what, 0, 0, 0, 0);
+}
+
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
 {
     dpar_mem_moments own;
@@ -1926,7 +1932,7 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     int32_t d;
     if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->y == NULL || a->saved == NULL ||
         a->scratch == NULL) {
-        return DPAR_E_ARG;
+        return dpari_norm_missing(c, "a norm, forward: n, x, y, saved or scratch is NULL");
     }
     st = dpari_norm_check(c, n, a->x, a->y);
     if (st != DPAR_OK) {
@@ -1968,7 +1974,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
     int64_t sets;
     if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->dy == NULL || a->dx == NULL ||
         a->saved == NULL || a->scratch == NULL) {
-        return DPAR_E_ARG;
+        return dpari_norm_missing(c, "a norm, backward: n, x, dy, dx, saved or scratch is NULL");
     }
     st = dpari_norm_check(c, n, a->x, a->dy);
     st = st == DPAR_OK ? dpari_norm_check(c, n, a->x, a->dx) : st;

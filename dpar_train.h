@@ -828,8 +828,8 @@ typedef struct dpar_matmul {
 } dpar_matmul;
 /* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
-/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
- * other types. Local. O(m n k). */
+/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
+ * without a sentence, for other types and a size below 0. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
@@ -1115,12 +1115,13 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
                                          dpar_why *why);
 /* out and lse from q, k, v. COLLECTIVE; messages go on between calls of the kernel (or all the time
  * with dpar_comm_progress). E_ARG when arrays are missing: the communicator is broken then, so that
- * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. What travels: see the top of this file;
- * the arithmetic is the kernel's. */
+ * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's
+ * why; without one, E_ARG: plan or a is NULL. What travels: see the top of this file; the
+ * arithmetic is the kernel's. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
 /* Gradients of q, k, v from that of out; q, k, v, out, lse as forward left them. COLLECTIVE; errors
- * as forward. What travels: see above. */
+ * as forward, their sentence too in the communicator's why. What travels: see above. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
@@ -1166,8 +1167,9 @@ enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT 
  * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
  * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
  * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
- * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. What
- * travels: see the top of this file. */
+ * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. The
+ * sentence is in the communicator's why; without one, E_ARG: plan is NULL. What travels: see the
+ * top of this file. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
@@ -1402,7 +1404,8 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Gives back what init took of a device's memory, when its stream is done with it; without one
- * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream. */
+ * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream; the sentence is
+ * in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
  * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
@@ -1560,7 +1563,8 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  * callbacks. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* From a callback that computes for long: moves messages and sees which are done. Local. O(messages
- * under way). The error of a message that failed; OK outside of a step, E_ARG for NULL. */
+ * under way). The error of a message that failed: the sentence is in the communicator's why. OK
+ * outside of a step; E_ARG, without a sentence, for NULL. */
 DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
 /* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. O(1).
  */
@@ -4952,8 +4956,14 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
 {
     double sum;
     dpar_status st;
-    if (d == NULL || norm == NULL || d->under_way) {
+    if (d == NULL) {
         return DPAR_E_ARG;
+    }
+    if (norm == NULL || d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         d->under_way ? "fsdp: a norm before the pass has ended"
+                                      : "fsdp: there is nowhere to put the norm",
+                         0, 0, 0, 0);
     }
     st = dpari_fsdp_squares(d);
     sum = d->squares;
@@ -7414,9 +7424,14 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
                                              const void *in, void *out)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
-    if (p == NULL || p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
-        array > DPAR_ATTENTION_OUT) {
+    if (p == NULL) {
         return DPAR_E_ARG;
+    }
+    if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
+        array > DPAR_ATTENTION_OUT) {
+        return dpari_say(DPAR_E_ARG, &p->comm->why,
+                         "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses", array,
+                         DPAR_ATTENTION_OUT, 0, 0);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }

@@ -615,7 +615,7 @@ module dpar
         integer(c_int32_t) :: status = 0 ! 0, or how it broke: what every further call returns
         type(dpar_why) :: why ! the sentence of the last error on this communicator
         ! bytes that this rank has handed to others through it so far, by kind (DPAR_ALL_REDUCE, ...
-        ! DPAR_SEND), see below.
+        ! DPAR_SEND), see above.
         integer(c_int64_t) :: sent(0:DPAR_CALLS - 1) = 0
         ! the memory that strategies on this communicator work in.
         type(c_ptr) :: mem = c_null_ptr
@@ -757,7 +757,7 @@ module dpar
         real(c_double) :: scale = 0.0_c_double
     end type
 
-    ! v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does.
+    ! v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the collectives do.
     type, bind(c) :: dpar_mem_reduce
         type(c_ptr) :: to = c_null_ptr ! may be a part
         type(c_ptr) :: from = c_null_ptr
