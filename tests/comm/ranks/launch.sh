@@ -179,7 +179,7 @@ PMIX_RANK=1 "$work/doctor" > "$work/out"; code=$?
 said 'doctor, half a launcher' 1 '^WRONG: PMIX_RANK is set and no variable says how many'
 for word in --help -h; do
     "$work/doctor" $word > "$work/out" || bad=1
-    said "doctor $word" 1 '^exit code'
+    said "doctor $word" 1 '^Exit code'
 done
 DPAR_RANK=1 DPAR_SIZE=2 DPAR_JOB=$$ DPAR_TIMEOUT=0.3 "$work/doctor" --join > "$work/out"
 [ $? -eq 1 ] || { echo 'doctor --join, rank 0 does not come: exit code'; bad=1; }
