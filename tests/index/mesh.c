@@ -162,6 +162,11 @@ static void test_refusals(void)
     CHECK(memcmp(&m, &before, sizeof m) == 0); /* written only on success */
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 12, &why), DPAR_OK);
     CHECK_INT(m.axis[1].size, 3);
+    size[0] = -1; /* the first axis may be the one, too */
+    size[1] = 4;
+    CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_LAST_FASTEST, 12, &why), DPAR_OK);
+    CHECK(m.axis[0].size == 3 && m.axis[0].stride == 4 && m.size == 12);
+    size[0] = 4;
     size[1] = 0;
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_FIRST_FASTEST, 12, &why), DPAR_E_ARG);
     size[0] = size[1] = 2147483647;
@@ -583,6 +588,8 @@ static void test_shift(void)
         CHECK_INT(dpar_mesh_shift(&m, 5, 3, i - 10, 0), i - 10 >= -1 && i - 10 <= 2 ? i - 5 : -1);
     }
     CHECK_INT(dpar_mesh_shift(&m, 4, 3, 1, 0), 5); /* from its first coordinate on */
+    CHECK_INT(dpar_mesh_shift(&m, 4, 0, 1, 0), 12); /* along the first axis */
+    CHECK_INT(dpar_mesh_shift(&m, 4, -1, 1, 0), -1);
     CHECK_INT(dpar_mesh_shift(&m, 4, 3, -1, 1), 7);
     CHECK_INT(dpar_mesh_shift(&m, 16, 3, 1, 1), -1);
     CHECK_INT(dpar_mesh_shift(&m, 5, 3, INT64_MIN, 0), -1);
