@@ -1667,9 +1667,11 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
 DPARI_STRIDE_INLINE void dpari_stride_round_one(unsigned char *low, unsigned char *high,
                                                 int32_t bytes, int32_t f64)
 {
-    const dpari_stride_u2 sum = dpari_stride_quiet(dpari_stride_met(low, high, bytes, f64), f64);
+    dpari_stride_u2 sum = dpari_stride_met(low, high, bytes, f64), first;
     const uint32_t words[4] = {UINT32_MAX, bytes == 8 ? 0 : UINT32_MAX, 0, 0};
-    dpari_stride_u2 first;
+    if (dpari_stride_any(dpari_stride_nan(sum, f64))) {
+        sum = dpari_stride_quiet(sum, f64);
+    }
     dpari_stride_copy(&first, words, sizeof first);
     dpari_stride_put(low, sum & ~first, bytes);
     dpari_stride_put(high, sum & first, bytes);
@@ -1683,11 +1685,12 @@ DPARI_STRIDE_INLINE void dpari_stride_round(const dpari_stride_pair *k, int32_t 
         const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
         unsigned char *high = k->a.to + row * k->a.to_row;
         unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
-        for (i = 0; i < n; i++, high += step, low += step) {
-            if (i < soon) {
-                dpari_stride_ask_line(high + next);
-                dpari_stride_ask_line(high + to_b + next);
-            }
+        for (i = 0; i < soon; i++, high += step, low += step) {
+            dpari_stride_ask_line(high + next);
+            dpari_stride_ask_line(high + to_b + next);
+            dpari_stride_round_one(low, high, bytes, f64);
+        }
+        for (; i < n; i++, high += step, low += step) {
             dpari_stride_round_one(low, high, bytes, f64);
         }
     }
@@ -1710,24 +1713,31 @@ DPARI_APART void dpari_stride_round_f64(const dpari_stride_pair *k)
 
 #if DPARI_STRIDE_WIDE
 /* Two f64 from each side. */
-DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_round_two(unsigned char *low,
+                                                                     unsigned char *high)
 {
     const dpari_stride_u4 first = {UINT64_MAX, UINT64_MAX, 0, 0};
+    const dpari_stride_u4 sum = dpari_stride_quiet_wide(low, high);
+    const dpari_stride_u4 of_low = sum & ~first, of_high = sum & first;
+    dpari_stride_copy(low, &of_low, 32);
+    dpari_stride_copy(high, &of_high, 32);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_APART void dpari_stride_round_f64_2(const dpari_stride_pair *k)
+{
     const int64_t n = k->a.n, step = k->a.to_step, next = k->next, to_b = k->to_b;
     int64_t row, i;
     for (row = 0; row < k->a.rows; row++) {
         const int64_t soon = row + 1 < k->a.rows ? k->soon : k->least;
         unsigned char *high = k->a.to + row * k->a.to_row;
         unsigned char *low = dpari_stride_writable(k->a.from) + row * k->a.to_row;
-        for (i = 0; i < n; i++, high += step, low += step) {
-            const dpari_stride_u4 sum = dpari_stride_quiet_wide(low, high);
-            const dpari_stride_u4 of_low = sum & ~first, of_high = sum & first;
-            if (i < soon) {
-                dpari_stride_ask_line(high + next);
-                dpari_stride_ask_line(high + to_b + next);
-            }
-            dpari_stride_copy(low, &of_low, 32);
-            dpari_stride_copy(high, &of_high, 32);
+        for (i = 0; i < soon; i++, high += step, low += step) {
+            dpari_stride_ask_line(high + next);
+            dpari_stride_ask_line(high + to_b + next);
+            dpari_stride_round_two(low, high);
+        }
+        for (; i < n; i++, high += step, low += step) {
+            dpari_stride_round_two(low, high);
         }
     }
 }
