@@ -26,34 +26,45 @@ struct dpari_stride_pair {
     dpari_stride_pair_loop *round; /* goes over both at once; NULL: nothing does */
 };
 
-/* r is what all loops read of k at once. */
+/* Of each piece a run; zero as dpari_stride_one has it. */
+DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned char *f,
+                                               unsigned char *z, const dpari_stride_pair *r,
+                                               int64_t zero_b, int64_t last, int32_t loop, int zero)
+{
+    const int apart = zero && dpari_stride_sums(loop);
+    const unsigned char *f_b = f + r->from_b;
+    dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
+    dpari_stride_one(t + r->to_b, f_b, apart ? z + zero_b : dpari_stride_writable(f_b), last, loop,
+                     zero);
+}
+
+/* r is what all loops read of k at once. Plain copies, the usual case, ask for lines in a loop of
+ * their own: what lies in the first cache is a tenth faster so. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
                                               const dpari_stride_pair *k, int32_t loop, int zero)
 {
-    const int apart = zero && dpari_stride_sums(loop);
+    const int apart = zero && dpari_stride_sums(loop), plain = !zero && !dpari_stride_sums(loop);
     const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
-    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next;
-    const int64_t to_b = r->to_b, from_b = r->from_b;
+    const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next, to_b = r->to_b;
     const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
     unsigned char *to = r->a.to, *z_row = apart ? k->a.zero : to;
     const unsigned char *from = r->a.from;
     int64_t row, i;
     for (row = k->a.rows; row > 0; row--) {
-        const int64_t soon = row > 1 ? k->soon : k->least;
+        const int64_t soon = dpari_least(row > 1 ? k->soon : k->least, n);
         unsigned char *t = to, *z = z_row;
         const unsigned char *f = from;
-        for (i = 0; i < n; i++) {
-            if (i < soon) {
+        for (i = 0; plain && i < soon; i++, t += to_step, f += from_step) {
+            dpari_stride_ask_line(t + next);
+            dpari_stride_ask_line(t + to_b + next);
+            dpari_stride_both_one(t, f, z, r, zero_b, last, loop, zero);
+        }
+        for (; i < n; i++, t += to_step, f += from_step, z += zero_step) {
+            if (!plain && i < soon) {
                 dpari_stride_ask_line(t + next);
                 dpari_stride_ask_line(t + to_b + next);
             }
-            dpari_stride_one(t, f, apart ? z : dpari_stride_writable(f), last, loop, zero);
-            dpari_stride_one(t + to_b, f + from_b,
-                             apart ? z + zero_b : dpari_stride_writable(f + from_b), last, loop,
-                             zero);
-            t += to_step;
-            f += from_step;
-            z += zero_step;
+            dpari_stride_both_one(t, f, z, r, zero_b, last, loop, zero);
         }
         to += k->a.to_row;
         from += k->a.from_row;
