@@ -2036,7 +2036,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
     return step < 0 ? -step : step;
 }
 
-/* All loops of short copies, and of sums. The last two of sums go over one piece alone. */
+/* All loops of short copies, and of sums. Those of the other sums are in no list. */
 #define DPARI_STRIDE_COPIES(X)                                                                     \
     X(DPARI_STRIDE_1)                                                                              \
     X(DPARI_STRIDE_2)                                                                              \

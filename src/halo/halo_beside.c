@@ -38,12 +38,12 @@ DPARI_STRIDE_INLINE void dpari_stride_both_one(unsigned char *t, const unsigned 
                      zero);
 }
 
-/* r is what all loops read of k at once. Plain copies, the usual case, ask for lines in a loop of
- * their own: what lies in the first cache is a tenth faster so. */
+/* r is what all loops read of k at once. Runs that ask for lines have a loop of their own: what
+ * lies in the first cache is a tenth faster so. */
 DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
                                               const dpari_stride_pair *k, int32_t loop, int zero)
 {
-    const int apart = zero && dpari_stride_sums(loop), plain = !zero && !dpari_stride_sums(loop);
+    const int apart = zero && dpari_stride_sums(loop);
     const int64_t n = r->a.n, to_step = r->a.to_step, from_step = r->a.from_step;
     const int64_t last = r->a.run - dpari_stride_width(loop), next = k->next, to_b = r->to_b;
     const int64_t zero_step = apart ? k->a.zero_step : 0, zero_b = apart ? k->zero_b : 0;
@@ -54,16 +54,12 @@ DPARI_STRIDE_INLINE void dpari_stride_both_of(const dpari_stride_pair *r,
         const int64_t soon = dpari_least(row > 1 ? k->soon : k->least, n);
         unsigned char *t = to, *z = z_row;
         const unsigned char *f = from;
-        for (i = 0; plain && i < soon; i++, t += to_step, f += from_step) {
+        for (i = 0; i < soon; i++, t += to_step, f += from_step, z += zero_step) {
             dpari_stride_ask_line(t + next);
             dpari_stride_ask_line(t + to_b + next);
             dpari_stride_both_one(t, f, z, r, zero_b, last, loop, zero);
         }
         for (; i < n; i++, t += to_step, f += from_step, z += zero_step) {
-            if (!plain && i < soon) {
-                dpari_stride_ask_line(t + next);
-                dpari_stride_ask_line(t + to_b + next);
-            }
             dpari_stride_both_one(t, f, z, r, zero_b, last, loop, zero);
         }
         to += k->a.to_row;
@@ -214,6 +210,7 @@ DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair 
     case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
         DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
         DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default: break;
     }
@@ -225,6 +222,7 @@ static int dpari_stride_has_pair(int32_t loop)
 #define DPARI_STRIDE_CASE(id) case id:
         DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
         DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
         return 1;
     default: return 0;
