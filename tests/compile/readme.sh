@@ -4,9 +4,13 @@
 # over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md}"
-# Only what a block calls is compiled; what the optimiser says of values that are set where dpar returns 0 is
-# not for a page.
-lone="-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized $reached"
+# What the optimiser says of values that are set where dpar returns 0 is not for a page.
+lone='-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized'
+library=build/libdpar.a # make test has built it
+if [ "$DPAR_DIR" != "$PWD" ] || [ ! -e "$library" ]; then
+    library=$work/dpar.a
+    library "$library" $CC -O1
+fi
 n=0
 for page in $DPAR_README; do
     awk -v out="$work/block" '/^```c$/ { k++; on = 1; to = out k ".c"; next }
@@ -18,12 +22,14 @@ for page in $DPAR_README; do
         [ -f "$block" ] || continue
         if grep -q '^#include "dpar_mpi.h"' "$block"; then
             have mpicc || { echo "mpicc: not found, a block of $page skipped"; rm "$block"; continue; }
-            try mpicc -std=c99 -Wall -Wextra $lone -I"$DPAR_DIR" "$block" -o "$work/program"
+            try mpicc -std=c99 -Wall -Wextra $lone $reached -I"$DPAR_DIR" "$block" -o "$work/program"
             rm "$block"
             n=$((n + 1))
             continue
         fi
-        try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" "$block" -o "$work/program"
+        code=$library
+        ! grep -q 'define DPAR_.*IMPLEMENTATION' "$block" || code=$reached
+        try $CC -std=c99 -D_GNU_SOURCE -Wall -Wextra -Werror $lone -I"$DPAR_DIR" "$block" $code -o "$work/program" -lm
         try "$work/program"
         said=${block%.c}.text
         if [ -e "$said" ]; then

@@ -86,7 +86,7 @@ parts twice only dpar expect_edit include 'a second implementation' 's/^    !def
 parts static only dpar expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
 parts neighbours expect_edit include 'no sentence where a neighbour is missing' '/^#error dpar_halo.h needs/d' dpar_halo
 words='not the sentence' expect_edit freestanding 'no sentence where there is no POSIX' '/^#error dpar_comm.h needs POSIX/d' dpar_comm
-words='not the sentence' parts hidden only dpar_comm expect_edit placed 'no sentence where POSIX is hidden' '/^#error include dpar.h before system/d' dpar_comm
+words='not the sentence' parts hidden only dpar_comm expect_edit placed 'no sentence where POSIX is hidden' '/^#error strict C hides POSIX/,/or compile with/d' dpar_comm
 parts -O0+-fPIC expect_edit symbols 'a name listed for nothing' 's/posix_fallocate(/dpari_fallocate(/; s/^#define DPAR_COMM_IMPLEMENTATION_DONE$/&\nstatic DPARI_UNUSED int dpari_fallocate(int fd, long at, long n) { return fd + (at > n); }/' dpar_comm
 if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
     only dpar expect_edit sanitize 'an overflow' 's/^DPAR_API.* \*dpar_status_text(dpar_status status)$/&\n{ volatile int32_t most = 2147483647; most = most + 1; return dpari_text_of(status); }\nstatic const char *dpari_text_of(dpar_status status)/; s/^#define DPAR_INDEX_IMPLEMENTATION_DONE$/&\nstatic const char *dpari_text_of(dpar_status status);/'
