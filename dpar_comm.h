@@ -1044,7 +1044,6 @@ typedef struct dpari_stride {
     int32_t simple;      /* one call of the loop does it */
     int32_t wide;        /* by vectors of 32 bytes */
     int32_t packs;       /* by way of near memory to what another core has */
-    int32_t zeroes;      /* the loop makes what was read, or lies beside, 0 */
     int32_t op;          /* with the types that follow: of what is not just copied */
     int64_t part, turn;  /* rows, and elements or runs of each, at a time */
     int64_t first, each; /* bytes asked for ahead: at first, for each such element */
@@ -1761,6 +1760,12 @@ DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
     return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
 }
 
+/* Can the loop make what it has moved 0? */
+DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
+{
+    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
+}
+
 /* The bytes of a piece, and how many pieces a run is moved in. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
@@ -2019,7 +2024,7 @@ DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_
     k->to_row = s->dim[1].to;
     k->from_row = s->dim[1].from;
     k->run = s->run;
-    k->zeroes = s->zeroes != 0;
+    k->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
     if (s->beside != 0) {
         k->zero = k->to + s->beside;
         k->zero_step = k->to_step;
@@ -4200,12 +4205,6 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
     }
 }
 
-/* Can the loop make what it has moved 0? */
-static int dpari_stride_zeroes(int32_t loop)
-{
-    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
-}
-
 DPARI_DOOR DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
@@ -4694,7 +4693,7 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
     default: dpari_stride_move(&k, s->loop); break;
     }
-    if (s->clear && s->zeroes == 0) {
+    if (s->clear && !dpari_stride_zeroes(s->loop)) {
         dpari_stride_wipe(
             &k, s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type), s->loop);
     }
@@ -4953,7 +4952,6 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
     if (dpari_stride_sums(s->loop) && !s->clear) {
         s->beside = p->beside * size;
     }
-    s->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
     if (s->loop == DPARI_STRIDE_DENSE) {
         dpari_stride_lengthen(s, 1);
     } else if (s->run <= 64) {
@@ -4997,7 +4995,7 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
     s->first = s->each = 0;
     s->simple = s->packs = 0;
     s->wide = p->wide;
-    s->beside = s->zeroes = 0;
+    s->beside = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;

@@ -112,12 +112,6 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
     }
 }
 
-/* Can the loop make what it has moved 0? */
-static int dpari_stride_zeroes(int32_t loop)
-{
-    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
-}
-
 DPARI_DOOR DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     const dpari_stride_rows r = *k; /* read here, not by each loop */
@@ -606,7 +600,7 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
     default: dpari_stride_move(&k, s->loop); break;
     }
-    if (s->clear && s->zeroes == 0) {
+    if (s->clear && !dpari_stride_zeroes(s->loop)) {
         dpari_stride_wipe(
             &k, s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type), s->loop);
     }
@@ -865,7 +859,6 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
     if (dpari_stride_sums(s->loop) && !s->clear) {
         s->beside = p->beside * size;
     }
-    s->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
     if (s->loop == DPARI_STRIDE_DENSE) {
         dpari_stride_lengthen(s, 1);
     } else if (s->run <= 64) {
@@ -909,7 +902,7 @@ DPARI_DOOR void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *
     s->first = s->each = 0;
     s->simple = s->packs = 0;
     s->wide = p->wide;
-    s->beside = s->zeroes = 0;
+    s->beside = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;

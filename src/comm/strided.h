@@ -48,7 +48,6 @@ typedef struct dpari_stride {
     int32_t simple;      /* one call of the loop does it */
     int32_t wide;        /* by vectors of 32 bytes */
     int32_t packs;       /* by way of near memory to what another core has */
-    int32_t zeroes;      /* the loop makes what was read, or lies beside, 0 */
     int32_t op;          /* with the types that follow: of what is not just copied */
     int64_t part, turn;  /* rows, and elements or runs of each, at a time */
     int64_t first, each; /* bytes asked for ahead: at first, for each such element */

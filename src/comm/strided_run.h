@@ -122,6 +122,12 @@ DPARI_STRIDE_INLINE int dpari_stride_sums(int32_t loop)
     return loop >= DPARI_STRIDE_SUM_F32 && loop <= DPARI_STRIDE_SUM_F64_7;
 }
 
+/* Can the loop make what it has moved 0? */
+DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
+{
+    return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
+}
+
 /* The bytes of a piece, and how many pieces a run is moved in. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
@@ -380,7 +386,7 @@ DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_
     k->to_row = s->dim[1].to;
     k->from_row = s->dim[1].from;
     k->run = s->run;
-    k->zeroes = s->zeroes != 0;
+    k->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
     if (s->beside != 0) {
         k->zero = k->to + s->beside;
         k->zero_step = k->to_step;
