@@ -3836,7 +3836,7 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
     const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
     const int strided = dpari_hx_strided(f);
-    int64_t step = dpari_hx_components(f), sum = step, way;
+    int64_t step = dpari_hx_components(f), sum = step, way = 0;
     int32_t d;
     if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
