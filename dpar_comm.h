@@ -1263,6 +1263,23 @@ DPARI_DOOR uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const
 DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
                                       dpari_state *state, const void *given, dpar_why *why);
 
+DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v);
+
+/* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
+ * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
+DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                        const char *what, dpar_work *work);
+
+/* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
+ * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
+DPARI_DOOR dpar_status dpari_refuse(dpar_comm *c, dpar_status st, const char *form, int64_t a,
+                                    int64_t b, int64_t x, int64_t y);
+DPARI_DOOR dpar_status dpari_refuse_word(dpar_comm *c, dpar_status st, const char *form,
+                                         const char *word, size_t length, int64_t a, int64_t b,
+                                         int64_t x, int64_t y);
+/* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
+DPARI_DOOR dpar_status dpari_refuse_all(dpar_comm *c, dpar_status st, const dpar_why *why);
+
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
 {
@@ -6172,6 +6189,19 @@ DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
     return h ^ h >> 29;
 }
 
+static int64_t dpari_real_bits(double v)
+{
+    int64_t bits;
+    v += 0.0; /* -0.0 is 0.0 */
+    dpari_elements_bits(&bits, &v, 8);
+    return bits;
+}
+
+DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v)
+{
+    return dpari_hash(h, dpari_real_bits(v));
+}
+
 DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
@@ -6309,10 +6339,7 @@ DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
 
 DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
 {
-    int64_t bits;
-    value += 0.0; /* -0.0 is 0.0 */
-    dpari_elements_bits(&bits, &value, 8);
-    dpari_fact_of(f, name, index, bits, DPARI_FACT_REAL);
+    dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
 DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
@@ -6471,6 +6498,49 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
                ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
                                 0)
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                        const char *what, dpar_work *work)
+{
+    dpar_status st;
+    call->tag = 1 + (int32_t)(hash % INT32_MAX);
+    st = dpar_post(c, call, work);
+    if (st == DPAR_E_MISMATCH && c->status == st) {
+        const dpar_why said = c->why;
+        dpar_text t;
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, ": ");
+        dpar_text_put(&t, said.text);
+    }
+    return st;
+}
+
+/* ---- calls that are wrong ---------------------------------------------------------------------
+ */
+
+DPARI_DOOR dpar_status dpari_refuse_word(dpar_comm *c, dpar_status st, const char *form,
+                                         const char *word, size_t length, int64_t a, int64_t b,
+                                         int64_t x, int64_t y)
+{
+    return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
+}
+
+DPARI_DOOR dpar_status dpari_refuse(dpar_comm *c, dpar_status st, const char *form, int64_t a,
+                                    int64_t b, int64_t x, int64_t y)
+{
+    return dpari_refuse_word(c, st, form, "", 0, a, b, x, y);
+}
+
+DPARI_DOOR dpar_status dpari_refuse_all(dpar_comm *c, dpar_status st, const dpar_why *why)
+{
+    if (c->status < 0) {
+        return c->status;
+    }
+    dpar_comm_abort(c, st, why->text);
+    c->why = *why;
+    return st;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -7488,8 +7558,12 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, g, k);
     dpari_put_rank(&t, g, rank);
-    dpari_put_ending(&t, g->world, g->world_rank[rank]);
-    dpari_put_last(&t, g->world, g->world_rank[rank]);
+    if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
+        dpar_text_put(&t, " closed the communicator or returned");
+    } else {
+        dpari_put_ending(&t, g->world, g->world_rank[rank]);
+        dpari_put_last(&t, g->world, g->world_rank[rank]);
+    }
     dpari_put_others_dead(&t, g, rank);
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
@@ -9805,6 +9879,15 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
+/* Has the peer of message k begun to close this communicator? It sends and takes nothing more. */
+static int dpari_peer_closes(const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    dpari_flight f;
+    return k->call.kind >= DPAR_COLLECTIVES &&
+           dpari_flight_find(g->world, g->world_rank[rank], 0, DPARI_FLIGHT_LAST, &f) &&
+           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
+}
+
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
@@ -9821,7 +9904,8 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             continue;
         }
         missing++;
-        state = dpari_rank_state(g->world, g->world_rank[r]);
+        state = dpari_peer_closes(g, awaited, r) ? DPARI_RANK_LEFT
+                                                 : dpari_rank_state(g->world, g->world_rank[r]);
         /* one that died before one that left: others leave because of it */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;
@@ -14372,6 +14456,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
         bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
         r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
+    r->source.per_node = o->per_node;
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
@@ -14434,43 +14519,48 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     return DPAR_OK;
 }
 
-/* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
- * rank the parts of a sum do not come together. */
-static DPARI_COLD dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
-                                                         uint64_t hash, int32_t *apart,
-                                                         dpar_why *why)
+static void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
 {
-    int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
-    dpar_status worst, run;
-    const char *text;
-    mine[0] = (int64_t)st * (INT64_C(1) << 32) + c->rank;
-    mine[1] = (int64_t)(hash >> 2);
-    mine[2] = -mine[1];
-    mine[3] = -*apart;
-    run = dpar_all_reduce(c, mine, all, 4, DPAR_I64, DPAR_MIN, NULL);
-    if (run != DPAR_OK) {
-        if (why != NULL && st == DPAR_OK) {
+    int32_t d;
+    f->of = of;
+    dpari_fact(f, "dims", 0, l->dims);
+    for (d = 0; d < l->dims; d++) {
+        dpari_fact(f, "extent[#]", d, l->extent[d]);
+    }
+    dpari_fact(f, "mesh.axes", 0, l->mesh.axes);
+    for (d = 0; d < l->mesh.axes; d++) {
+        dpari_fact(f, "mesh.axis[#].size", d, l->mesh.axis[d].size);
+    }
+    dpari_fact_hash(f, "axis", 0, dpari_hash_layout(1, l));
+    f->of = NULL;
+}
+
+/* What all ranks must give alike. */
+static void dpari_redistribution_state(dpari_facts *f, const void *given)
+{
+    const dpari_redistribution *r = (const dpari_redistribution *)given;
+    dpari_fact_type(f, "type", 0, r->move.type);
+    dpari_fact_layout(f, "from->", r->source.from);
+    dpari_fact_layout(f, "to->", r->source.to);
+    dpari_fact(f, "how", 0, r->move.collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
+    dpari_fact(f, "per_node", 0, r->source.per_node);
+    dpari_fact(f, "tag", 0, r->move.tag);
+    dpari_fact(f, "elements of a message", 0, r->move.piece);
+}
+
+/* All ranks hear of one that cannot, and what differs. *apart: on any of them. */
+static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
+                                              const dpari_redistribution *r, int32_t *apart,
+                                              dpar_why *why)
+{
+    st = dpari_agree_on(c, st, "redistribute", dpari_redistribution_state, r, why);
+    if (st == DPAR_OK && r->may_fall_apart) {
+        st = dpar_all_reduce(c, apart, apart, 1, DPAR_I32, DPAR_MAX, NULL);
+        if (st != DPAR_OK && why != NULL) {
             *why = c->why;
         }
-        return st != DPAR_OK ? st : run;
     }
-    worst = (dpar_status)dpari_floor_div(all[0], INT64_C(1) << 32);
-    rank = all[0] - (int64_t)worst * (INT64_C(1) << 32);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (worst != DPAR_OK) {
-        text = dpar_status_text(worst);
-        return dpari_say_word(worst, why, "redistribute: rank # cannot: @", text,
-                              dpari_length(text), rank, 0, 0, 0);
-    }
-    if (all[1] != -all[2]) {
-        return dpari_say(DPAR_E_MISMATCH, why,
-                         "redistribute: the ranks gave different layouts, types or options", 0, 0,
-                         0, 0);
-    }
-    *apart = all[3] != 0;
-    return DPAR_OK;
+    return st;
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
@@ -14542,7 +14632,6 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
     const dpar_move *o = move;
     dpari_redistribution r;
     dpari_move_memory memory = {NULL, NULL, 0};
-    uint64_t hash = 1;
     dpar_status st;
     int32_t apart = 0;
     if (c == NULL) {
@@ -14556,12 +14645,9 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
     st = st == DPAR_OK ? dpari_redistribution_arrays(&r, o, why) : st;
     st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
     if (st == DPAR_OK) {
-        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, o->type), o->from), o->to);
-        hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
-        hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
         apart = r.may_fall_apart && r.in[0].apart;
     }
-    st = dpari_redistribution_agree(c, st, hash, &apart, why);
+    st = dpari_redistribution_agree(c, st, &r, &apart, why);
     if (st == DPAR_OK) {
         r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
         dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);

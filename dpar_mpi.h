@@ -2027,13 +2027,14 @@ static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
     return done;
 }
 
-/* As far as it goes now; may end the task. */
-static void dpari_mpi_proceed(dpari_mpi_task *t)
+/* As far as it goes now; may end the task. tests: of requests that were posted. */
+static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
 {
     dpari_mpi_ctx *c = t->ctx;
     for (;;) {
         int code;
-        if (c->comm.status < 0 || (t->requests > 0 && !dpari_mpi_requests_done(t))) {
+        if (c->comm.status < 0 ||
+            (t->requests > 0 && !(tests && dpari_mpi_requests_done(t)))) {
             break;
         }
         dpari_mpi_release_pieces(t);
@@ -2073,7 +2074,7 @@ static void dpari_mpi_pump(dpari_mpi_world *w)
         if (feeding && c->pass == w->pass && c->comm.status >= 0) {
             continue;
         }
-        dpari_mpi_proceed(t);
+        dpari_mpi_proceed(t, 1);
         if (feeding && c->unfed == unfed) {
             c->pass = w->pass;
         }
@@ -2209,8 +2210,9 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     if (!message && t->sequence % 256 == 255) { /* so that notes do not pile up */
         dpari_mpi_listen(c);
     }
-    if (message || c->unfed == 1) {
-        dpari_mpi_proceed(t);
+    if (message || c->unfed == 1) { /* a test between a receive and the send that comes next holds
+                                       up long messages of both directions: 1.3 to 1.8 times */
+        dpari_mpi_proceed(t, 0);
     }
     return t;
 }

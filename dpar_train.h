@@ -3591,8 +3591,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has ended", 0,
-                         0, 0, 0);
+        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0, 0,
+                            0, 0);
     }
     d->under_way = 1;
     d->open = d->params;
@@ -3763,12 +3763,12 @@ static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
-    return dpari_say(DPAR_E_ARG, &d->c->why,
-                     !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
-                     : i < 0 || i >= d->params
-                         ? "ddp: parameter # of # is ready: there is none"
-                         : "ddp: parameter # of # is ready for the second time in a pass",
-                     i, d->params, 0, 0);
+    return dpari_refuse(d->c, DPAR_E_ARG,
+                        !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                        : i < 0 || i >= d->params
+                            ? "ddp: parameter # of # is ready: there is none"
+                            : "ddp: parameter # of # is ready for the second time in a pass",
+                        i, d->params, 0, 0);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
@@ -3824,7 +3824,7 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
     if (!d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
+        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
     }
     if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
@@ -3848,7 +3848,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
         return DPAR_OK;
     }
     if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
     }
     dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
@@ -4347,7 +4347,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_close(dpar_fsdp *d)
         return DPAR_OK;
     }
     if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: a pass is under way", 0, 0, 0, 0);
+        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: a pass is under way", 0, 0, 0, 0);
     }
     (void)dpari_fsdp_forget(d);
     for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
@@ -4503,13 +4503,13 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
         return DPAR_E_ARG;
     }
     if (i < 0 || i >= d->params || d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->shard->why,
-                         "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
-                         d->under_way, 0);
+        return dpari_refuse(d->shard, DPAR_E_ARG,
+                            "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                            d->under_way, 0);
     }
     if (values == NULL && d->numel[i] > 0) {
-        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: the # values of parameter # are NULL",
-                         d->numel[i], i, 0, 0);
+        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: the # values of parameter # are NULL",
+                            d->numel[i], i, 0, 0);
     }
     each = dpar_type_bytes(d->options.type);
     st = dpari_fsdp_forget(d);
@@ -4623,10 +4623,10 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
         st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_say(DPAR_E_ROOM, &d->shard->why,
-                         "fsdp: unit # is used while # are in use: options.prefetch # allows so "
-                         "many",
-                         u, d->slots, d->options.prefetch, 0);
+        return dpari_refuse(d->shard, DPAR_E_ROOM,
+                            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
+                            "many",
+                            u, d->slots, d->options.prefetch, 0);
     }
     st = st == DPAR_MORE ? DPAR_OK : st;
     if (st == DPAR_OK && d->unit[u].slot >= 0) {
@@ -4743,10 +4743,10 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
             }
         }
         if (b < 0) {
-            return dpari_say(DPAR_E_ROOM, &d->shard->why,
-                             "fsdp: gradients of unit # while those of # are not ready: "
-                             "options.buffers",
-                             u, d->buckets, 0, 0);
+            return dpari_refuse(d->shard, DPAR_E_ROOM,
+                                "fsdp: gradients of unit # while those of # are not ready: "
+                                "options.buffers",
+                                u, d->buckets, 0, 0);
         }
         if (d->bucket[b].unit >= 0) {
             const dpar_status st = dpari_fsdp_collect(d, b);
@@ -4814,8 +4814,8 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
                                              : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->shard->why,
-                         "fsdp: a pass begins before the last has ended", 0, 0, 0, 0);
+        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: a pass begins before the last has ended",
+                            0, 0, 0, 0);
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -4832,16 +4832,16 @@ DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t directio
     dpar_status st;
     if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_say(DPAR_E_ARG, &d->shard->why,
-                                     "fsdp: unit # of #, direction #: there is none", u, d->units,
-                                     direction, 0);
+                         : dpari_refuse(d->shard, DPAR_E_ARG,
+                                        "fsdp: unit # of #, direction #: there is none", u,
+                                        d->units, direction, 0);
     }
     if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
-        return dpari_say(DPAR_E_ARG, &d->shard->why,
-                         d->unit[u].used ? "fsdp: unit # is in use already"
-                         : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
-                                         : "fsdp: unit # goes backward outside of a pass",
-                         u, 0, 0, 0);
+        return dpari_refuse(d->shard, DPAR_E_ARG,
+                            d->unit[u].used ? "fsdp: unit # is in use already"
+                            : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
+                                            : "fsdp: unit # goes backward outside of a pass",
+                            u, 0, 0, 0);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -4862,9 +4862,9 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t directio
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: unit # is not in use", u, 0,
-                                     0, 0);
+        return d == NULL
+                   ? DPAR_E_ARG
+                   : dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u, 0, 0, 0);
     }
     d->unit[u].used = 0;
     return DPAR_OK;
@@ -4874,9 +4874,9 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_say(DPAR_E_ARG, &d->shard->why,
-                                     "fsdp: unit # of # is ready, but has no gradients now", u,
-                                     d->units, 0, 0);
+                         : dpari_refuse(d->shard, DPAR_E_ARG,
+                                        "fsdp: unit # of # is ready, but has no gradients now", u,
+                                        d->units, 0, 0);
     }
     d->unit[u].state = DPARI_FSDP_DONE;
     if (d->status == DPAR_OK) {
@@ -4908,9 +4908,9 @@ DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
-        return d == NULL ? DPAR_E_ARG
-                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: no pass is under way", 0, 0,
-                                     0, 0);
+        return d == NULL
+                   ? DPAR_E_ARG
+                   : dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: no pass is under way", 0, 0, 0, 0);
     }
     dpari_fsdp_look(d);
     for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
@@ -4960,10 +4960,10 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         return DPAR_E_ARG;
     }
     if (norm == NULL || d->under_way) {
-        return dpari_say(DPAR_E_ARG, &d->shard->why,
-                         d->under_way ? "fsdp: a norm before the pass has ended"
-                                      : "fsdp: there is nowhere to put the norm",
-                         0, 0, 0, 0);
+        return dpari_refuse(d->shard, DPAR_E_ARG,
+                            d->under_way ? "fsdp: a norm before the pass has ended"
+                                         : "fsdp: there is nowhere to put the norm",
+                            0, 0, 0, 0);
     }
     st = dpari_fsdp_squares(d);
     sum = d->squares;
@@ -4982,8 +4982,8 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
     dpar_status st;
     if (d == NULL || d->under_way) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_say(DPAR_E_ARG, &d->shard->why,
-                                     "fsdp: a step before the pass has ended", 0, 0, 0, 0);
+                         : dpari_refuse(d->shard, DPAR_E_ARG,
+                                        "fsdp: a step before the pass has ended", 0, 0, 0, 0);
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -5272,9 +5272,7 @@ static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, con
 {
     dpar_why why;
     (void)dpari_say(st, &why, form, a, b, c, d);
-    dpar_comm_abort(t->comm, st, why.text);
-    t->comm->why = why;
-    return st;
+    return dpari_refuse_all(t->comm, st, &why);
 }
 
 /* Is there what describes a call? Of a t without a communicator the caller alone hears. */
@@ -5447,22 +5445,63 @@ static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
     }
 }
 
+/* What a layer's collective compares: a hash, and what it is of. */
+typedef struct dpari_tensor_alike {
+    uint64_t hash;
+    const char *what;
+} dpari_tensor_alike;
+
+static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
+{
+    const int column = l->kind == DPAR_COLUMN; /* the other width may differ by rank */
+    dpari_tensor_alike alike = {0, NULL};
+    alike.hash = dpari_hash(dpari_hash(1, l->kind), column ? l->in : l->out);
+    alike.what = column ? "a linear layer: kind or in" : "a linear layer: kind or out";
+    return alike;
+}
+
+static uint64_t dpari_vocab_hash(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+{
+    uint64_t h = dpari_hash(dpari_hash(2, v->count), v->added);
+    int64_t i;
+    h = dpari_hash(dpari_hash(h, v->padded), v->padded_added);
+    for (i = 0; i < t->tokens.count; i++) {
+        h = dpari_hash(h, ids[i]);
+    }
+    return h;
+}
+
 /* whole[n][width] from each rank's own rows; sequence parallel only. */
 static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
-                                        dpar_work *work)
+                                        const dpari_tensor_alike *alike, dpar_work *work)
 {
-    return dpar_all_gather_v(t->comm, own, whole, t->counts, NULL, t->type, work);
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = t->type;
+    call.varies = 1;
+    call.in = own;
+    call.out = whole;
+    call.count = t->counts[t->comm->rank];
+    call.out_count = t->counts;
+    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
 /* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
 static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
-                                       dpar_work *work)
+                                       const dpari_tensor_alike *alike, dpar_work *work)
 {
-    if (t->counts == NULL) {
-        return dpar_all_reduce(t->comm, part, part, t->tokens.count * width, t->type, DPAR_SUM,
-                               work);
-    }
-    return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = t->counts == NULL ? DPAR_ALL_REDUCE : DPAR_REDUCE_SCATTER;
+    call.type = t->type;
+    call.op = DPAR_SUM;
+    call.in = part;
+    call.out = t->counts == NULL ? part : own;
+    call.count = t->counts == NULL ? t->tokens.count * width : t->counts[t->comm->rank];
+    call.varies = t->counts != NULL;
+    call.in_count = t->counts;
+    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
 /* The first of two that failed; a work that was posted is always waited for (one that was not
@@ -5535,14 +5574,15 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
     const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
     const void *x = column && sequence ? a->whole : a->x;
     void *y = !column && sequence ? a->whole : a->y;
+    const dpari_tensor_alike alike = dpari_linear_alike(layer);
     dpar_status st = dpari_linear_check(t, layer, a, 1);
     dpari_tensor_count(t, column ? layer->in : layer->out);
     if (st == DPAR_OK && column && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, NULL);
+        st = dpari_tensor_collect(t, a->x, a->whole, &alike, NULL);
     }
     st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
     if (st == DPAR_OK && !column) {
-        st = dpari_tensor_reduce(t, layer->out, y, a->y, NULL);
+        st = dpari_tensor_reduce(t, layer->out, y, a->y, &alike, NULL);
     }
     return st != DPAR_OK ? st
                          : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
@@ -5562,17 +5602,18 @@ static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear
 {
     const int sequence = t->counts != NULL;
     void *part = sequence ? a->whole_dx : a->dx;
+    const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_work gather, reduce;
     dpar_status st = DPAR_OK;
     dpari_zero(&gather, sizeof gather);
     dpari_zero(&reduce, sizeof reduce);
     if (a->dw != NULL && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, &gather);
+        st = dpari_tensor_collect(t, a->x, a->whole, &alike, &gather);
     }
     if (st == DPAR_OK && a->dx != NULL) {
         st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
         if (st == DPAR_OK && !a->open) {
-            st = dpari_tensor_reduce(t, l->in, part, a->dx, &reduce);
+            st = dpari_tensor_reduce(t, l->in, part, a->dx, &alike, &reduce);
         }
     }
     st = dpari_tensor_finish(st, &gather);
@@ -5587,9 +5628,10 @@ static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l
 {
     const int sequence = t->counts != NULL;
     const void *dy = sequence ? a->whole : a->dy;
+    const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_status st = DPAR_OK;
     if (sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->dy, a->whole, NULL);
+        st = dpari_tensor_collect(t, a->dy, a->whole, &alike, NULL);
     }
     if (st == DPAR_OK && a->dx != NULL) {
         st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
@@ -5704,6 +5746,14 @@ static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_embedd
                      "rank #: # arrays of an embedding are NULL");
 }
 
+static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor *t, const dpar_embedding *layer,
+                                                const int32_t *ids)
+{
+    dpari_tensor_alike alike = {0, "an embedding: vocabulary, width or ids"};
+    alike.hash = dpari_hash(dpari_vocab_hash(t, &layer->vocab, ids), layer->width);
+    return alike;
+}
+
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
@@ -5720,8 +5770,10 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_emb
         st = dpari_do_gather(t->comm, &g);
     }
     if (st == DPAR_OK) {
+        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, NULL);
+        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, &alike,
+                                 NULL);
     }
     return st;
 }
@@ -5734,8 +5786,9 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
     const void *dy = a != NULL ? a->dy : NULL;
     dpar_mem_scatter s;
     if (st == DPAR_OK && t->counts != NULL) {
+        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_collect(t, dy, a->whole, NULL);
+        st = dpari_tensor_collect(t, dy, a->whole, &alike, NULL);
         dy = a->whole;
     }
     if (st == DPAR_OK && !a->add) {
@@ -5791,6 +5844,23 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
     x->ranks = t->comm->size;
 }
 
+/* What each rank knows of its rows of the vocabulary, to all. */
+static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                        const int32_t *targets, const void *own, void *all)
+{
+    uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
+    dpar_call call;
+    hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z);
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = t->type;
+    call.in = own;
+    call.out = all;
+    call.count = 3 * t->tokens.count;
+    return dpari_post_alike(t->comm, &call, hash,
+                            "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
+}
+
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a)
 {
@@ -5817,7 +5887,7 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(t->comm, a->scratch, all, 3 * n, t->type, NULL);
+        st = dpari_entropy_gather(t, e, a->targets, a->scratch, all);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
     x.lse = a->lse;
@@ -6413,9 +6483,7 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
                     p->comm->rank, missing, p->head.tokens, 0);
-    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
-    p->comm->why = why;
-    return DPAR_E_ARG;
+    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
@@ -6983,9 +7051,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
                     "rank #: in or out of an exchange of # tokens and # heads is "
                     "NULL",
                     p->comm->rank, p->whole, p->heads, 0);
-    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
-    p->comm->why = why;
-    return DPAR_E_ARG;
+    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* Rows of `bytes`, so far apart. */
@@ -7429,9 +7495,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     }
     if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
-        return dpari_say(DPAR_E_ARG, &p->comm->why,
-                         "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses", array,
-                         DPAR_ATTENTION_OUT, 0, 0);
+        return dpari_refuse(p->comm, DPAR_E_ARG,
+                            "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
+                            array, DPAR_ATTENTION_OUT, 0, 0);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }
@@ -7724,14 +7790,32 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
 static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
+    dpar_status st;
     (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
                          0, 0);
-    dpar_comm_abort(c, DPAR_E_ARG, text.text);
-    c->why = text;
+    st = dpari_refuse_all(c, DPAR_E_ARG, &text);
     if (why != NULL) {
-        *why = text;
+        *why = c->why;
     }
-    return DPAR_E_ARG;
+    return st;
+}
+
+/* The sums of all ranks, whose routers must be alike. */
+static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *sums, int64_t n)
+{
+    uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
+    dpar_call call;
+    hash = dpari_hash(dpari_hash(hash, g->type), g->normalise != 0);
+    hash = dpari_hash_real(dpari_hash_real(hash, g->scale), g->balance);
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_REDUCE;
+    call.type = DPAR_F64;
+    call.op = DPAR_SUM;
+    call.in = call.out = sums;
+    call.count = n;
+    return dpari_post_alike(c, &call, hash,
+                            "a router: experts, choices, score, type, normalise, scale or balance",
+                            NULL);
 }
 
 DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
@@ -7753,7 +7837,7 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
     dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
     dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (c != NULL) {
-        st = dpar_all_reduce(c, a->sums, a->sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = dpari_router_sum(g, c, a->sums, n);
         st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
     }
     if (st == DPAR_OK) {
@@ -8747,9 +8831,7 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank # gives # rows to rank #, which takes #: routings of one route?",
                             rank, theirs[c->rank], c->rank, take[rank]);
-            dpar_comm_abort(c, DPAR_E_MISMATCH, why.text);
-            c->why = why;
-            return DPAR_E_MISMATCH;
+            return dpari_refuse_all(c, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;

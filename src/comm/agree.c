@@ -13,6 +13,19 @@ DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
     return h ^ h >> 29;
 }
 
+static int64_t dpari_real_bits(double v)
+{
+    int64_t bits;
+    v += 0.0; /* -0.0 is 0.0 */
+    dpari_elements_bits(&bits, &v, 8);
+    return bits;
+}
+
+DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v)
+{
+    return dpari_hash(h, dpari_real_bits(v));
+}
+
 DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
@@ -150,10 +163,7 @@ DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
 
 DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
 {
-    int64_t bits;
-    value += 0.0; /* -0.0 is 0.0 */
-    dpari_elements_bits(&bits, &value, 8);
-    dpari_fact_of(f, name, index, bits, DPARI_FACT_REAL);
+    dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
 DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
@@ -312,6 +322,49 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
                ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
                                 0)
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+                                        const char *what, dpar_work *work)
+{
+    dpar_status st;
+    call->tag = 1 + (int32_t)(hash % INT32_MAX);
+    st = dpar_post(c, call, work);
+    if (st == DPAR_E_MISMATCH && c->status == st) {
+        const dpar_why said = c->why;
+        dpar_text t;
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, ": ");
+        dpar_text_put(&t, said.text);
+    }
+    return st;
+}
+
+/* ---- calls that are wrong ---------------------------------------------------------------------
+ */
+
+DPARI_DOOR dpar_status dpari_refuse_word(dpar_comm *c, dpar_status st, const char *form,
+                                         const char *word, size_t length, int64_t a, int64_t b,
+                                         int64_t x, int64_t y)
+{
+    return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
+}
+
+DPARI_DOOR dpar_status dpari_refuse(dpar_comm *c, dpar_status st, const char *form, int64_t a,
+                                    int64_t b, int64_t x, int64_t y)
+{
+    return dpari_refuse_word(c, st, form, "", 0, a, b, x, y);
+}
+
+DPARI_DOOR dpar_status dpari_refuse_all(dpar_comm *c, dpar_status st, const dpar_why *why)
+{
+    if (c->status < 0) {
+        return c->status;
+    }
+    dpar_comm_abort(c, st, why->text);
+    c->why = *why;
+    return st;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

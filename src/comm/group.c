@@ -157,8 +157,12 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, g, k);
     dpari_put_rank(&t, g, rank);
-    dpari_put_ending(&t, g->world, g->world_rank[rank]);
-    dpari_put_last(&t, g->world, g->world_rank[rank]);
+    if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
+        dpar_text_put(&t, " closed the communicator or returned");
+    } else {
+        dpari_put_ending(&t, g->world, g->world_rank[rank]);
+        dpari_put_last(&t, g->world, g->world_rank[rank]);
+    }
     dpari_put_others_dead(&t, g, rank);
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }

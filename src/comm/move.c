@@ -1642,6 +1642,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
         bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
         r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
+    r->source.per_node = o->per_node;
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
@@ -1704,43 +1705,48 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     return DPAR_OK;
 }
 
-/* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
- * rank the parts of a sum do not come together. */
-static DPARI_COLD dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
-                                                         uint64_t hash, int32_t *apart,
-                                                         dpar_why *why)
+static void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
 {
-    int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
-    dpar_status worst, run;
-    const char *text;
-    mine[0] = (int64_t)st * (INT64_C(1) << 32) + c->rank;
-    mine[1] = (int64_t)(hash >> 2);
-    mine[2] = -mine[1];
-    mine[3] = -*apart;
-    run = dpar_all_reduce(c, mine, all, 4, DPAR_I64, DPAR_MIN, NULL);
-    if (run != DPAR_OK) {
-        if (why != NULL && st == DPAR_OK) {
+    int32_t d;
+    f->of = of;
+    dpari_fact(f, "dims", 0, l->dims);
+    for (d = 0; d < l->dims; d++) {
+        dpari_fact(f, "extent[#]", d, l->extent[d]);
+    }
+    dpari_fact(f, "mesh.axes", 0, l->mesh.axes);
+    for (d = 0; d < l->mesh.axes; d++) {
+        dpari_fact(f, "mesh.axis[#].size", d, l->mesh.axis[d].size);
+    }
+    dpari_fact_hash(f, "axis", 0, dpari_hash_layout(1, l));
+    f->of = NULL;
+}
+
+/* What all ranks must give alike. */
+static void dpari_redistribution_state(dpari_facts *f, const void *given)
+{
+    const dpari_redistribution *r = (const dpari_redistribution *)given;
+    dpari_fact_type(f, "type", 0, r->move.type);
+    dpari_fact_layout(f, "from->", r->source.from);
+    dpari_fact_layout(f, "to->", r->source.to);
+    dpari_fact(f, "how", 0, r->move.collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
+    dpari_fact(f, "per_node", 0, r->source.per_node);
+    dpari_fact(f, "tag", 0, r->move.tag);
+    dpari_fact(f, "elements of a message", 0, r->move.piece);
+}
+
+/* All ranks hear of one that cannot, and what differs. *apart: on any of them. */
+static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
+                                              const dpari_redistribution *r, int32_t *apart,
+                                              dpar_why *why)
+{
+    st = dpari_agree_on(c, st, "redistribute", dpari_redistribution_state, r, why);
+    if (st == DPAR_OK && r->may_fall_apart) {
+        st = dpar_all_reduce(c, apart, apart, 1, DPAR_I32, DPAR_MAX, NULL);
+        if (st != DPAR_OK && why != NULL) {
             *why = c->why;
         }
-        return st != DPAR_OK ? st : run;
     }
-    worst = (dpar_status)dpari_floor_div(all[0], INT64_C(1) << 32);
-    rank = all[0] - (int64_t)worst * (INT64_C(1) << 32);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (worst != DPAR_OK) {
-        text = dpar_status_text(worst);
-        return dpari_say_word(worst, why, "redistribute: rank # cannot: @", text,
-                              dpari_length(text), rank, 0, 0, 0);
-    }
-    if (all[1] != -all[2]) {
-        return dpari_say(DPAR_E_MISMATCH, why,
-                         "redistribute: the ranks gave different layouts, types or options", 0, 0,
-                         0, 0);
-    }
-    *apart = all[3] != 0;
-    return DPAR_OK;
+    return st;
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
@@ -1812,7 +1818,6 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
     const dpar_move *o = move;
     dpari_redistribution r;
     dpari_move_memory memory = {NULL, NULL, 0};
-    uint64_t hash = 1;
     dpar_status st;
     int32_t apart = 0;
     if (c == NULL) {
@@ -1826,12 +1831,9 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
     st = st == DPAR_OK ? dpari_redistribution_arrays(&r, o, why) : st;
     st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
     if (st == DPAR_OK) {
-        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, o->type), o->from), o->to);
-        hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
-        hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
         apart = r.may_fall_apart && r.in[0].apart;
     }
-    st = dpari_redistribution_agree(c, st, hash, &apart, why);
+    st = dpari_redistribution_agree(c, st, &r, &apart, why);
     if (st == DPAR_OK) {
         r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
         dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);

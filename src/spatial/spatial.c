@@ -1407,9 +1407,7 @@ static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar
                         : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
                                                                    : 0,
                         cut ? dpar_box_volume(&p->head.out_own) : p->head.layer.tensors, 0);
-        dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
-        p->comm->why = why;
-        return DPAR_E_ARG;
+        return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
     }
     return DPAR_OK;
 }
@@ -1500,9 +1498,7 @@ static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
                     points, 0, 0);
-    dpar_comm_abort(c, DPAR_E_ARG, why.text);
-    c->why = why;
-    return DPAR_E_ARG;
+    return dpari_refuse_all(c, DPAR_E_ARG, &why);
 }
 
 static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
@@ -1515,19 +1511,21 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
     if (!dpari_is_wide(n->type)) {
-        return dpari_say_type(&c->why, "a norm of type @: f64 or f32", n->type, 0, 0, 0, 0);
+        return dpari_refuse_word(c, DPAR_E_ARG, "a norm of type @: f64 or f32",
+                                 dpar_type_name(n->type), 8, 0, 0, 0, 0);
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
         (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
-        return dpari_say(DPAR_E_ARG, &c->why,
-                         "a norm of # samples, # channels, # groups over # planes, the same points "
-                         "in both tiles: does not fit",
-                         n->samples, n->channels, n->groups, x->planes);
+        return dpari_refuse(
+            c, DPAR_E_ARG,
+            "a norm of # samples, # channels, # groups over # planes, the same points "
+            "in both tiles: does not fit",
+            n->samples, n->channels, n->groups, x->planes);
     }
     if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
-        return dpari_say(DPAR_E_ARG, &c->why, "the epsilon of a norm is a number from 0 to 1e300",
-                         0, 0, 0, 0);
+        return dpari_refuse(c, DPAR_E_ARG, "the epsilon of a norm is a number from 0 to 1e300", 0,
+                            0, 0, 0);
     }
     return dpari_norm_check_data(c, x, y);
 }
@@ -1591,7 +1589,25 @@ static void dpari_norm_join(dpar_mem_norm *m)
 
 static dpar_status dpari_norm_missing(dpar_comm *c, const char *what)
 {
-    return c == NULL ? DPAR_E_ARG : dpari_say(DPAR_E_ARG, &c->why, what, 0, 0, 0, 0);
+    return c == NULL ? DPAR_E_ARG : dpari_refuse(c, DPAR_E_ARG, what, 0, 0, 0, 0);
+}
+
+/* A collective of `count` numbers in which ranks must have given n alike. */
+static dpar_status dpari_norm_post(dpar_comm *c, const dpar_norm *n, int32_t kind, const double *in,
+                                   double *out, int64_t count)
+{
+    uint64_t hash = dpari_hash(dpari_hash(dpari_hash(3, n->type), n->samples), n->channels);
+    dpar_call call;
+    hash = dpari_hash_real(dpari_hash(hash, n->groups), n->epsilon);
+    dpari_zero(&call, sizeof call);
+    call.kind = kind;
+    call.type = DPAR_F64;
+    call.op = kind == DPAR_ALL_REDUCE ? DPAR_SUM : DPAR_COPY;
+    call.in = in;
+    call.out = out;
+    call.count = count;
+    return dpari_post_alike(c, &call, hash, "a norm: type, samples, channels, groups or epsilon",
+                            NULL);
 }
 
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
@@ -1627,7 +1643,7 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     }
     st = dpari_do_moments(c, &own);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(c, a->scratch, a->scratch + 3 * sets, 3 * sets, DPAR_F64, NULL);
+        st = dpari_norm_post(c, n, DPAR_ALL_GATHER, a->scratch, a->scratch + 3 * sets, 3 * sets);
     }
     m.phase = DPAR_MEM_NORM_MERGE;
     m.all = a->scratch + 3 * sets;
@@ -1664,7 +1680,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
     m.phase = DPAR_MEM_NORM_SUMS;
     st = dpari_do_norm(c, &m);
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(c, m.total, m.total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
+        st = dpari_norm_post(c, n, DPAR_ALL_REDUCE, m.total, m.total, 3 * sets);
     }
     m.phase = DPAR_MEM_NORM_GRADIENT;
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;

@@ -203,14 +203,32 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
 static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
 {
     dpar_why text;
+    dpar_status st;
     (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
                          0, 0);
-    dpar_comm_abort(c, DPAR_E_ARG, text.text);
-    c->why = text;
+    st = dpari_refuse_all(c, DPAR_E_ARG, &text);
     if (why != NULL) {
-        *why = text;
+        *why = c->why;
     }
-    return DPAR_E_ARG;
+    return st;
+}
+
+/* The sums of all ranks, whose routers must be alike. */
+static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *sums, int64_t n)
+{
+    uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
+    dpar_call call;
+    hash = dpari_hash(dpari_hash(hash, g->type), g->normalise != 0);
+    hash = dpari_hash_real(dpari_hash_real(hash, g->scale), g->balance);
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_REDUCE;
+    call.type = DPAR_F64;
+    call.op = DPAR_SUM;
+    call.in = call.out = sums;
+    call.count = n;
+    return dpari_post_alike(c, &call, hash,
+                            "a router: experts, choices, score, type, normalise, scale or balance",
+                            NULL);
 }
 
 DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
@@ -232,7 +250,7 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
     dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
     dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (c != NULL) {
-        st = dpar_all_reduce(c, a->sums, a->sums, n, DPAR_F64, DPAR_SUM, NULL);
+        st = dpari_router_sum(g, c, a->sums, n);
         st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
     }
     if (st == DPAR_OK) {
@@ -1226,9 +1244,7 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank # gives # rows to rank #, which takes #: routings of one route?",
                             rank, theirs[c->rank], c->rank, take[rank]);
-            dpar_comm_abort(c, DPAR_E_MISMATCH, why.text);
-            c->why = why;
-            return DPAR_E_MISMATCH;
+            return dpari_refuse_all(c, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;

@@ -582,9 +582,7 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
                     p->comm->rank, missing, p->head.tokens, 0);
-    dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
-    p->comm->why = why;
-    return DPAR_E_ARG;
+    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 
 #include "../base/arith.h"
 #include "../base/real.h"
+#include "../comm/agree.h"
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
@@ -146,9 +147,7 @@ static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, con
 {
     dpar_why why;
     (void)dpari_say(st, &why, form, a, b, c, d);
-    dpar_comm_abort(t->comm, st, why.text);
-    t->comm->why = why;
-    return st;
+    return dpari_refuse_all(t->comm, st, &why);
 }
 
 /* Is there what describes a call? Of a t without a communicator the caller alone hears. */
@@ -321,22 +320,63 @@ static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
     }
 }
 
+/* What a layer's collective compares: a hash, and what it is of. */
+typedef struct dpari_tensor_alike {
+    uint64_t hash;
+    const char *what;
+} dpari_tensor_alike;
+
+static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
+{
+    const int column = l->kind == DPAR_COLUMN; /* the other width may differ by rank */
+    dpari_tensor_alike alike = {0, NULL};
+    alike.hash = dpari_hash(dpari_hash(1, l->kind), column ? l->in : l->out);
+    alike.what = column ? "a linear layer: kind or in" : "a linear layer: kind or out";
+    return alike;
+}
+
+static uint64_t dpari_vocab_hash(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+{
+    uint64_t h = dpari_hash(dpari_hash(2, v->count), v->added);
+    int64_t i;
+    h = dpari_hash(dpari_hash(h, v->padded), v->padded_added);
+    for (i = 0; i < t->tokens.count; i++) {
+        h = dpari_hash(h, ids[i]);
+    }
+    return h;
+}
+
 /* whole[n][width] from each rank's own rows; sequence parallel only. */
 static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
-                                        dpar_work *work)
+                                        const dpari_tensor_alike *alike, dpar_work *work)
 {
-    return dpar_all_gather_v(t->comm, own, whole, t->counts, NULL, t->type, work);
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = t->type;
+    call.varies = 1;
+    call.in = own;
+    call.out = whole;
+    call.count = t->counts[t->comm->rank];
+    call.out_count = t->counts;
+    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
 /* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
 static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
-                                       dpar_work *work)
+                                       const dpari_tensor_alike *alike, dpar_work *work)
 {
-    if (t->counts == NULL) {
-        return dpar_all_reduce(t->comm, part, part, t->tokens.count * width, t->type, DPAR_SUM,
-                               work);
-    }
-    return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = t->counts == NULL ? DPAR_ALL_REDUCE : DPAR_REDUCE_SCATTER;
+    call.type = t->type;
+    call.op = DPAR_SUM;
+    call.in = part;
+    call.out = t->counts == NULL ? part : own;
+    call.count = t->counts == NULL ? t->tokens.count * width : t->counts[t->comm->rank];
+    call.varies = t->counts != NULL;
+    call.in_count = t->counts;
+    return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
 /* The first of two that failed; a work that was posted is always waited for (one that was not
@@ -409,14 +449,15 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
     const int64_t own = dpari_tensor_tokens(t, t->comm->rank);
     const void *x = column && sequence ? a->whole : a->x;
     void *y = !column && sequence ? a->whole : a->y;
+    const dpari_tensor_alike alike = dpari_linear_alike(layer);
     dpar_status st = dpari_linear_check(t, layer, a, 1);
     dpari_tensor_count(t, column ? layer->in : layer->out);
     if (st == DPAR_OK && column && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, NULL);
+        st = dpari_tensor_collect(t, a->x, a->whole, &alike, NULL);
     }
     st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
     if (st == DPAR_OK && !column) {
-        st = dpari_tensor_reduce(t, layer->out, y, a->y, NULL);
+        st = dpari_tensor_reduce(t, layer->out, y, a->y, &alike, NULL);
     }
     return st != DPAR_OK ? st
                          : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
@@ -436,17 +477,18 @@ static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear
 {
     const int sequence = t->counts != NULL;
     void *part = sequence ? a->whole_dx : a->dx;
+    const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_work gather, reduce;
     dpar_status st = DPAR_OK;
     dpari_zero(&gather, sizeof gather);
     dpari_zero(&reduce, sizeof reduce);
     if (a->dw != NULL && sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->x, a->whole, &gather);
+        st = dpari_tensor_collect(t, a->x, a->whole, &alike, &gather);
     }
     if (st == DPAR_OK && a->dx != NULL) {
         st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
         if (st == DPAR_OK && !a->open) {
-            st = dpari_tensor_reduce(t, l->in, part, a->dx, &reduce);
+            st = dpari_tensor_reduce(t, l->in, part, a->dx, &alike, &reduce);
         }
     }
     st = dpari_tensor_finish(st, &gather);
@@ -461,9 +503,10 @@ static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l
 {
     const int sequence = t->counts != NULL;
     const void *dy = sequence ? a->whole : a->dy;
+    const dpari_tensor_alike alike = dpari_linear_alike(l);
     dpar_status st = DPAR_OK;
     if (sequence && !a->kept) {
-        st = dpari_tensor_collect(t, a->dy, a->whole, NULL);
+        st = dpari_tensor_collect(t, a->dy, a->whole, &alike, NULL);
     }
     if (st == DPAR_OK && a->dx != NULL) {
         st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
@@ -578,6 +621,14 @@ static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_embedd
                      "rank #: # arrays of an embedding are NULL");
 }
 
+static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor *t, const dpar_embedding *layer,
+                                                const int32_t *ids)
+{
+    dpari_tensor_alike alike = {0, "an embedding: vocabulary, width or ids"};
+    alike.hash = dpari_hash(dpari_vocab_hash(t, &layer->vocab, ids), layer->width);
+    return alike;
+}
+
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a)
 {
@@ -594,8 +645,10 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_emb
         st = dpari_do_gather(t->comm, &g);
     }
     if (st == DPAR_OK) {
+        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, NULL);
+        st = dpari_tensor_reduce(t, layer->width, t->counts != NULL ? a->whole : a->y, a->y, &alike,
+                                 NULL);
     }
     return st;
 }
@@ -608,8 +661,9 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
     const void *dy = a != NULL ? a->dy : NULL;
     dpar_mem_scatter s;
     if (st == DPAR_OK && t->counts != NULL) {
+        const dpari_tensor_alike alike = dpari_embedding_alike(t, layer, a->ids);
         dpari_tensor_count(t, layer->width);
-        st = dpari_tensor_collect(t, dy, a->whole, NULL);
+        st = dpari_tensor_collect(t, dy, a->whole, &alike, NULL);
         dy = a->whole;
     }
     if (st == DPAR_OK && !a->add) {
@@ -665,6 +719,23 @@ static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
     x->ranks = t->comm->size;
 }
 
+/* What each rank knows of its rows of the vocabulary, to all. */
+static dpar_status dpari_entropy_gather(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                        const int32_t *targets, const void *own, void *all)
+{
+    uint64_t hash = dpari_vocab_hash(t, &e->vocab, targets);
+    dpar_call call;
+    hash = dpari_hash_real(dpari_hash_real(dpari_hash(hash, e->ignore), e->smoothing), e->z);
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = t->type;
+    call.in = own;
+    call.out = all;
+    call.count = 3 * t->tokens.count;
+    return dpari_post_alike(t->comm, &call, hash,
+                            "a cross-entropy: vocabulary, targets, ignore, smoothing or z", NULL);
+}
+
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a)
 {
@@ -691,7 +762,7 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
     if (st == DPAR_OK) {
-        st = dpar_all_gather(t->comm, a->scratch, all, 3 * n, t->type, NULL);
+        st = dpari_entropy_gather(t, e, a->targets, a->scratch, all);
     }
     x.phase = DPAR_MEM_CROSS_ENTROPY_LOSS;
     x.lse = a->lse;

@@ -1528,11 +1528,63 @@ static int everything(dpar_comm *c, void *arg)
     return failures() > 0;
 }
 
+#ifndef DEVICE_MEMORY
+/* A rank breaks the communicator within a pass; the others go on calling: what they call is wrong
+ * by then, but they keep hearing how it broke. */
+static int broken(dpar_comm *c, void *arg)
+{
+    const int32_t params_of[2] = {1, 1};
+    const int64_t numel[2] = {5, 6};
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes sizes;
+    dpar_fsdp *f = NULL;
+    dpar_why why;
+    dpar_status st;
+    void *memory = NULL, *whole = NULL;
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    o.zero = 3;
+    o.type = o.compute = o.gradient = DPAR_F32;
+    dpar_optimizer_init(&o.optimizer, DPAR_ADAMW);
+    o.units = 2;
+    o.params_of = params_of;
+    o.numel = numel;
+    CHECK_INT(dpar_fsdp_bytes(c->size, &o, &sizes, &why), DPAR_OK);
+    memory = zeroed_aligned(sizes.plan, &whole);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, &o, &f, &why), DPAR_OK);
+    dpar_fsdp_zero(f);
+    CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
+    CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    if (c->rank == c->size - 1) {
+        dpar_comm_abort(c, DPAR_E_PEER, "the last rank gives up");
+    } else {
+        do {
+            st = dpar_barrier(c, NULL);
+        } while (st == DPAR_OK);
+        CHECK_INT(st, DPAR_E_PEER);
+    }
+    CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_PEER);
+    CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_BACKWARD), DPAR_E_PEER);
+    CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_E_PEER);
+    CHECK(dpar_fsdp_end(f) < 0);
+    CHECK_TEXT(c->why.text, "the last rank gives up");
+    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    free(whole);
+    return failures() > 0;
+}
+
+static void also(int n, const dpar_options *o)
+{
+    on_ranks(n, " of which one breaks", broken, NULL, o);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 #ifdef DEVICE_MEMORY
     return rank_program(argc, argv, everything, NULL, 4, 2, NULL);
 #else
-    return rank_program(argc, argv, everything, NULL, 8, 4, NULL);
+    return rank_program(argc, argv, everything, NULL, 8, 4, also);
 #endif
 }

@@ -1399,7 +1399,8 @@ static int block_cases(dpar_comm *c)
         bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_EVEN, NULL) !=
                DPAR_OK;
         if (s.heads.groups < c->size) {
-            bad += dpar_comm_split(c, dpar_heads_local(&s.heads, c->rank).group, c->rank, &same) < 0;
+            bad +=
+                dpar_comm_split(c, dpar_heads_local(&s.heads, c->rank).group, c->rank, &same) < 0;
         }
         bad += (same != NULL) != (counts[i][1] < c->size);
         for (k = 0; k < 4; k++) {
@@ -1431,6 +1432,8 @@ static int block_cases(dpar_comm *c)
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
+
+enum { UNLIKE = 6 };
 
 static dpar_status no_product(void *user, const dpar_matmul *call)
 {
@@ -1512,6 +1515,38 @@ static int refused(dpar_comm *c, int what)
                      : dpar_linear_forward(&t, &l, &a);
     bad += st >= 0 || other->why.text[0] == 0;
     bad += culprit && st != (what == 0 ? DPAR_E_MEMORY : DPAR_E_ARG);
+    (void)dpar_comm_close(other);
+    return bad;
+}
+
+/* One rank gives something else than the others: all hear what may differ. */
+static int unlike(dpar_comm *c, int what)
+{
+    static const char *const word[UNLIKE] = {"smoothing",  "z",       "ignore",
+                                             "vocabulary", "targets", "ids"};
+    double some[64], y[4] = {0.0}, lse[2], scratch[3 * 2 * 33];
+    int32_t ids[2] = {0, 5};
+    const int odd = c->rank == c->size - 1;
+    dpar_comm *other = NULL;
+    dpar_cross_entropy e;
+    dpar_tensor t;
+    dpar_status st;
+    int bad;
+    memset(&e, 0, sizeof e);
+    memset(some, 0, sizeof some);
+    if (c->size == 1 || dpar_comm_split(c, 0, 0, &other) != DPAR_OK ||
+        dpar_tensor_init(&t, other, DPAR_F64, 2, NULL, NULL) != DPAR_OK ||
+        dpar_vocab_init(&e.vocab, what == 3 && odd ? 7 : 8, 0, 8 * c->size, c->size, NULL) !=
+            DPAR_OK) {
+        return c->size > 1;
+    }
+    e.smoothing = what == 0 && odd ? 0.3 : 0.0;
+    e.z = what == 1 && odd ? 0.1 : 0.0;
+    e.ignore = what == 2 && odd ? 6 : 0;
+    ids[1] = what > 3 && odd ? 2 : 5;
+    st = what == 5 ? embedding_forward(&t, &e.vocab, 2, ids, some, y, NULL)
+                   : cross_entropy_forward(&t, &e, some, ids, lse, NULL, NULL, scratch);
+    bad = st != DPAR_E_MISMATCH || strstr(other->why.text, word[what]) == NULL;
     (void)dpar_comm_close(other);
     return bad;
 }
@@ -1599,13 +1634,13 @@ static int everything(dpar_comm *c, void *arg)
 static int refusals(dpar_comm *c, void *arg)
 {
     const int *what = (const int *)arg;
-    return *what < 8 ? refused(c, *what) : undescribed(c);
+    return *what < 8 ? refused(c, *what) : *what == 8 ? undescribed(c) : unlike(c, *what - 9);
 }
 
 static void also(int n, const dpar_options *o)
 {
     int what;
-    for (what = 0; what < 9; what++) {
+    for (what = 0; what < 9 + UNLIKE; what++) {
         on_ranks(n, " that refuse", refusals, &what, o);
     }
 }
