@@ -919,6 +919,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                        double quiet, int32_t *links);
+/* Has this rank of the world begun to close the communicator? It sends and takes nothing more. */
+DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
 
@@ -7568,6 +7570,13 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
 
+DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+{
+    dpari_flight f;
+    return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
+           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
+}
+
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;
@@ -9879,15 +9888,6 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Has the peer of message k begun to close this communicator? It sends and takes nothing more. */
-static int dpari_peer_closes(const dpari_group *g, const dpar_work *k, int32_t rank)
-{
-    dpari_flight f;
-    return k->call.kind >= DPAR_COLLECTIVES &&
-           dpari_flight_find(g->world, g->world_rank[rank], 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
-}
-
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
@@ -9904,8 +9904,9 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             continue;
         }
         missing++;
-        state = dpari_peer_closes(g, awaited, r) ? DPARI_RANK_LEFT
-                                                 : dpari_rank_state(g->world, g->world_rank[r]);
+        state = awaited->call.kind >= DPAR_COLLECTIVES && dpari_group_closes(g, g->world_rank[r])
+                    ? DPARI_RANK_LEFT
+                    : dpari_rank_state(g->world, g->world_rank[r]);
         /* one that died before one that left: others leave because of it */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;

@@ -167,6 +167,13 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
 
+DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+{
+    dpari_flight f;
+    return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
+           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
+}
+
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;

@@ -144,15 +144,6 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Has the peer of message k begun to close this communicator? It sends and takes nothing more. */
-static int dpari_peer_closes(const dpari_group *g, const dpar_work *k, int32_t rank)
-{
-    dpari_flight f;
-    return k->call.kind >= DPAR_COLLECTIVES &&
-           dpari_flight_find(g->world, g->world_rank[rank], 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
-}
-
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
@@ -169,8 +160,9 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             continue;
         }
         missing++;
-        state = dpari_peer_closes(g, awaited, r) ? DPARI_RANK_LEFT
-                                                 : dpari_rank_state(g->world, g->world_rank[r]);
+        state = awaited->call.kind >= DPAR_COLLECTIVES && dpari_group_closes(g, g->world_rank[r])
+                    ? DPARI_RANK_LEFT
+                    : dpari_rank_state(g->world, g->world_rank[r]);
         /* one that died before one that left: others leave because of it */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;

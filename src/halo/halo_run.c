@@ -76,7 +76,9 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpari_text_int(&t, x->fields);
     dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
     dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
-    if (status == DPAR_E_PEER) {
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
+        dpar_text_put(&t, " closed the communicator or returned");
+    } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpar_text_put(&t, " did not come in ");
@@ -129,7 +131,10 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
     if (st != DPAR_OK) {
         return st;
     }
-    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ||
+                   dpari_group_closes(dpari_group_of(x->node), x->peer[peer].world)
+               ? DPAR_E_PEER
+               : DPAR_OK;
 }
 
 static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,

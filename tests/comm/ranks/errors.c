@@ -309,6 +309,36 @@ static void unfinished(oracle *o)
 #endif
 }
 
+/* Rank 0 closes a duplicate while rank 1 still waits for its message: rank 1 hears of it at once,
+ * not at the deadline. What was sent before comes first. */
+static void closed_early(oracle *o)
+{
+#if !defined(USE_MPI)
+    dpar_comm *d = NULL;
+    double x = 1.5, y = 0.0;
+    expect(o, "dup", dpar_comm_split(o->world, 0, 0, &d), DPAR_OK);
+    if (d == NULL || d->size == 1) {
+        (void)dpar_comm_close(d);
+        return;
+    }
+    if (d->rank == 0) {
+        expect(o, "send", dpar_send(d, &x, 1, DPAR_F64, 1, 3, NULL), DPAR_OK);
+    } else if (d->rank == 1) {
+        usleep((useconds_t)oracle_below(&o->own, 3000));
+        expect(o, "receive", dpar_recv(d, &y, 1, DPAR_F64, 0, 3, NULL), DPAR_OK);
+        expect(o, "what came", y == 1.5, 1);
+        expect(o, "a receive that nobody sends", dpar_recv(d, &y, 1, DPAR_F64, 0, 3, NULL),
+               DPAR_E_PEER);
+        expect(o, "its sentence",
+               strstr(d->why.text, "rank 0 closed the communicator or returned") != NULL, 1);
+    }
+    (void)dpar_comm_close(d);
+    works(o, o->world);
+#else
+    (void)o;
+#endif
+}
+
 /* Rank 0 breaks a duplicate while the others wait on it: all get its status and text, also of
  * posted works and of later calls; the world goes on. */
 static void aborting(oracle *o)
@@ -384,6 +414,7 @@ static void errors(oracle *o)
     groups(o);
     memory(o);
     unfinished(o);
+    closed_early(o);
     aborting(o);
     reporting(o);
 }
