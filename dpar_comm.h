@@ -353,7 +353,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
  * (an engine without tags, NCCL, matches in the order of posting and wants equal tags). Counts and
  * types of both sides are equal, else DPAR_E_MISMATCH. To oneself: post one of the two. A blocking
  * send may return before its receive is posted, or not: do not count on either. Errors as the
- * collectives'. O(count). */
+ * collectives'; E_PEER where the other rank has closed c (shared memory). O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,

@@ -920,8 +920,8 @@ typedef struct dpar_embedding_arrays {
     int32_t room;       /* 0 */
 } dpar_embedding_arrays;
 /* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist. O(n
- * width). */
+ * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist;
+ * E_MISMATCH where ranks give another vocabulary or other ids, as cross-entropies. O(n width). */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
 /* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or an all-gather of
@@ -954,7 +954,9 @@ typedef struct dpar_cross_entropy_arrays {
 /* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
  * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
  * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
- * data parallel ones only. E_ARG for a target that does not exist. O(n rows). */
+ * data parallel ones only. E_ARG for a target that does not exist; E_MISMATCH where ranks give
+ * another vocabulary, targets, ignore, smoothing or z, on engines that compare calls (shared memory,
+ * MPI with check). O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
@@ -1300,7 +1302,8 @@ typedef struct dpar_router_load {
  * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
  * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator; the sentence is in c->why. O(tokens x experts). */
+ * communicator; the sentence is in c->why. E_MISMATCH where ranks give another router (bias aside),
+ * on engines that compare calls (shared memory, MPI with check). O(tokens x experts). */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f

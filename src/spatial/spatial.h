@@ -234,6 +234,8 @@ DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *s
 /* y from x. c: the ranks that share the sets: the tiles of a sample; of BatchNorm those of all
  * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why, where c
  * is one; of points without data: the communicator is broken then, so that the others hear of it.
+ * E_MISMATCH where ranks give another type, samples, channels, groups or epsilon, on engines that
+ * compare calls (shared memory, MPI with check).
  * 24 bytes a set travel; O(points). */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
 /* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. 24 bytes a set travel;

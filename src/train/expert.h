@@ -129,7 +129,8 @@ typedef struct dpar_router_load {
  * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
  * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
  * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator; the sentence is in c->why. O(tokens x experts). */
+ * communicator; the sentence is in c->why. E_MISMATCH where ranks give another router (bias aside),
+ * on engines that compare calls (shared memory, MPI with check). O(tokens x experts). */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f
