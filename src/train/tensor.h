@@ -177,8 +177,8 @@ typedef struct dpar_cross_entropy_arrays {
  * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
  * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
  * data parallel ones only. E_ARG for a target that does not exist; E_MISMATCH where ranks give
- * another vocabulary, targets, ignore, smoothing or z, on engines that compare calls (shared memory,
- * MPI with check). O(n rows). */
+ * another vocabulary, targets, ignore, smoothing or z, on engines that compare calls (shared
+ * memory, MPI with check). O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
 /* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
