@@ -251,6 +251,7 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *c, int32_t on);
     void (*abort)(dpar_comm *c, dpar_status status, const char *text);
     void (*report)(dpar_comm *c, dpar_text *out);
+    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL: its name says it */
     dpar_status (*close)(dpar_comm *c);
 } dpar_engine;
 
@@ -285,6 +286,7 @@ struct dpar_comm {
     void *context;
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
+    dpar_comm *node; /* its ranks that share memory with this one, where its engine does not */
 };
 
 /* ---- collectives ----
@@ -412,6 +414,9 @@ DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
 /* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
  * first to break it counts. Local, it waits for nobody. O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
+/* How its ranks reach each other, as a line of text: the engine, how many nodes, the ways of
+ * sharing memory, and why it is not a faster one. Local. O(1). */
+DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
 /* What each rank did last, from the flight recorder, as text: the last operations with sequence
  * number, type, count and state; also of ranks that were killed. Not collective. O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
@@ -6176,6 +6181,19 @@ DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text
     }
 }
 
+DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *c, dpar_text *out)
+{
+    if (c && out) {
+        dpar_text_put(out, c->engine.name);
+        dpar_text_put(out, ": ");
+        dpari_text_int(out, c->size);
+        dpar_text_put(out, c->size == 1 ? " rank" : " ranks");
+        if (c->engine.describe) {
+            c->engine.describe(c, out);
+        }
+    }
+}
+
 DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
 {
     if (c && out) {
@@ -10384,6 +10402,22 @@ static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
     }
 }
 
+static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
+{
+    const dpari_world *w = dpari_group_of(c)->world;
+    if (w->size == 1) {
+        return;
+    }
+    if (w->threads) {
+        dpar_text_put(out, ", threads of one process");
+        return;
+    }
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    dpar_text_put(out, DPARI_LOAD(&w->rank[w->me].can_cma)
+                           ? "memory by process_vm_readv"
+                           : "memory is copied twice: process_vm_readv is not allowed here");
+}
+
 /* ---- making and ending ------------------------------------------------------------------------
  */
 
@@ -10543,6 +10577,7 @@ static void dpari_engine_shm(dpar_engine *e)
     e->progress = dpari_shm_progress;
     e->abort = dpari_shm_abort;
     e->report = dpari_shm_report;
+    e->describe = dpari_shm_describe;
     e->close = dpari_shm_close;
 }
 

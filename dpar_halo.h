@@ -228,8 +228,7 @@ typedef struct dpar_halo_options {
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
     int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
-    dpar_comm *node; /* the ranks of c that share memory with this one (dpar_mpi_make_node); NULL:
-                        those of c, if its engine shares memory */
+    dpar_comm *node; /* the ranks of c that share memory with this one; NULL: as c knows them */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
@@ -2905,6 +2904,9 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
+        if (x->c->node == x->node) {
+            (void)x->c->engine.progress(x->c, 0);
+        }
     }
 }
 
@@ -4939,6 +4941,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     if (!c) {
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
+    o.node = o.node ? o.node : c->node;
     st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
               : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
     st = st == DPAR_OK

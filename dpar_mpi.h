@@ -104,9 +104,13 @@ typedef struct dpar_mpi_options {
                            deadline: give timeout_s < 0 with it. In each operation all ranks must
                            then block, or all post; work posted before is first brought to its
                            last step */
+    int32_t flat;       /* 1, on any rank: messages of MPI alone, though ranks share memory. So does
+                           DPAR_MPI_FLAT=1 in the environment */
 } dpar_mpi_options;
 
-/* A communicator over a private duplicate of `user`, which stays the caller's. MPI is initialised
+/* A communicator over the ranks of `user`, which stays the caller's. Where all of them share a
+ * node's memory it is dpar's own, as dpar_init makes it, and needs MPI no more; else it goes over a
+ * private duplicate of `user`. dpar_comm_describe says which, and why. MPI is initialised
  * by the caller before, finalised by the caller after dpar_comm_close. options NULL: defaults.
  * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
  * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
@@ -345,6 +349,8 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *spare;
     dpari_mpi_memory *memory;
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
+    dpar_comm *node;      /* all ranks of this one's node: their memory; NULL: there is none, */
+    dpar_why flat;        /* and why */
 } dpari_mpi_world;
 
 /* What a rank tells another: "I wait here", or (status < 0) "this communicator is broken". */
@@ -376,7 +382,7 @@ struct dpari_mpi_ctx {
     int64_t records;
     int64_t pass;  /* of the world: a collective that still has steps was met in it */
     int64_t unfed; /* collectives that still have steps */
-    int32_t tag_most;
+    int32_t tag_most, nodes;
     double listened;
     dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
     dpari_mpi_note *heard;              /* the last of each rank */
@@ -2033,8 +2039,7 @@ static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
     dpari_mpi_ctx *c = t->ctx;
     for (;;) {
         int code;
-        if (c->comm.status < 0 ||
-            (t->requests > 0 && !(tests && dpari_mpi_requests_done(t)))) {
+        if (c->comm.status < 0 || (t->requests > 0 && !(tests && dpari_mpi_requests_done(t)))) {
             break;
         }
         dpari_mpi_release_pieces(t);
@@ -2349,12 +2354,23 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
 
+/* How many nodes c's ranks are on, for dpar_comm_describe. COLLECTIVE. */
+static dpar_status dpari_mpi_count_nodes(dpar_comm *comm)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    int first = comm->node == NULL || comm->node->rank == 0, all = 0;
+    int code = MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, c->main);
+    c->nodes = (int32_t)all;
+    return code == MPI_SUCCESS ? (dpar_status)DPAR_OK : dpari_mpi_failed(c, NULL, "split", code);
+}
+
 /* MPI_Comm_split has no deadline: before it come a check and a barrier that have. Two, because a
  * rank that comes when the others have given up finds the first of them complete. */
 static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     MPI_Comm part = MPI_COMM_NULL;
+    dpar_comm *node = NULL;
     dpar_call barrier;
     dpar_status status;
     int code;
@@ -2369,15 +2385,26 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     if (code != MPI_SUCCESS) {
         return dpari_mpi_failed(c, NULL, "split", code);
     }
+    if (comm->node != NULL) {
+        status = dpar_comm_split(comm->node, color, key, &node);
+        if (status < 0) {
+            comm->why = comm->node->why;
+            (void)dpari_mpi_break(c, status, comm->why.text, 1);
+            return status;
+        }
+    }
     if (part == MPI_COMM_NULL) {
         *out = NULL;
         return DPAR_OK;
     }
     status = dpari_mpi_make(c->world, &part, &c->options, out, &comm->why);
-    if (status >= 0) {
-        (*out)->timeout_s = comm->timeout_s;
+    if (status < 0) {
+        (void)dpar_comm_close(node);
+        return status;
     }
-    return status;
+    (*out)->timeout_s = comm->timeout_s;
+    (*out)->node = node;
+    return dpari_mpi_count_nodes(*out);
 }
 
 /* Plain memory: MPI_Alloc_mem without any left ends the job unless MPI_COMM_WORLD has another
@@ -2386,8 +2413,16 @@ static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_memory *m;
-    void *base = bytes > PTRDIFF_MAX - 8192 ? NULL : calloc(1, (size_t)bytes + 8192);
+    void *base;
     uintptr_t at;
+    if (c->world->node != NULL) { /* what the node's ranks reach */
+        dpar_status status = dpar_comm_alloc(c->world->node, bytes, memory);
+        if (status < 0) {
+            comm->why = c->world->node->why;
+        }
+        return status;
+    }
+    base = bytes > PTRDIFF_MAX - 8192 ? NULL : calloc(1, (size_t)bytes + 8192);
     if (base == NULL) {
         dpar_text t;
         dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
@@ -2416,6 +2451,10 @@ static void dpari_mpi_release(dpar_comm *comm, void *memory)
     if (m == NULL) {
         return;
     }
+    if (w->node != NULL) {
+        dpar_comm_release(w->node, memory);
+        return;
+    }
     m--;
     if (m->before != NULL) {
         m->before->after = m->after;
@@ -2431,7 +2470,8 @@ static void dpari_mpi_release(dpar_comm *comm, void *memory)
 static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
 {
     int level = MPI_THREAD_SINGLE;
-    if (!on) {
+    if (!on) { /* what waits in a node's memory calls it */
+        dpari_mpi_pump(dpari_mpi_ctx_of(comm)->world);
         return DPAR_OK;
     }
     MPI_Query_thread(&level);
@@ -2484,6 +2524,23 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
     }
 }
 
+static void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
+{
+    const dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    if (comm->node == NULL) {
+        dpar_text_put(out, ", all by messages of MPI: ");
+        dpar_text_put(out, c->world->flat.text);
+        return;
+    }
+    dpar_text_put(out, " on ");
+    dpari_text_int(out, c->nodes);
+    dpar_text_put(out, c->nodes == 1 ? " node" : " nodes");
+    dpar_text_put(out, " by messages of MPI; halos between the ");
+    dpari_text_int(out, comm->node->size);
+    dpar_text_put(out, comm->node->size == 1 ? " rank of this node" : " ranks of this node");
+    dpar_text_put(out, " by its memory");
+}
+
 /* Work that nobody waited for: MPI may still be at it, so its memory stays. */
 static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
 {
@@ -2514,6 +2571,10 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
     if (w->communicators > 0) {
         return;
     }
+    if (w->node != NULL) { /* others may have left a communicator open, and not come */
+        w->node->timeout_s = w->node->timeout_s > 0 ? dpari_leastf(w->node->timeout_s, 5) : 5;
+        (void)dpar_comm_close(w->node);
+    }
     for (t = w->spare; t != NULL; t = next) {
         next = t->after;
         if (t->room > 1) {
@@ -2538,6 +2599,12 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     int32_t lost = dpari_mpi_lose_tasks(c);
     int finalized = 0, kept;
+    if (comm->node != NULL && comm->status < 0) {
+        dpar_comm_abort(comm->node, comm->status, comm->why.text);
+    }
+    if (comm->node != c->world->node) {
+        (void)dpar_comm_close(comm->node);
+    }
     MPI_Finalized(&finalized);
     if (!finalized) {
         dpari_mpi_listen(c);
@@ -2576,6 +2643,7 @@ static void dpari_mpi_table(dpar_engine *e)
     e->progress = dpari_mpi_progress;
     e->abort = dpari_mpi_abort;
     e->report = dpari_mpi_report;
+    e->describe = dpari_mpi_describe;
     e->close = dpari_mpi_close;
 }
 
@@ -2654,19 +2722,22 @@ static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
 }
 
 /* Ranks with different options would call different functions of MPI. */
-static dpar_status dpari_mpi_same_options(MPI_Comm comm, const dpar_mpi_options *o, dpar_why *why)
+static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_options *o, dpar_why *why)
 {
+    const char *flat = getenv("DPAR_MPI_FLAT");
     int32_t bits = (o->rank_order != 0) | (o->check != 0) << 1 | (o->blocking != 0) << 2 |
                    (o->timeout_s < 0) << 3;
-    int32_t v[2];
+    int32_t v[3];
     int code;
     v[0] = bits;
     v[1] = -bits;
-    code = MPI_Allreduce(MPI_IN_PLACE, v, 2, MPI_INT32_T, MPI_MAX, comm);
+    v[2] = o->flat != 0 || (flat != NULL && flat[0] != 0 && strcmp(flat, "0") != 0);
+    code = MPI_Allreduce(MPI_IN_PLACE, v, 3, MPI_INT32_T, MPI_MAX, comm);
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "comparing the options", code);
         return DPAR_E_SYSTEM;
     }
+    o->flat = v[2];
     if (v[0] != -v[1]) {
         dpari_mpi_put_why(why, "ranks give different options (rank_order, check, blocking, "
                                "timeout_s < 0)");
@@ -2701,44 +2772,6 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
         return NULL;
     }
     return w;
-}
-
-DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
-                                   dpar_why *why)
-{
-    dpar_mpi_options chosen;
-    dpari_mpi_world *world;
-    MPI_Comm own = MPI_COMM_NULL;
-    dpar_status status = dpari_mpi_usable(user, why);
-    int code;
-    if (status < 0) {
-        return status;
-    }
-    memset(&chosen, 0, sizeof chosen);
-    if (options != NULL) {
-        chosen = *options;
-    }
-    if (!(chosen.timeout_s < 0 || chosen.timeout_s > 0)) {
-        chosen.timeout_s = 300;
-    }
-    code = MPI_Comm_dup(user, &own);
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPI_Comm_dup", code);
-        return DPAR_E_SYSTEM;
-    }
-    MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
-    status = dpari_mpi_same_options(own, &chosen, why);
-    world = status >= 0 ? dpari_mpi_new_world(why) : NULL;
-    if (world == NULL) {
-        MPI_Comm_free(&own);
-        return status < 0 ? status : (dpar_status)DPAR_E_SYSTEM;
-    }
-    status = dpari_mpi_make(world, &own, &chosen, out, why);
-    if (status < 0) {
-        world->communicators = 1;
-        dpari_mpi_leave_world(world, 1);
-    }
-    return status;
 }
 
 /* One node's job under a name that no other has. */
@@ -2817,6 +2850,99 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_option
     }
     *node = made;
     return DPAR_OK;
+}
+
+enum { DPARI_MPI_MEETING = 20 }; /* seconds until ranks of a node that do not meet give up */
+
+/* Those of `own` that share this rank's memory, as dpar's own communicator; NULL, and `flat` says
+ * why, where no two ranks do. Ranks in containers may be told that they are on one node and reach
+ * no common memory: that they do is tried. COLLECTIVE, the same outcome on all ranks. */
+static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_options *o, int32_t *nodes,
+                                  dpar_why *flat)
+{
+    MPI_Comm node = MPI_COMM_NULL;
+    dpar_options options;
+    dpar_comm *made = NULL;
+    int size = 0, here = 0, first = 0, all = 0;
+    memset(flat, 0, sizeof *flat);
+    memset(&options, 0, sizeof options);
+    if (o->flat) {
+        dpari_mpi_put_why(flat, "options.flat or DPAR_MPI_FLAT says so");
+        return NULL;
+    }
+    if (MPI_Comm_split_type(own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) {
+        dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
+        return NULL;
+    }
+    MPI_Comm_size(own, &size);
+    MPI_Comm_rank(node, &here);
+    first = here == 0;
+    if (MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, own) != MPI_SUCCESS ||
+        (all == size && size > 1)) {
+        dpari_mpi_put_why(flat, "each rank is alone on its node");
+    } else {
+        options.timeout_s =
+            o->timeout_s > 0 && o->timeout_s < DPARI_MPI_MEETING ? o->timeout_s : DPARI_MPI_MEETING;
+        (void)dpari_mpi_meet(own, node, &options, &made, flat);
+    }
+    MPI_Comm_free(&node);
+    *nodes = (int32_t)all;
+    if (made != NULL) {
+        made->timeout_s = o->timeout_s;
+    }
+    return made;
+}
+
+DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+                                   dpar_why *why)
+{
+    dpar_mpi_options chosen;
+    dpari_mpi_world *world;
+    MPI_Comm own = MPI_COMM_NULL;
+    dpar_comm *node;
+    dpar_why flat;
+    int32_t nodes = 0;
+    dpar_status status = dpari_mpi_usable(user, why);
+    int code;
+    if (status < 0) {
+        return status;
+    }
+    memset(&chosen, 0, sizeof chosen);
+    if (options != NULL) {
+        chosen = *options;
+    }
+    if (!(chosen.timeout_s < 0 || chosen.timeout_s > 0)) {
+        chosen.timeout_s = 300;
+    }
+    code = MPI_Comm_dup(user, &own);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPI_Comm_dup", code);
+        return DPAR_E_SYSTEM;
+    }
+    MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+    status = dpari_mpi_same_options(own, &chosen, why);
+    node = status >= 0 ? dpari_mpi_share(own, &chosen, &nodes, &flat) : NULL;
+    if (node != NULL && nodes == 1) {
+        MPI_Comm_free(&own);
+        *out = node;
+        return DPAR_OK;
+    }
+    world = status >= 0 ? dpari_mpi_new_world(why) : NULL;
+    if (world == NULL) {
+        (void)dpar_comm_close(node);
+        MPI_Comm_free(&own);
+        return status < 0 ? status : (dpar_status)DPAR_E_SYSTEM;
+    }
+    world->flat = flat;
+    status = dpari_mpi_make(world, &own, &chosen, out, why);
+    if (status < 0) {
+        (void)dpar_comm_close(node);
+        world->communicators = 1;
+        dpari_mpi_leave_world(world, 1);
+        return status;
+    }
+    (*out)->node = world->node = node;
+    return dpari_mpi_count_nodes(*out);
 }
 
 DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *options,

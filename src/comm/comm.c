@@ -784,6 +784,19 @@ DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text
     }
 }
 
+DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *c, dpar_text *out)
+{
+    if (c && out) {
+        dpar_text_put(out, c->engine.name);
+        dpar_text_put(out, ": ");
+        dpari_text_int(out, c->size);
+        dpar_text_put(out, c->size == 1 ? " rank" : " ranks");
+        if (c->engine.describe) {
+            c->engine.describe(c, out);
+        }
+    }
+}
+
 DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
 {
     if (c && out) {

@@ -91,6 +91,7 @@ typedef struct dpar_engine {
     dpar_status (*progress)(dpar_comm *c, int32_t on);
     void (*abort)(dpar_comm *c, dpar_status status, const char *text);
     void (*report)(dpar_comm *c, dpar_text *out);
+    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL: its name says it */
     dpar_status (*close)(dpar_comm *c);
 } dpar_engine;
 
@@ -125,6 +126,7 @@ struct dpar_comm {
     void *context;
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
+    dpar_comm *node; /* its ranks that share memory with this one, where its engine does not */
 };
 
 /* ---- collectives ----
@@ -252,6 +254,9 @@ DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
 /* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
  * first to break it counts. Local, it waits for nobody. O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
+/* How its ranks reach each other, as a line of text: the engine, how many nodes, the ways of
+ * sharing memory, and why it is not a faster one. Local. O(1). */
+DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
 /* What each rank did last, from the flight recorder, as text: the last operations with sequence
  * number, type, count and state; also of ranks that were killed. Not collective. O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);

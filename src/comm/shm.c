@@ -640,6 +640,22 @@ static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
     }
 }
 
+static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
+{
+    const dpari_world *w = dpari_group_of(c)->world;
+    if (w->size == 1) {
+        return;
+    }
+    if (w->threads) {
+        dpar_text_put(out, ", threads of one process");
+        return;
+    }
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    dpar_text_put(out, DPARI_LOAD(&w->rank[w->me].can_cma)
+                           ? "memory by process_vm_readv"
+                           : "memory is copied twice: process_vm_readv is not allowed here");
+}
+
 /* ---- making and ending ------------------------------------------------------------------------
  */
 
@@ -799,6 +815,7 @@ static void dpari_engine_shm(dpar_engine *e)
     e->progress = dpari_shm_progress;
     e->abort = dpari_shm_abort;
     e->report = dpari_shm_report;
+    e->describe = dpari_shm_describe;
     e->close = dpari_shm_close;
 }
 

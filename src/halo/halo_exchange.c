@@ -1303,6 +1303,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     if (!c) {
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
+    o.node = o.node ? o.node : c->node;
     st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
               : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
     st = st == DPAR_OK

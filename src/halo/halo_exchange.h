@@ -161,8 +161,7 @@ typedef struct dpar_halo_options {
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
     int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
-    dpar_comm *node; /* the ranks of c that share memory with this one (dpar_mpi_make_node); NULL:
-                        those of c, if its engine shares memory */
+    dpar_comm *node; /* the ranks of c that share memory with this one; NULL: as c knows them */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;

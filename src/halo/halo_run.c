@@ -117,6 +117,9 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
+        if (x->c->node == x->node) {
+            (void)x->c->engine.progress(x->c, 0);
+        }
     }
 }
 

@@ -398,12 +398,20 @@ static void reporting(oracle *o)
     expect(o, "the report speaks of the broadcast", strstr(room, "broadcast") != NULL, 1);
     expect(o, "the report speaks of its type", strstr(room, "i32") != NULL, 1);
     expect(o, "the report fits", t.used < sizeof text, 1);
+    dpar_text_init(&t, room, sizeof text);
+    dpar_comm_describe(o->world, &t);
+    expect(o, "the description begins with the engine", strstr(room, "shm: ") == room, 1);
+    expect(o, "the description says how private memory goes",
+           o->world->size == 1 || strstr(room, "threads of one process") != NULL ||
+               strstr(room, "process_vm_readv") != NULL,
+           1);
     works(o, o->world);
     if (o->threads) {
         free(room);
     }
 #endif
     dpar_comm_report(NULL, NULL);
+    dpar_comm_describe(NULL, NULL);
 }
 
 static void errors(oracle *o)
