@@ -1279,13 +1279,13 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 
 /* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
  * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
-DPARI_DOOR dpar_status dpari_refuse(dpar_comm *c, dpar_status st, const char *form, int64_t a,
+DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
                                     int64_t b, int64_t x, int64_t y);
-DPARI_DOOR dpar_status dpari_refuse_word(dpar_comm *c, dpar_status st, const char *form,
+DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
                                          const char *word, size_t length, int64_t a, int64_t b,
                                          int64_t x, int64_t y);
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
-DPARI_DOOR dpar_status dpari_refuse_all(dpar_comm *c, dpar_status st, const dpar_why *why);
+DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -6540,20 +6540,20 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_refuse_word(dpar_comm *c, dpar_status st, const char *form,
-                                         const char *word, size_t length, int64_t a, int64_t b,
-                                         int64_t x, int64_t y)
+DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
+                                             const char *word, size_t length, int64_t a, int64_t b,
+                                             int64_t x, int64_t y)
 {
     return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_refuse(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                    int64_t b, int64_t x, int64_t y)
+DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
+                                        int64_t b, int64_t x, int64_t y)
 {
-    return dpari_refuse_word(c, st, form, "", 0, a, b, x, y);
+    return dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_refuse_all(dpar_comm *c, dpar_status st, const dpar_why *why)
+DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why)
 {
     if (c->status < 0) {
         return c->status;
@@ -9922,9 +9922,11 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             continue;
         }
         missing++;
-        state = awaited->call.kind >= DPAR_COLLECTIVES && dpari_group_closes(g, g->world_rank[r])
-                    ? DPARI_RANK_LEFT
-                    : dpari_rank_state(g->world, g->world_rank[r]);
+        state = dpari_rank_state(g->world, g->world_rank[r]);
+        if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_COLLECTIVES &&
+            dpari_group_closes(g, g->world_rank[r])) {
+            state = DPARI_RANK_LEFT;
+        }
         /* one that died before one that left: others leave because of it */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;

@@ -3471,7 +3471,8 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return st;
     }
     if (x->active) {
-        return dpari_refuse(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
+                                0);
     }
     st = dpari_rest_post(x->c);
     if (st != DPAR_OK) {
@@ -3515,13 +3516,13 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_refuse(x->c, DPAR_E_ARG, "operation #: sum, max and min are possible", op, 0,
-                            0, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG, "operation #: sum, max and min are possible", op,
+                                0, 0, 0);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpar_type_reduces(x->field[i].type)) {
-            return dpari_refuse_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
-                                     dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+            return dpari_comm_wrong_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
+                                         dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -3578,7 +3579,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     }
     st = dpari_hx_broken(x);
     if (x->active && st == DPAR_OK) {
-        return dpari_refuse(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
+                                0);
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
@@ -5003,13 +5005,13 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
         return DPAR_E_ARG;
     }
     if (f < 0 || f >= x->fields || x->active) {
-        return dpari_refuse(x->c, DPAR_E_ARG,
-                            "bind of field #: there are # of them, # exchanges have not ended", f,
-                            x->fields, x->active, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG,
+                                "bind of field #: there are # of them, # exchanges have not ended",
+                                f, x->fields, x->active, 0);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_refuse(
+        return dpari_comm_wrong(
             x->c, DPAR_E_ARG,
             "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
             (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
@@ -5018,10 +5020,11 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
-        return dpari_refuse(x->c, DPAR_E_ARG,
-                            "field #: it was planned in memory of dpar_comm_alloc, where peers may "
-                            "read it; this is none",
-                            f, 0, 0, 0);
+        return dpari_comm_wrong(
+            x->c, DPAR_E_ARG,
+            "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+            "read it; this is none",
+            f, 0, 0, 0);
     }
     x->field[f].data = data;
     x->field[f].halos = halos;

@@ -2881,8 +2881,10 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_options *o, int32
         (all == size && size > 1)) {
         dpari_mpi_put_why(flat, "each rank is alone on its node");
     } else {
-        options.timeout_s =
-            o->timeout_s > 0 && o->timeout_s < DPARI_MPI_MEETING ? o->timeout_s : DPARI_MPI_MEETING;
+        options.timeout_s = DPARI_MPI_MEETING;
+        if (o->timeout_s > 0) {
+            options.timeout_s = dpari_leastf(o->timeout_s, options.timeout_s);
+        }
         (void)dpari_mpi_meet(own, node, &options, &made, flat);
     }
     MPI_Comm_free(&node);

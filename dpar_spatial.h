@@ -1738,7 +1738,7 @@ static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar
                         : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
                                                                    : 0,
                         cut ? dpar_box_volume(&p->head.out_own) : p->head.layer.tensors, 0);
-        return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
+        return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
     }
     return DPAR_OK;
 }
@@ -1829,7 +1829,7 @@ static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
                     points, 0, 0);
-    return dpari_refuse_all(c, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(c, DPAR_E_ARG, &why);
 }
 
 static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
@@ -1842,21 +1842,21 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
     if (!dpari_is_wide(n->type)) {
-        return dpari_refuse_word(c, DPAR_E_ARG, "a norm of type @: f64 or f32",
-                                 dpar_type_name(n->type), 8, 0, 0, 0, 0);
+        return dpari_comm_wrong_word(c, DPAR_E_ARG, "a norm of type @: f64 or f32",
+                                     dpar_type_name(n->type), 8, 0, 0, 0, 0);
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
         (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
-        return dpari_refuse(
+        return dpari_comm_wrong(
             c, DPAR_E_ARG,
             "a norm of # samples, # channels, # groups over # planes, the same points "
             "in both tiles: does not fit",
             n->samples, n->channels, n->groups, x->planes);
     }
     if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
-        return dpari_refuse(c, DPAR_E_ARG, "the epsilon of a norm is a number from 0 to 1e300", 0,
-                            0, 0, 0);
+        return dpari_comm_wrong(c, DPAR_E_ARG, "the epsilon of a norm is a number from 0 to 1e300",
+                                0, 0, 0, 0);
     }
     return dpari_norm_check_data(c, x, y);
 }
@@ -1920,7 +1920,7 @@ static void dpari_norm_join(dpar_mem_norm *m)
 
 static dpar_status dpari_norm_missing(dpar_comm *c, const char *what)
 {
-    return c == NULL ? DPAR_E_ARG : dpari_refuse(c, DPAR_E_ARG, what, 0, 0, 0, 0);
+    return c == NULL ? DPAR_E_ARG : dpari_comm_wrong(c, DPAR_E_ARG, what, 0, 0, 0, 0);
 }
 
 /* A collective of `count` numbers in which ranks must have given n alike. */

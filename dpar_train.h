@@ -3594,8 +3594,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0, 0,
-                            0, 0);
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0,
+                                0, 0, 0);
     }
     d->under_way = 1;
     d->open = d->params;
@@ -3766,12 +3766,12 @@ static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
-    return dpari_refuse(d->c, DPAR_E_ARG,
-                        !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
-                        : i < 0 || i >= d->params
-                            ? "ddp: parameter # of # is ready: there is none"
-                            : "ddp: parameter # of # is ready for the second time in a pass",
-                        i, d->params, 0, 0);
+    return dpari_comm_wrong(d->c, DPAR_E_ARG,
+                            !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                            : i < 0 || i >= d->params
+                                ? "ddp: parameter # of # is ready: there is none"
+                                : "ddp: parameter # of # is ready for the second time in a pass",
+                            i, d->params, 0, 0);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
@@ -3827,7 +3827,7 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
     if (!d->under_way) {
-        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
     }
     if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
@@ -3851,7 +3851,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
         return DPAR_OK;
     }
     if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
     }
     dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
@@ -4350,7 +4350,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_close(dpar_fsdp *d)
         return DPAR_OK;
     }
     if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: a pass is under way", 0, 0, 0, 0);
     }
     (void)dpari_fsdp_forget(d);
     for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
@@ -4506,13 +4506,13 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
         return DPAR_E_ARG;
     }
     if (i < 0 || i >= d->params || d->under_way) {
-        return dpari_refuse(d->shard, DPAR_E_ARG,
-                            "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
-                            d->under_way, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                                d->under_way, 0);
     }
     if (values == NULL && d->numel[i] > 0) {
-        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: the # values of parameter # are NULL",
-                            d->numel[i], i, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: the # values of parameter # are NULL",
+                                d->numel[i], i, 0, 0);
     }
     each = dpar_type_bytes(d->options.type);
     st = dpari_fsdp_forget(d);
@@ -4626,10 +4626,11 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
         st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_refuse(d->shard, DPAR_E_ROOM,
-                            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
-                            "many",
-                            u, d->slots, d->options.prefetch, 0);
+        return dpari_comm_wrong(
+            d->shard, DPAR_E_ROOM,
+            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
+            "many",
+            u, d->slots, d->options.prefetch, 0);
     }
     st = st == DPAR_MORE ? DPAR_OK : st;
     if (st == DPAR_OK && d->unit[u].slot >= 0) {
@@ -4746,10 +4747,10 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
             }
         }
         if (b < 0) {
-            return dpari_refuse(d->shard, DPAR_E_ROOM,
-                                "fsdp: gradients of unit # while those of # are not ready: "
-                                "options.buffers",
-                                u, d->buckets, 0, 0);
+            return dpari_comm_wrong(d->shard, DPAR_E_ROOM,
+                                    "fsdp: gradients of unit # while those of # are not ready: "
+                                    "options.buffers",
+                                    u, d->buckets, 0, 0);
         }
         if (d->bucket[b].unit >= 0) {
             const dpar_status st = dpari_fsdp_collect(d, b);
@@ -4817,8 +4818,8 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
                                              : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: a pass begins before the last has ended",
-                            0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "fsdp: a pass begins before the last has ended", 0, 0, 0, 0);
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -4835,16 +4836,16 @@ DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t directio
     dpar_status st;
     if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_refuse(d->shard, DPAR_E_ARG,
-                                        "fsdp: unit # of #, direction #: there is none", u,
-                                        d->units, direction, 0);
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                            "fsdp: unit # of #, direction #: there is none", u,
+                                            d->units, direction, 0);
     }
     if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
-        return dpari_refuse(d->shard, DPAR_E_ARG,
-                            d->unit[u].used ? "fsdp: unit # is in use already"
-                            : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
-                                            : "fsdp: unit # goes backward outside of a pass",
-                            u, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                d->unit[u].used ? "fsdp: unit # is in use already"
+                                : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
+                                                : "fsdp: unit # goes backward outside of a pass",
+                                u, 0, 0, 0);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -4865,9 +4866,9 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t directio
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
-        return d == NULL
-                   ? DPAR_E_ARG
-                   : dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u, 0, 0, 0);
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u,
+                                            0, 0, 0);
     }
     d->unit[u].used = 0;
     return DPAR_OK;
@@ -4877,9 +4878,9 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_refuse(d->shard, DPAR_E_ARG,
-                                        "fsdp: unit # of # is ready, but has no gradients now", u,
-                                        d->units, 0, 0);
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                            "fsdp: unit # of # is ready, but has no gradients now",
+                                            u, d->units, 0, 0);
     }
     d->unit[u].state = DPARI_FSDP_DONE;
     if (d->status == DPAR_OK) {
@@ -4911,9 +4912,9 @@ DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
-        return d == NULL
-                   ? DPAR_E_ARG
-                   : dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: no pass is under way", 0, 0, 0, 0);
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: no pass is under way", 0,
+                                            0, 0, 0);
     }
     dpari_fsdp_look(d);
     for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
@@ -4963,10 +4964,10 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         return DPAR_E_ARG;
     }
     if (norm == NULL || d->under_way) {
-        return dpari_refuse(d->shard, DPAR_E_ARG,
-                            d->under_way ? "fsdp: a norm before the pass has ended"
-                                         : "fsdp: there is nowhere to put the norm",
-                            0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                d->under_way ? "fsdp: a norm before the pass has ended"
+                                             : "fsdp: there is nowhere to put the norm",
+                                0, 0, 0, 0);
     }
     st = dpari_fsdp_squares(d);
     sum = d->squares;
@@ -4985,8 +4986,8 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
     dpar_status st;
     if (d == NULL || d->under_way) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_refuse(d->shard, DPAR_E_ARG,
-                                        "fsdp: a step before the pass has ended", 0, 0, 0, 0);
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                            "fsdp: a step before the pass has ended", 0, 0, 0, 0);
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -5275,7 +5276,7 @@ static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, con
 {
     dpar_why why;
     (void)dpari_say(st, &why, form, a, b, c, d);
-    return dpari_refuse_all(t->comm, st, &why);
+    return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
 /* Is there what describes a call? Of a t without a communicator the caller alone hears. */
@@ -6486,7 +6487,7 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
                     p->comm->rank, missing, p->head.tokens, 0);
-    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */
@@ -7054,7 +7055,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
                     "rank #: in or out of an exchange of # tokens and # heads is "
                     "NULL",
                     p->comm->rank, p->whole, p->heads, 0);
-    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* Rows of `bytes`, so far apart. */
@@ -7498,9 +7499,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     }
     if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
-        return dpari_refuse(p->comm, DPAR_E_ARG,
-                            "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
-                            array, DPAR_ATTENTION_OUT, 0, 0);
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
+                                array, DPAR_ATTENTION_OUT, 0, 0);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }
@@ -7796,7 +7797,7 @@ static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_w
     dpar_status st;
     (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
                          0, 0);
-    st = dpari_refuse_all(c, DPAR_E_ARG, &text);
+    st = dpari_comm_wrong_all(c, DPAR_E_ARG, &text);
     if (why != NULL) {
         *why = c->why;
     }
@@ -8834,7 +8835,7 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank # gives # rows to rank #, which takes #: routings of one route?",
                             rank, theirs[c->rank], c->rank, take[rank]);
-            return dpari_refuse_all(c, DPAR_E_MISMATCH, &why);
+            return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;

@@ -344,20 +344,20 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_refuse_word(dpar_comm *c, dpar_status st, const char *form,
-                                         const char *word, size_t length, int64_t a, int64_t b,
-                                         int64_t x, int64_t y)
+DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
+                                             const char *word, size_t length, int64_t a, int64_t b,
+                                             int64_t x, int64_t y)
 {
     return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_refuse(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                    int64_t b, int64_t x, int64_t y)
+DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
+                                        int64_t b, int64_t x, int64_t y)
 {
-    return dpari_refuse_word(c, st, form, "", 0, a, b, x, y);
+    return dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_refuse_all(dpar_comm *c, dpar_status st, const dpar_why *why)
+DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why)
 {
     if (c->status < 0) {
         return c->status;

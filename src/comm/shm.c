@@ -160,9 +160,11 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             continue;
         }
         missing++;
-        state = awaited->call.kind >= DPAR_COLLECTIVES && dpari_group_closes(g, g->world_rank[r])
-                    ? DPARI_RANK_LEFT
-                    : dpari_rank_state(g->world, g->world_rank[r]);
+        state = dpari_rank_state(g->world, g->world_rank[r]);
+        if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_COLLECTIVES &&
+            dpari_group_closes(g, g->world_rank[r])) {
+            state = DPARI_RANK_LEFT;
+        }
         /* one that died before one that left: others leave because of it */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;

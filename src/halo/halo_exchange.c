@@ -1365,13 +1365,13 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
         return DPAR_E_ARG;
     }
     if (f < 0 || f >= x->fields || x->active) {
-        return dpari_refuse(x->c, DPAR_E_ARG,
-                            "bind of field #: there are # of them, # exchanges have not ended", f,
-                            x->fields, x->active, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG,
+                                "bind of field #: there are # of them, # exchanges have not ended",
+                                f, x->fields, x->active, 0);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_refuse(
+        return dpari_comm_wrong(
             x->c, DPAR_E_ARG,
             "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
             (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
@@ -1380,10 +1380,11 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
-        return dpari_refuse(x->c, DPAR_E_ARG,
-                            "field #: it was planned in memory of dpar_comm_alloc, where peers may "
-                            "read it; this is none",
-                            f, 0, 0, 0);
+        return dpari_comm_wrong(
+            x->c, DPAR_E_ARG,
+            "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+            "read it; this is none",
+            f, 0, 0, 0);
     }
     x->field[f].data = data;
     x->field[f].halos = halos;

@@ -684,7 +684,8 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return st;
     }
     if (x->active) {
-        return dpari_refuse(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
+                                0);
     }
     st = dpari_rest_post(x->c);
     if (st != DPAR_OK) {
@@ -728,13 +729,13 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_refuse(x->c, DPAR_E_ARG, "operation #: sum, max and min are possible", op, 0,
-                            0, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG, "operation #: sum, max and min are possible", op,
+                                0, 0, 0);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpar_type_reduces(x->field[i].type)) {
-            return dpari_refuse_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
-                                     dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+            return dpari_comm_wrong_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
+                                         dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -791,7 +792,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     }
     st = dpari_hx_broken(x);
     if (x->active && st == DPAR_OK) {
-        return dpari_refuse(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
+                                0);
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */

@@ -329,8 +329,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0, 0,
-                            0, 0);
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0,
+                                0, 0, 0);
     }
     d->under_way = 1;
     d->open = d->params;
@@ -501,12 +501,12 @@ static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
-    return dpari_refuse(d->c, DPAR_E_ARG,
-                        !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
-                        : i < 0 || i >= d->params
-                            ? "ddp: parameter # of # is ready: there is none"
-                            : "ddp: parameter # of # is ready for the second time in a pass",
-                        i, d->params, 0, 0);
+    return dpari_comm_wrong(d->c, DPAR_E_ARG,
+                            !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                            : i < 0 || i >= d->params
+                                ? "ddp: parameter # of # is ready: there is none"
+                                : "ddp: parameter # of # is ready for the second time in a pass",
+                            i, d->params, 0, 0);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
@@ -562,7 +562,7 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
     if (!d->under_way) {
-        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
     }
     if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
@@ -586,7 +586,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
         return DPAR_OK;
     }
     if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_refuse(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
     }
     dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);

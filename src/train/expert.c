@@ -206,7 +206,7 @@ static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_w
     dpar_status st;
     (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
                          0, 0);
-    st = dpari_refuse_all(c, DPAR_E_ARG, &text);
+    st = dpari_comm_wrong_all(c, DPAR_E_ARG, &text);
     if (why != NULL) {
         *why = c->why;
     }
@@ -1244,7 +1244,7 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank # gives # rows to rank #, which takes #: routings of one route?",
                             rank, theirs[c->rank], c->rank, take[rank]);
-            return dpari_refuse_all(c, DPAR_E_MISMATCH, &why);
+            return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;

@@ -505,7 +505,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_close(dpar_fsdp *d)
         return DPAR_OK;
     }
     if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: a pass is under way", 0, 0, 0, 0);
     }
     (void)dpari_fsdp_forget(d);
     for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
@@ -661,13 +661,13 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
         return DPAR_E_ARG;
     }
     if (i < 0 || i >= d->params || d->under_way) {
-        return dpari_refuse(d->shard, DPAR_E_ARG,
-                            "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
-                            d->under_way, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "fsdp: parameter # of # is set (pass under way: #)", i, d->params,
+                                d->under_way, 0);
     }
     if (values == NULL && d->numel[i] > 0) {
-        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: the # values of parameter # are NULL",
-                            d->numel[i], i, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: the # values of parameter # are NULL",
+                                d->numel[i], i, 0, 0);
     }
     each = dpar_type_bytes(d->options.type);
     st = dpari_fsdp_forget(d);
@@ -781,10 +781,11 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
         st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_refuse(d->shard, DPAR_E_ROOM,
-                            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
-                            "many",
-                            u, d->slots, d->options.prefetch, 0);
+        return dpari_comm_wrong(
+            d->shard, DPAR_E_ROOM,
+            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
+            "many",
+            u, d->slots, d->options.prefetch, 0);
     }
     st = st == DPAR_MORE ? DPAR_OK : st;
     if (st == DPAR_OK && d->unit[u].slot >= 0) {
@@ -901,10 +902,10 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
             }
         }
         if (b < 0) {
-            return dpari_refuse(d->shard, DPAR_E_ROOM,
-                                "fsdp: gradients of unit # while those of # are not ready: "
-                                "options.buffers",
-                                u, d->buckets, 0, 0);
+            return dpari_comm_wrong(d->shard, DPAR_E_ROOM,
+                                    "fsdp: gradients of unit # while those of # are not ready: "
+                                    "options.buffers",
+                                    u, d->buckets, 0, 0);
         }
         if (d->bucket[b].unit >= 0) {
             const dpar_status st = dpari_fsdp_collect(d, b);
@@ -972,8 +973,8 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
                                              : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: a pass begins before the last has ended",
-                            0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                "fsdp: a pass begins before the last has ended", 0, 0, 0, 0);
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -990,16 +991,16 @@ DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t directio
     dpar_status st;
     if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_refuse(d->shard, DPAR_E_ARG,
-                                        "fsdp: unit # of #, direction #: there is none", u,
-                                        d->units, direction, 0);
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                            "fsdp: unit # of #, direction #: there is none", u,
+                                            d->units, direction, 0);
     }
     if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
-        return dpari_refuse(d->shard, DPAR_E_ARG,
-                            d->unit[u].used ? "fsdp: unit # is in use already"
-                            : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
-                                            : "fsdp: unit # goes backward outside of a pass",
-                            u, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                d->unit[u].used ? "fsdp: unit # is in use already"
+                                : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
+                                                : "fsdp: unit # goes backward outside of a pass",
+                                u, 0, 0, 0);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -1020,9 +1021,9 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t directio
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
-        return d == NULL
-                   ? DPAR_E_ARG
-                   : dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u, 0, 0, 0);
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: unit # is not in use", u,
+                                            0, 0, 0);
     }
     d->unit[u].used = 0;
     return DPAR_OK;
@@ -1032,9 +1033,9 @@ DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_refuse(d->shard, DPAR_E_ARG,
-                                        "fsdp: unit # of # is ready, but has no gradients now", u,
-                                        d->units, 0, 0);
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                            "fsdp: unit # of # is ready, but has no gradients now",
+                                            u, d->units, 0, 0);
     }
     d->unit[u].state = DPARI_FSDP_DONE;
     if (d->status == DPAR_OK) {
@@ -1066,9 +1067,9 @@ DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
-        return d == NULL
-                   ? DPAR_E_ARG
-                   : dpari_refuse(d->shard, DPAR_E_ARG, "fsdp: no pass is under way", 0, 0, 0, 0);
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG, "fsdp: no pass is under way", 0,
+                                            0, 0, 0);
     }
     dpari_fsdp_look(d);
     for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
@@ -1118,10 +1119,10 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         return DPAR_E_ARG;
     }
     if (norm == NULL || d->under_way) {
-        return dpari_refuse(d->shard, DPAR_E_ARG,
-                            d->under_way ? "fsdp: a norm before the pass has ended"
-                                         : "fsdp: there is nowhere to put the norm",
-                            0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                d->under_way ? "fsdp: a norm before the pass has ended"
+                                             : "fsdp: there is nowhere to put the norm",
+                                0, 0, 0, 0);
     }
     st = dpari_fsdp_squares(d);
     sum = d->squares;
@@ -1140,8 +1141,8 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
     dpar_status st;
     if (d == NULL || d->under_way) {
         return d == NULL ? DPAR_E_ARG
-                         : dpari_refuse(d->shard, DPAR_E_ARG,
-                                        "fsdp: a step before the pass has ended", 0, 0, 0, 0);
+                         : dpari_comm_wrong(d->shard, DPAR_E_ARG,
+                                            "fsdp: a step before the pass has ended", 0, 0, 0, 0);
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {

@@ -582,7 +582,7 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     }
     (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
                     p->comm->rank, missing, p->head.tokens, 0);
-    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* ---- the ring -------------------------------------------------------------------------------- */

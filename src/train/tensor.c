@@ -147,7 +147,7 @@ static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, con
 {
     dpar_why why;
     (void)dpari_say(st, &why, form, a, b, c, d);
-    return dpari_refuse_all(t->comm, st, &why);
+    return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
 /* Is there what describes a call? Of a t without a communicator the caller alone hears. */

@@ -196,7 +196,7 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
                     "rank #: in or out of an exchange of # tokens and # heads is "
                     "NULL",
                     p->comm->rank, p->whole, p->heads, 0);
-    return dpari_refuse_all(p->comm, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
 /* Rows of `bytes`, so far apart. */
@@ -640,9 +640,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     }
     if (p->head.layer.way != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
-        return dpari_refuse(p->comm, DPAR_E_ARG,
-                            "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
-                            array, DPAR_ATTENTION_OUT, 0, 0);
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
+                                array, DPAR_ATTENTION_OUT, 0, 0);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }

@@ -3,8 +3,9 @@
 # dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks and
 # of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes one number with
 # each MPI, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second, MPICH, whose waits never yield, at most 4.
+# All of it by messages alone, as between nodes; then some by way of the node's memory, as is the default.
 . tests/compile/common.sh
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DPAR_MPI_FLAT=1
 mpis=
 for kind in openmpi mpich; do
     ! have mpicc.$kind || mpis="$mpis .$kind"
@@ -97,6 +98,19 @@ programs() {
     program=$work/train_gpt launch="$launch $yields" most=$most sh tests/apps/train_gpt.sh all || exit 1
 }
 
+by_memory() {
+    export DPAR_MPI_FLAT=0
+    for n in $counts; do
+        for name in collectives messages several errors halo_oracle halo_exchange types fsdp tensor expert; do
+            run "$n" "$work/$name"
+        done
+        run "$n" "$work/move" 5
+        run "$n" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"
+        cmp "$work/planet" "$work/planet_before" || { echo "another state on $n ranks"; exit 1; }
+    done
+    export DPAR_MPI_FLAT=1
+}
+
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
 library "$work/dpar.a" $CC -O1 # the same for each MPI
 no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
@@ -116,6 +130,7 @@ for suffix in $mpis; do
     in_pairs link $programs
     insides
     programs
+    by_memory
     echo "mpicc$suffix: as C and C++; ${counts}ranks"
     [ "${DPAR_PARTS_OF:-1}" -eq 1 ] || counts="$((${counts% } % 4 + 1)) " # the next one's
 done
