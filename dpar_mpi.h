@@ -105,7 +105,8 @@ typedef struct dpar_mpi_options {
                            then block, or all post; work posted before is first brought to its
                            last step */
     int32_t flat;       /* 1, on any rank: messages of MPI alone, though ranks share memory. So does
-                           DPAR_MPI_FLAT=1 in the environment */
+                           DPAR_MPI_FLAT=1 in the environment; DPAR_MPI_NODE=2 there: as if nodes
+                           had two ranks at most (to try what happens between them) */
 } dpar_mpi_options;
 
 /* A communicator over the ranks of `user`, which stays the caller's. Where all of them share a
@@ -2721,17 +2722,23 @@ static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
     return DPAR_OK;
 }
 
+/* What the environment says, as a number; 0: nothing. */
+static int dpari_mpi_env(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : 0;
+}
+
 /* Ranks with different options would call different functions of MPI. */
 static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_options *o, dpar_why *why)
 {
-    const char *flat = getenv("DPAR_MPI_FLAT");
     int32_t bits = (o->rank_order != 0) | (o->check != 0) << 1 | (o->blocking != 0) << 2 |
                    (o->timeout_s < 0) << 3;
     int32_t v[3];
     int code;
     v[0] = bits;
     v[1] = -bits;
-    v[2] = o->flat != 0 || (flat != NULL && flat[0] != 0 && strcmp(flat, "0") != 0);
+    v[2] = o->flat != 0 || dpari_mpi_env("DPAR_MPI_FLAT") != 0;
     code = MPI_Allreduce(MPI_IN_PLACE, v, 3, MPI_INT32_T, MPI_MAX, comm);
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "comparing the options", code);
@@ -2854,6 +2861,20 @@ static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_option
 
 enum { DPARI_MPI_MEETING = 20 }; /* seconds until ranks of a node that do not meet give up */
 
+/* The ranks of this node, in the order of own. DPAR_MPI_NODE=n: as if nodes had n ranks at most. */
+static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
+{
+    MPI_Comm whole = MPI_COMM_NULL;
+    const int most = dpari_mpi_env("DPAR_MPI_NODE");
+    int code = MPI_Comm_split_type(own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &whole), rank = 0;
+    if (code == MPI_SUCCESS) {
+        MPI_Comm_rank(whole, &rank);
+        code = MPI_Comm_split(whole, most > 0 ? rank / most : 0, 0, node);
+        MPI_Comm_free(&whole);
+    }
+    return code;
+}
+
 /* Those of `own` that share this rank's memory, as dpar's own communicator; NULL, and `flat` says
  * why, where no two ranks do. Ranks in containers may be told that they are on one node and reach
  * no common memory: that they do is tried. COLLECTIVE, the same outcome on all ranks. */
@@ -2870,7 +2891,7 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_options *o, int32
         dpari_mpi_put_why(flat, "options.flat or DPAR_MPI_FLAT says so");
         return NULL;
     }
-    if (MPI_Comm_split_type(own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS) {
+    if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS) {
         dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
         return NULL;
     }
