@@ -209,7 +209,7 @@ enum {
 };
 
 /* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
- * The same on all ranks, but for where arrays lie, node and timers. */
+ * The same on all ranks, but for where arrays lie and timers. */
 typedef struct dpar_halo_options {
     const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
     int32_t fields;               /* 1 .. 4096 */
@@ -228,7 +228,6 @@ typedef struct dpar_halo_options {
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
     int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
-    dpar_comm *node; /* the ranks of c that share memory with this one; NULL: as c knows them */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
@@ -453,7 +452,6 @@ typedef struct dpari_hx_peer {
     int64_t turn;          /* bytes from one turn's staging memory to the other's */
     dpari_hx_array *array; /* while it is planned */
     dpari_hx_flow *flow;   /* one for each step */
-    int32_t mark;          /* what it says of itself where memory is shared */
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
@@ -492,7 +490,7 @@ struct dpar_halo_exchange {
     dpari_hx_array *array;
     unsigned char **part; /* two a field */
     dpari_hx_peer *peer;
-    int32_t *peer_of; /* 1 + the peer of a rank; then two numbers of each rank of the node */
+    int32_t *peer_of; /* 1 + the peer of a rank; then the rank in c of each of the node */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
@@ -526,7 +524,6 @@ struct dpar_halo_exchange {
     dpar_mem_box *box;   /* one for each such item */
     unsigned char *look; /* the largest of them fits */
     int64_t look_bytes;
-    int32_t mark; /* of this rank, while it is planned */
 };
 
 /* ---- fields ---- */
@@ -2830,7 +2827,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     int32_t i;
     for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
+    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
 
 static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
@@ -2904,9 +2901,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
-        if (x->c->node == x->node) {
-            (void)x->c->engine.progress(x->c, 0);
-        }
+        (void)x->c->engine.progress(x->c, 0);
     }
 }
 
@@ -3696,7 +3691,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
     x->spot =
         (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
@@ -4137,13 +4132,6 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
                          o->ordered, o->shared, o->timers, 0);
     }
-    if (o->node && o->node->size > c->size) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "options.node has # ranks, more than the # of the communicator: it is some "
-            "of these",
-            o->node->size, c->size, 0, 0);
-    }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
                          o->way, o->run_bytes, o->tag, 0);
@@ -4347,39 +4335,25 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
     }
 }
 
-/* What nobody else is likely to say of itself: ranks of options.node that are of another
- * communicator have numbers of peers, too. */
-static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
-{
-    const double now = dpari_os_now();
-    int64_t bits = 0;
-    dpari_kern_copy(&bits, &now, sizeof now, 0);
-    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
-}
-
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int apart = x->node != x->c;
-    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
+    int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        dpar_status st;
-        x->mark = own[1] = dpari_hx_mark(x);
-        own[0] = x->rank;
-        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
+        const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
         if (st != DPAR_OK) {
             return st;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = apart ? told[2 * i] : i;
+        const int32_t rank = apart ? told[i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
-            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }
     return DPAR_OK;
@@ -4401,8 +4375,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             }
             r[2 * DPAR_MAX_DIMS] = a->component;
             r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
-                                       32 * (int64_t)x->mark;
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -4421,8 +4394,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             a->reach[0] = (int32_t)(bits >> 1 & 1);
             a->reach[1] = (int32_t)(bits >> 2 & 1);
             a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
-                /* the other does not think so, or is somebody else: options.node is lame */
+            if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
@@ -4943,12 +4915,11 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     if (!c) {
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
-    o.node = o.node ? o.node : c->node;
     st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
               : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK
-             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
-             : st;
+    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, c->node ? c->node : c, &z, memory, bytes,
+                                               later, why)
+                       : st;
     given.fields = fields;
     given.options = &o;
     given.n = n;
@@ -4961,7 +4932,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     dpari_zero(memory, (size_t)need);
     x = dpari_hx_layout(&z, memory, &need);
     x->c = c;
-    x->node = o.node ? o.node : c;
+    x->node = c->node ? c->node : c;
     x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
     x->options.field = x->field;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_mpi.h - the communicators of dpar_comm.h over MPI: for a code that has MPI already, on any
- * number of nodes. Halo exchanges, training and all else that takes a dpar_comm run over it.
+/* dpar_mpi.h - the communicators of dpar_comm.h for a code that has MPI already, on any number of
+ * nodes. Halo exchanges, training and all else that takes a dpar_comm run over it.
  *
  *     #include "dpar_mpi.h"
  *     #include <stdio.h>
@@ -34,7 +34,12 @@
  * Without them what is moved goes as one element of a derived type, what is reduced in pieces.
  * DPAR_MPI_LIMIT, a number of elements, sets that border lower and the _c functions aside (tests).
  *
- * What differs from what dpar_comm.h says of its calls:
+ * Where all ranks share one node's memory, that carries everything: the communicator is what
+ * dpar_init makes, as fast, and all holds that dpar_comm.h says. On several nodes messages of MPI
+ * carry it, but for halos between ranks of a node, and dpar_comm_alloc gives memory that the node's
+ * ranks reach. dpar_comm_describe says how it is, and why.
+ *
+ * What differs from what dpar_comm.h says of its calls, where messages of MPI carry them:
  *
  * Order of reductions: MPI's own, which may differ between sizes and libraries, unless rank_order.
  * F16 and BF16 go in rank order up to 64 ranks; above, they travel as f32 in blocks. MAX, MIN and
@@ -74,8 +79,8 @@
  * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
  *
  * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
- * all_reduce take memory for a copy of the input. dpar_comm_alloc gives plain memory that begins a
- * page. All ranks have the same byte order. Tags go to MPI_TAG_UB: at least 32767, MPICH 2^28 - 1,
+ * all_reduce take memory for a copy of the input. dpar_comm_alloc gives memory that begins a page.
+ * All ranks have the same byte order. Tags go to MPI_TAG_UB: at least 32767, MPICH 2^28 - 1,
  * Open MPI 2^31 - 1; DPAR_E_ARG above. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -109,28 +114,15 @@ typedef struct dpar_mpi_options {
                            had two ranks at most (to try what happens between them) */
 } dpar_mpi_options;
 
-/* A communicator over the ranks of `user`, which stays the caller's. Where all of them share a
- * node's memory it is dpar's own, as dpar_init makes it, and needs MPI no more; else it goes over a
- * private duplicate of `user`. dpar_comm_describe says which, and why. MPI is initialised
- * by the caller before, finalised by the caller after dpar_comm_close. options NULL: defaults.
+/* A communicator over the ranks of `user`, which stays the caller's: over the node's memory where
+ * all of them share it, else over a private duplicate of `user`. MPI is initialised by the caller
+ * before, finalised by the caller after dpar_comm_close. options NULL: defaults.
  * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
  * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
- * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Cost: two
- * MPI_Comm_dup. */
+ * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Milliseconds;
+ * 20 s at most where ranks are said to share a node's memory and do not. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
-
-/* The ranks of `user` that share this node's memory (MPI_Comm_split_type), in the order of `user`,
- * as a communicator over shared memory: for what is on the node, beside one over all ranks of
- * dpar_mpi_make (dpar_halo_options.node). It meets under a name that MPI carries to its ranks and
- * needs MPI no more, so that it may be closed (dpar_comm_close) before or after it is finalised.
- * options as dpar_init, timeout_s also for the meeting; NULL: defaults. MPI's own waits have no
- * deadline. When one rank fails, all fail, with its sentence: E_ARG as dpar_mpi_make and where
- * options are out of their domain, E_SYSTEM, E_MEMORY without shared memory, E_TIMEOUT when ranks
- * do not reach each other's sockets (containers with networks of their own), E_MISMATCH between
- * builds of dpar. COLLECTIVE over `user`. Milliseconds. */
-DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *options,
-                                        dpar_comm **node, dpar_why *why);
 
 #endif
 
@@ -2966,29 +2958,6 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
     }
     (*out)->node = world->node = node;
     return dpari_mpi_count_nodes(*out);
-}
-
-DPAR_API dpar_status dpar_mpi_make_node(MPI_Comm user, const dpar_options *options,
-                                        dpar_comm **node, dpar_why *why)
-{
-    MPI_Comm own = MPI_COMM_NULL;
-    dpar_status status = dpari_mpi_usable(user, why);
-    int code;
-    if (status < 0) {
-        return status;
-    }
-    if (node == NULL) {
-        dpari_mpi_put_why(why, "dpar_mpi_make_node needs somewhere to put the communicator");
-        return DPAR_E_ARG;
-    }
-    code = MPI_Comm_split_type(user, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &own);
-    if (code != MPI_SUCCESS) {
-        dpari_mpi_say(why, "MPI_Comm_split_type", code);
-        return DPAR_E_SYSTEM;
-    }
-    status = dpari_mpi_meet(user, own, options, node, why);
-    MPI_Comm_free(&own);
-    return status;
 }
 
 #endif /* DPAR_IMPLEMENTATION */

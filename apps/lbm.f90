@@ -25,13 +25,12 @@
 ! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
 ! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
 !
-!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet] [node]
+!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet]
 !
 ! n x n cells across, `span` cells deep: periodic in that direction, which is the flow in the plane;
 ! span=0 gives a cube with walls all round. It ends after `steps`, or when the velocities at the
 ! centre lines change by less than `until` of the lid's in n steps. `table`: flows of Re 100, 400
-! and 1000 (up to `re`) with 16, 32, ... n cells, a line each. `node`, over MPI: what stays on a
-! node goes through shared memory.
+! and 1000 (up to `re`) with 16, 32, ... n cells, a line each.
 !
 ! Method. Two relaxation times (Ginzburg): walls lie half-way between cells when the product of
 ! (tau+ - 1/2) and (tau- - 1/2) is 3/16, whatever the viscosity. Populations are kept as what they
@@ -82,19 +81,18 @@ module cavity
     type settings
         integer :: ranks = 0, n = 64, span = 1, steps = 0 ! ranks 0: 1, or what a launcher says
         real(wp) :: re = 100, u = 0.1_wp, until = 1e-7_wp
-        logical :: table = .false., quiet = .false., silent = .false., node = .false.
-        type(c_ptr) :: near = c_null_ptr ! over MPI with `node`: the ranks that share memory
+        logical :: table = .false., quiet = .false., silent = .false.
     end type
     type(settings), target :: chosen
     character(len=*), parameter :: usage = &
-        "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet] [node]"
+        "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet]"
     character(len=6), parameter :: author(2) = ["Marchi", "Ghia  "]
     real, parameter :: missing = -9
     type(dpar_why) :: why
 
     ! One rank's part of the box.
     type block
-        type(c_ptr) :: world = c_null_ptr, near = c_null_ptr, x(2) = c_null_ptr
+        type(c_ptr) :: world = c_null_ptr, x(2) = c_null_ptr
         integer :: extent(3), lower(3), upper(3) ! cells of the whole; of this rank, both included
         integer :: parts(3)                      ! ranks along x, y, z
         logical :: any = .false.                 ! has this rank cells?
@@ -164,7 +162,7 @@ contains
             flat => null()
             bytes = (q + 1) * cells * 8
             if (b%any) then
-                call need(dpar_comm_alloc(b%near, bytes, b%memory(set)), "memory for the cells")
+                call need(dpar_comm_alloc(b%world, bytes, b%memory(set)), "memory for the cells")
                 call c_f_pointer(b%memory(set), flat, [(q + 1) * cells])
                 flat = 0
                 associate (l => b%lower - 1, h => b%upper + 1)
@@ -193,7 +191,6 @@ contains
         type(dpar_halo_options) :: options
         type(c_ptr) :: memory
         integer(c_int64_t) :: bytes
-        if (.not. c_associated(b%near, b%world)) options%node = b%near
         options%field = c_loc(field)
         options%fields = fields
         call need(dpar_halo_exchange_bytes(b%world, options, bytes, why), "exchange")
@@ -584,8 +581,6 @@ contains
         integer :: t
         logical :: say
         b%world = world
-        b%near = world
-        if (c_associated(s%near)) b%near = s%near
         say = dpar_rank(world) == 0 .and. .not. s%silent
         call cut(s, b, halo)
         call prepare(b, halo, halos, field)
@@ -608,7 +603,7 @@ contains
         end if
         do t = 1, 2
             call need(dpar_halo_exchange_close(b%x(t)), "close")
-            call dpar_comm_release(b%near, b%memory(t))
+            call dpar_comm_release(b%world, b%memory(t))
         end do
     end subroutine
 
@@ -709,7 +704,6 @@ contains
         case ("until="); call real_number(word, "until", 1e-15_wp, 1.0_wp, s%until, fault)
         case ("table"); s%table = .true.
         case ("quiet"); s%quiet = .true.
-        case ("node"); s%node = .true.
         case default; fault = "'" // trim(word) // "' is no setting: " // usage
         end select
     end subroutine
@@ -809,9 +803,7 @@ program lbm
     end if
 #ifdef USE_MPI
     call need(dpar_mpi_make(MPI_COMM_WORLD, out=world, why=why), "MPI")
-    if (chosen%node) call need(dpar_mpi_make_node(MPI_COMM_WORLD, node=chosen%near, why=why), "node")
     if (rank_main(world, c_loc(chosen)) /= 0) stop 1, quiet=.true.
-    if (chosen%node) call need(dpar_comm_close(chosen%near), "close")
     call need(dpar_comm_close(world), "close")
     call MPI_Finalize(result)
 #else

@@ -18,10 +18,4 @@ DPAR_API dpar_status dpar_mpi_make_f(MPI_Fint user, const dpar_mpi_options *opti
                                      dpar_comm **out, dpar_why *why) {
     return dpar_mpi_make(MPI_Comm_f2c(user), options, out, why);
 }
-DPAR_API dpar_status dpar_mpi_make_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
-                                     dpar_why *why);
-DPAR_API dpar_status dpar_mpi_make_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
-                                     dpar_why *why) {
-    return dpar_mpi_make_node(MPI_Comm_f2c(user), options, node, why);
-}
 #endif

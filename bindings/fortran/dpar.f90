@@ -603,6 +603,7 @@ module dpar
         type(c_funptr) :: progress = c_null_funptr
         type(c_funptr) :: abort = c_null_funptr
         type(c_funptr) :: report = c_null_funptr
+        type(c_funptr) :: describe = c_null_funptr ! NULL: its name says it
         type(c_funptr) :: close = c_null_funptr
     end type
 
@@ -623,6 +624,8 @@ module dpar
         type(c_ptr) :: context = c_null_ptr
         type(c_funptr) :: rest = c_null_funptr ! posts what an operation under way has left to post
         type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL: none has left anything
+        ! its ranks that share memory with this one, where its engine does not
+        type(c_ptr) :: node = c_null_ptr
     end type
 
     ! ==== options ====
@@ -868,8 +871,6 @@ module dpar
         integer(c_int32_t) :: tag = 0
         ! 1: keep times for dpar_halo_exchange_report (two clock readings a phase)
         integer(c_int32_t) :: timers = 0
-        ! the ranks of c that share memory with this one (dpar_mpi_make_node).
-        type(c_ptr) :: node = c_null_ptr
     end type
 
     ! ==== halo_show ====
@@ -915,7 +916,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== dpar_mpi.h ====
-    ! the communicators of dpar_comm.h over MPI.
+    ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
 
     ! All zero means the defaults. The same on all ranks.
     type, bind(c) :: dpar_mpi_options
@@ -926,6 +927,8 @@ module dpar
         integer(c_int32_t) :: check = 0
         ! 1: collectives that block use MPI's blocking calls.
         integer(c_int32_t) :: blocking = 0
+        ! 1, on any rank: messages of MPI alone, though ranks share memory.
+        integer(c_int32_t) :: flat = 0
     end type
 
     abstract interface
@@ -2000,6 +2003,13 @@ module dpar
             character(kind=c_char), intent(in), target :: text(*)
         end subroutine
 
+        ! How its ranks reach each other, as a line of text.
+        subroutine dpar_comm_describe(c, out) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(dpar_text), intent(inout), target :: out
+        end subroutine
+
         ! What each rank did last, from the flight recorder, as text.
         subroutine dpar_comm_report(c, out) bind(c)
             import
@@ -2240,7 +2250,7 @@ module dpar
 
         ! ==== dpar_mpi.h ====
 
-        ! A communicator over a private duplicate of `user`, which stays the caller's.
+        ! A communicator over the ranks of `user`, which stays the caller's.
         function dpar_mpi_make(user, options, out, why) bind(c, name="dpar_mpi_make_f")
             import
             integer(c_int), value :: user
@@ -2248,17 +2258,6 @@ module dpar
             type(c_ptr), intent(inout), target :: out
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mpi_make
-        end function
-
-        ! The ranks of `user` that share this node's memory (MPI_Comm_split_type), in the order of
-        ! `user`, as a communicator over shared memory.
-        function dpar_mpi_make_node(user, options, node, why) bind(c, name="dpar_mpi_make_node_f")
-            import
-            integer(c_int), value :: user
-            type(dpar_options), intent(in), optional, target :: options
-            type(c_ptr), intent(inout), target :: node
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_mpi_make_node
         end function
     end interface
 

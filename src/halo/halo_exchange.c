@@ -56,7 +56,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
     x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 3 * sizeof *x->peer_of);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
     x->spot =
         (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
@@ -497,13 +497,6 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
                          o->ordered, o->shared, o->timers, 0);
     }
-    if (o->node && o->node->size > c->size) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "options.node has # ranks, more than the # of the communicator: it is some "
-            "of these",
-            o->node->size, c->size, 0, 0);
-    }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
                          o->way, o->run_bytes, o->tag, 0);
@@ -707,39 +700,25 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
     }
 }
 
-/* What nobody else is likely to say of itself: ranks of options.node that are of another
- * communicator have numbers of peers, too. */
-static int32_t dpari_hx_mark(const dpar_halo_exchange *x)
-{
-    const double now = dpari_os_now();
-    int64_t bits = 0;
-    dpari_kern_copy(&bits, &now, sizeof now, 0);
-    return (int32_t)(dpari_hash(dpari_hash(1, bits), (int64_t)(uintptr_t)x) >> 33);
-}
-
 /* Which of the peers share memory with this rank? COLLECTIVE over the node. */
 static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int apart = x->node != x->c;
-    int32_t *told = x->peer_of + x->c->size, own[2], i; /* of each: rank in c, mark */
+    int32_t *told = x->peer_of + x->c->size, i; /* the rank of each in c */
     if (!x->world) {
         return DPAR_OK;
     }
     if (apart) {
-        dpar_status st;
-        x->mark = own[1] = dpari_hx_mark(x);
-        own[0] = x->rank;
-        st = dpar_all_gather(x->node, own, told, 2, DPAR_I32, NULL);
+        const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
         if (st != DPAR_OK) {
             return st;
         }
     }
     for (i = 0; i < x->node->size; i++) {
-        const int32_t rank = apart ? told[2 * i] : i;
+        const int32_t rank = apart ? told[i] : i;
         if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
             x->peer[x->peer_of[rank] - 1].world = g->world_rank[i];
-            x->peer[x->peer_of[rank] - 1].mark = apart ? told[2 * i + 1] : 0;
         }
     }
     return DPAR_OK;
@@ -761,8 +740,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             }
             r[2 * DPAR_MAX_DIMS] = a->component;
             r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
-                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere +
-                                       32 * (int64_t)x->mark;
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -781,8 +759,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             a->reach[0] = (int32_t)(bits >> 1 & 1);
             a->reach[1] = (int32_t)(bits >> 2 & 1);
             a->elsewhere = (int32_t)(bits >> 4 & 1);
-            if ((bits >> 3 & 1) == 0 || bits >> 5 != x->peer[i].mark) {
-                /* the other does not think so, or is somebody else: options.node is lame */
+            if ((bits >> 3 & 1) == 0) { /* the other does not reach this rank's memory */
                 x->peer[i].world = -1;
             }
         }
@@ -1303,12 +1280,11 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     if (!c) {
         return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
     }
-    o.node = o.node ? o.node : c->node;
     st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
               : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK
-             ? dpari_hx_check_memory(c, fields, o.node ? o.node : c, &z, memory, bytes, later, why)
-             : st;
+    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, c->node ? c->node : c, &z, memory, bytes,
+                                               later, why)
+                       : st;
     given.fields = fields;
     given.options = &o;
     given.n = n;
@@ -1321,7 +1297,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpa
     dpari_zero(memory, (size_t)need);
     x = dpari_hx_layout(&z, memory, &need);
     x->c = c;
-    x->node = o.node ? o.node : c;
+    x->node = c->node ? c->node : c;
     x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
     x->options.field = x->field;

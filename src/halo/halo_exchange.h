@@ -142,7 +142,7 @@ enum {
 };
 
 /* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
- * The same on all ranks, but for where arrays lie, node and timers. */
+ * The same on all ranks, but for where arrays lie and timers. */
 typedef struct dpar_halo_options {
     const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
     int32_t fields;               /* 1 .. 4096 */
@@ -161,7 +161,6 @@ typedef struct dpar_halo_options {
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
     int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
-    dpar_comm *node; /* the ranks of c that share memory with this one; NULL: as c knows them */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;

@@ -137,7 +137,6 @@ typedef struct dpari_hx_peer {
     int64_t turn;          /* bytes from one turn's staging memory to the other's */
     dpari_hx_array *array; /* while it is planned */
     dpari_hx_flow *flow;   /* one for each step */
-    int32_t mark;          /* what it says of itself where memory is shared */
 } dpari_hx_peer;
 
 typedef struct dpari_hx_step {
@@ -176,7 +175,7 @@ struct dpar_halo_exchange {
     dpari_hx_array *array;
     unsigned char **part; /* two a field */
     dpari_hx_peer *peer;
-    int32_t *peer_of; /* 1 + the peer of a rank; then two numbers of each rank of the node */
+    int32_t *peer_of; /* 1 + the peer of a rank; then the rank in c of each of the node */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
@@ -210,7 +209,6 @@ struct dpar_halo_exchange {
     dpar_mem_box *box;   /* one for each such item */
     unsigned char *look; /* the largest of them fits */
     int64_t look_bytes;
-    int32_t mark; /* of this rank, while it is planned */
 };
 
 /* ---- fields ---- */

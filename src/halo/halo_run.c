@@ -43,7 +43,7 @@ static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
     int32_t i;
     for (i = 0; i < x->node->size && g->world_rank[i] != world; i++) {
     }
-    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + 2 * i];
+    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
 }
 
 static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
@@ -117,9 +117,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
         for (i = 0; i < x->messages; i++) {
             (void)dpar_test(&x->work[i]);
         }
-        if (x->c->node == x->node) {
-            (void)x->c->engine.progress(x->c, 0);
-        }
+        (void)x->c->engine.progress(x->c, 0);
     }
 }
 

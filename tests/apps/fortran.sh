@@ -149,7 +149,8 @@ over_mpi() { # suffix
         done
     done
     case=cube
-    same $launch -np 4 ./lbm_mpi$1 $(words cube) node
+    same env DPAR_MPI_FLAT=1 $launch -np 4 ./lbm_mpi$1 $(words cube)
+    same env DPAR_MPI_NODE=2 $launch -np 4 ./lbm_mpi$1 $(words cube)
     echo "mpif90$1: 1 to 8 ranks"
 }
 

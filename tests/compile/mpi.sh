@@ -99,7 +99,7 @@ programs() {
 }
 
 some() { # ranks
-    for name in collectives messages several errors halo_oracle halo_exchange types fsdp tensor expert; do
+    for name in collectives messages several errors halo_oracle halo_exchange halo_cgrid types fsdp tensor expert; do
         run "$1" "$work/$name"
     done
     run "$1" "$work/move" 5

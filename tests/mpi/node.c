@@ -1,93 +1,120 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The ranks of a node beside those of MPI: the same order, shared memory, one answer for all when
- * one rank's options are wrong; closed after MPI is finalised. */
+/* Ranks that share a node's memory, as a communicator over MPI finds them: all of them, some (as if
+ * nodes had two ranks), none (flat); their order, splits, memory, closing; and what describes it.
+ */
 #include "dpar_mpi.h"
 #include "../check.h"
 
-static void joined(void)
+static void describes(dpar_comm *c, const char *part)
 {
-    dpar_comm *world = NULL, *node = NULL;
-    MPI_Comm same;
-    dpar_why why;
-    int64_t mine, sum = 0;
-    int rank, size;
-    int32_t place = -1;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &same);
-    MPI_Comm_rank(same, &rank);
-    MPI_Comm_size(same, &size);
-    MPI_Comm_free(&same);
-    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why), DPAR_OK);
-    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &node, &why), DPAR_OK);
-    if (node == NULL) {
-        printf("%s\n", why.text);
-        return;
+    char text[600];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_comm_describe(c, &t);
+    CHECK(strstr(text, part) != NULL);
+    if (strstr(text, part) == NULL) {
+        printf("\"%s\" does not say \"%s\"\n", text, part);
     }
-    CHECK_INT(node->rank, rank);
-    CHECK_INT(node->size, size);
-    CHECK_TEXT(node->engine.name, "shm");
-    mine = world->rank + 1;
-    CHECK_INT(dpar_all_reduce(node, &mine, &sum, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
-    CHECK_INT(dpar_all_reduce(world, &mine, &mine, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
-    CHECK(size < world->size || sum == mine);
-    place = node->rank;
-    CHECK_INT(dpar_broadcast(node, &place, 1, DPAR_I32, node->size - 1, NULL), DPAR_OK);
-    CHECK_INT(place, node->size - 1);
-    CHECK_INT(dpar_comm_close(node), DPAR_OK);
-    CHECK_INT(dpar_comm_close(world), DPAR_OK);
 }
 
-static void parts(void)
+static dpar_comm *made(const dpar_mpi_options *options)
 {
-    dpar_comm *node = NULL, *second = NULL;
-    MPI_Comm half;
-    int rank;
-    int64_t n = 1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
-    CHECK_INT(dpar_mpi_make_node(half, NULL, &node, NULL), DPAR_OK);
-    CHECK_INT(dpar_mpi_make_node(half, NULL, &second, NULL), DPAR_OK);
-    MPI_Comm_rank(half, &rank);
-    CHECK_INT(node->rank, rank); /* key -rank: the order of `half` */
-    CHECK_INT(dpar_all_reduce(second, &n, &n, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
-    CHECK_INT(n, node->size);
-    CHECK_INT(dpar_comm_close(node), DPAR_OK);
-    CHECK_INT(dpar_barrier(second, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_close(second), DPAR_OK);
-    MPI_Comm_free(&half);
-}
-
-static void refused(void)
-{
-    dpar_options options;
-    dpar_comm *node = NULL;
+    dpar_comm *c = NULL;
     dpar_why why;
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, options, &c, &why), DPAR_OK);
+    if (c == NULL) {
+        printf("%s\n", why.text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    CHECK_INT(c->rank, rank);
+    return c;
+}
+
+/* The sum of ranks over c, and over its ranks of this node where it goes over MPI. */
+static void adds(dpar_comm *c)
+{
+    const int64_t n = c->size;
+    int64_t mine = c->rank, sum = -1;
+    CHECK_INT(dpar_all_reduce(c, &mine, &sum, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_INT(sum, n * (n - 1) / 2);
+    if (c->node != NULL) {
+        mine = 1;
+        CHECK_INT(dpar_all_reduce(c->node, &mine, &sum, 1, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
+        CHECK_INT(sum, c->node->size);
+    }
+}
+
+/* Memory of one communicator goes back by way of another. */
+static void parts(dpar_comm *world)
+{
+    dpar_comm *half = NULL;
+    void *memory = NULL;
+    CHECK_INT(dpar_comm_split(world, world->rank % 2, -world->rank, &half), DPAR_OK);
+    CHECK_INT(half->size, (world->size + 1 - world->rank % 2) / 2);
+    CHECK_INT(half->rank, half->size - 1 - world->rank / 2);
+    adds(half);
+    CHECK_INT(dpar_comm_alloc(half, 1000, &memory), DPAR_OK);
+    memset(memory, 1, 1000);
+    dpar_comm_release(world, memory);
+    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, world->rank == 0 ? -1 : 0, 0, &half), DPAR_OK);
+    CHECK((half == NULL) == (world->rank == 0));
+    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+}
+
+/* Rank r shares memory with r ^ 1. */
+static void nodes_of_two(void)
+{
+    dpar_comm *c;
+    setenv("DPAR_MPI_NODE", "2", 1);
+    c = made(NULL);
+    setenv("DPAR_MPI_NODE", "0", 1);
+    if (c->size > 2) {
+        CHECK_TEXT(c->engine.name, "mpi");
+        CHECK_INT(c->node->size, c->rank / 2 * 2 + 1 < c->size ? 2 : 1);
+        CHECK_INT(c->node->rank, c->rank % 2);
+        describes(c, "nodes by messages of MPI");
+    }
+    adds(c);
+    parts(c);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+}
+
+/* One rank that says so is enough. */
+static void flat(void)
+{
+    dpar_mpi_options o;
+    dpar_comm *c;
     int rank, size;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    CHECK_INT(dpar_mpi_make_node(MPI_COMM_NULL, NULL, &node, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "the communicator is MPI_COMM_NULL");
-    CHECK_INT(dpar_mpi_make_node(MPI_COMM_SELF, NULL, NULL, &why), DPAR_E_ARG);
-    memset(&options, 0, sizeof options);
-    options.slot_bytes = rank == 0 ? 5000 : 0; /* rank 0 makes the memory */
-    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, &options, &node, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "slot_bytes") != NULL);
-    options.slot_bytes = 0;
-    options.grace_s = rank == size - 1 ? -1 : 0;
-    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, &options, &node, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "grace_s") != NULL);
-    CHECK(node == NULL);
+    memset(&o, 0, sizeof o);
+    o.flat = rank == size - 1;
+    c = made(&o);
+    CHECK_TEXT(c->engine.name, "mpi");
+    CHECK(c->node == NULL);
+    describes(c, "by messages of MPI: options.flat or DPAR_MPI_FLAT says so");
+    adds(c);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
 }
 
 int main(int argc, char **argv)
 {
-    dpar_comm *last = NULL;
+    dpar_comm *all;
+    int size;
+    setenv("DPAR_MPI_FLAT", "0", 1);
     MPI_Init(&argc, &argv);
-    refused();
-    joined();
-    parts();
-    CHECK_INT(dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &last, NULL), DPAR_OK);
-    MPI_Finalize();
-    CHECK_INT(dpar_barrier(last, NULL), DPAR_OK);
-    CHECK_INT(dpar_comm_close(last), DPAR_OK);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    flat();
+    nodes_of_two();
+    all = made(NULL);
+    CHECK_TEXT(all->engine.name, "shm");
+    describes(all, size == 1 ? "shm: 1 rank" : " of one node; ");
+    parts(all);
+    MPI_Finalize(); /* it needs MPI no more */
+    adds(all);
+    CHECK_INT(dpar_comm_close(all), DPAR_OK);
     return CHECK_DONE();
 }

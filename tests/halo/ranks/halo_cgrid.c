@@ -26,7 +26,6 @@ typedef struct array {
 
 typedef struct sphere {
     oracle *o;
-    dpar_comm *node;
     int64_t n;
     int has, way;
     array f[FIELDS]; /* u, v, and scalars on the points of both */
@@ -332,7 +331,6 @@ static int with_plan(sphere *s, int plan, double *sum)
     s->doing = plan == HALOS ? "halos" : plan == SHARED ? "shared points" : "narrower";
     o.way = s->way;
     o.shared = plan == SHARED;
-    o.node = s->node;
     for (i = 0; i < FIELDS; i++) {
         const array *a = &s->f[i];
         f[i].type = DPAR_F64;
@@ -437,25 +435,9 @@ static int one_case(sphere *s, int64_t width, int kind, const int32_t *parts, in
     return ok;
 }
 
-/* Under MPI every other time the ranks share memory too. */
-static dpar_comm *node_of(oracle *o)
-{
-    dpar_comm *node = NULL;
-#if defined(USE_MPI)
-    dpar_why why;
-    if (dpar_mpi_make_node(MPI_COMM_WORLD, NULL, &node, &why) != DPAR_OK) {
-        printf("WRONG dpar_mpi_make_node: %s\n", why.text);
-        o->failed++;
-    }
-#endif
-    (void)o;
-    return node;
-}
-
 static void cases(oracle *o)
 {
     sphere s;
-    dpar_comm *node = node_of(o);
     double *sum = (double *)oracle_memory(4 * PLACES * PLACES * PLACES * sizeof(double));
     const int32_t ranks = o->world->size - (o->world->size == 7); /* 7: one has nothing */
     int32_t parts[3];
@@ -474,7 +456,6 @@ static void cases(oracle *o)
                     kinds = o->effort ? 16 : 1; /* each with each way, or in turn */
                     for (k = 0; k < kinds && o->failed == 0; k++, turn++) {
                         s.way = o->effort ? k / 4 : turn % 4;
-                        s.node = turn / 2 % 2 ? node : NULL;
                         (void)one_case(&s, width, o->effort ? k % 4 : turn / 4 % 4, parts, turn / 2,
                                        sum);
                     }
@@ -483,10 +464,6 @@ static void cases(oracle *o)
         }
     }
     free(sum);
-    if (dpar_comm_close(node) != DPAR_OK) {
-        printf("WRONG closing the node\n");
-        o->failed++;
-    }
 }
 
 int main(int argc, char **argv)

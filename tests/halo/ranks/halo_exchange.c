@@ -627,7 +627,7 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, int timer
     }
 }
 
-static void one_way(one_case *c, dpar_comm *comm, dpar_comm *node, int32_t way, int ordered, rng *r)
+static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng *r)
 {
     dpar_halo_field f[FIELDS];
     dpar_halo_options o;
@@ -639,7 +639,6 @@ static void one_way(one_case *c, dpar_comm *comm, dpar_comm *node, int32_t way, 
     memset(&o, 0, sizeof o);
     o.way = way;
     o.ordered = ordered;
-    o.node = node;
     o.run_bytes = below(r, 3) * 16;
     o.timers = below(r, 2);
     why.text[0] = 0;
@@ -960,13 +959,15 @@ static int rank_main(dpar_comm *comm, void *arg)
             break;
         }
         for (int32_t way = DPAR_HALO_AUTO; way <= DPAR_HALO_DIRECT; way++) {
-            one_way(c, comm, NULL, way, 0, &r);
+            one_way(c, comm, way, 0, &r);
             if (!only_direct(c)) {
-                one_way(c, comm, NULL, way, 1, &r);
+                one_way(c, comm, way, 1, &r);
             }
         }
         if (node) {
-            one_way(c, comm, node, DPAR_HALO_AUTO, !only_direct(c) && below(&r, 2), &r);
+            comm->node = node;
+            one_way(c, comm, DPAR_HALO_AUTO, !only_direct(c) && below(&r, 2), &r);
+            comm->node = NULL;
         }
         free_memory(c, comm);
     }

@@ -1362,7 +1362,7 @@ static int latecomer(dpar_comm *c, void *arg)
     f.type = DPAR_F64;
     memset(&o, 0, sizeof o);
     CHECK_INT(late_node ? dpar_comm_split(c, 0, 0, &node) : DPAR_OK, DPAR_OK);
-    o.node = node;
+    c->node = node;
     h.grid = grid_of(2, extent, 3, 3);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
     h.owner = owner;
@@ -1386,6 +1386,7 @@ static int latecomer(dpar_comm *c, void *arg)
     CHECK(strstr(c->why.text, "rank 1 waits for it, and has begun exchange #2") != NULL);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_TIMEOUT);
     free(memory);
+    c->node = NULL;
     (void)dpar_comm_close(node);
     return checks_failed;
 }
@@ -1491,52 +1492,6 @@ static void nothing_allocated(dpar_comm *c)
         CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
         free(memory);
     }
-}
-
-/* options.node: more ranks than the communicator has are refused; ranks of another communicator,
- * who have the same numbers there, are not taken for peers. */
-static void nodes(dpar_comm *c)
-{
-    dpar_comm *half = NULL, *across = NULL;
-    dpar_halo_options o;
-    dpar_halo_exchange *x;
-    dpar_halo_field f;
-    dpar_halo h;
-    int64_t extent[2];
-    void *memory = NULL, *at = NULL;
-    double *a;
-    int i;
-    memset(&o, 0, sizeof o);
-    memset(&h, 0, sizeof h);
-    memset(&f, 0, sizeof f);
-    CHECK_INT(dpar_comm_split(c, c->rank % 2, 0, &half), DPAR_OK);
-    CHECK_INT(dpar_comm_split(c, c->rank == 0 || c->rank == 3, 0, &across), DPAR_OK);
-    CHECK_INT(dpar_comm_alloc(c, 8 * 4, &at), DPAR_OK);
-    a = (double *)at;
-    extent[0] = half->size;
-    extent[1] = 1;
-    h.grid = grid_of(2, extent, half->size, 1);
-    h.low[0] = h.high[0] = 1;
-    h.periodic = 1;
-    f.halo = &h;
-    f.type = DPAR_F64;
-    f.data = a;
-    o.node = c;
-    refused(half, &f, &o, DPAR_E_ARG, "options.node has 4 ranks, more than the 2");
-    for (i = 0; i < 2; i++) { /* 0 with 3, 1 with 2: numbers 0 and 1 of different halves */
-        a[0] = a[2] = -1.0;
-        a[1] = (double)(10 * c->rank);
-        o.node = i == 0 ? across : half;
-        x = plan_of(half, &f, 1, &o, &memory);
-        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
-        CHECK(a[0] == (double)(10 * ((c->rank + 2) % 4)) && a[2] == a[0]);
-        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
-        free(memory);
-        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
-    }
-    dpar_comm_release(c, at);
-    CHECK_INT(dpar_comm_close(across), DPAR_OK);
-    CHECK_INT(dpar_comm_close(half), DPAR_OK);
 }
 
 /* Cores that the ranks of c may use. */
@@ -1677,9 +1632,6 @@ static int each(dpar_comm *c, void *arg)
     if (c->size <= 3) {
         tunes(c, 0, 0);
         tunes(c, 1, 1);
-    }
-    if (c->size == 4) {
-        nodes(c);
     }
     if (c->size > 1) {
         disagreements(c);

@@ -475,8 +475,9 @@ static int random_mesh(grid *g, uint64_t *s)
         }
         cut |= 1u << d;
     }
-    if (dpar_mesh_init(&m, axis_names(axes), size, oracle_below(s,
-                                                                2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0, NULL) != DPAR_OK) {
+    if (dpar_mesh_init(&m, axis_names(axes), size,
+                       oracle_below(s, 2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0,
+                       NULL) != DPAR_OK) {
         return 0;
     }
     /* each rank has a block at most, in any order; what is too much is masked, and some more */
@@ -1779,7 +1780,7 @@ static int rounds(run *r, uint64_t *s)
     return good && diagnosed(r, (int)oracle_below(s, 2), (int)oracle_below(s, r->g->n));
 }
 
-static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
+static void one_case(oracle *o, uint64_t seed)
 {
     grid *g = (grid *)oracle_memory(sizeof *g);
     uint64_t s = oracle_mix(seed ^ 0x77), own = oracle_mix(seed * 64 + (uint64_t)o->world->rank);
@@ -1800,7 +1801,6 @@ static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
         r.options[p].run_bytes = runs[oracle_below(&s, 4)];
         r.options[p].timers = (int32_t)oracle_below(&s, 2);
         r.options[p].tag = 100 + ((seed & 3) == 0 ? p : 0); /* mostly alike */
-        r.options[p].node = node;
         r.now[p] = p;
         good = good && open_plan(&r, p);
     }
@@ -1822,41 +1822,11 @@ static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
     free(g);
 }
 
-/* Under MPI every other time the ranks share memory too: all of them, or the even and the odd ones
- * each, as on two nodes. */
-static dpar_comm *node_of(oracle *o)
-{
-    dpar_comm *node = NULL;
-#if defined(USE_MPI)
-    dpar_options options;
-    dpar_why why;
-    MPI_Comm part;
-    memset(&options, 0, sizeof options);
-    options.timeout_s = 60;
-    if (o->seed % 2 == 0) {
-        return NULL;
-    }
-    MPI_Comm_split(MPI_COMM_WORLD, o->seed % 4 == 1 ? 0 : o->world->rank % 2, 0, &part);
-    if (dpar_mpi_make_node(part, &options, &node, &why) != DPAR_OK) {
-        printf("WRONG dpar_mpi_make_node: %s\n", why.text);
-        o->failed++;
-    }
-    MPI_Comm_free(&part);
-#endif
-    (void)o;
-    return node;
-}
-
 static void cases(oracle *o)
 {
-    dpar_comm *node = node_of(o);
     int i;
     for (i = 0; i < CASES && o->failed == 0 && o->world->status == DPAR_OK; i++) {
-        one_case(o, node, o->seed * CASES + (uint64_t)i);
-    }
-    if (dpar_comm_close(node) != DPAR_OK) {
-        printf("WRONG closing the node\n");
-        o->failed++;
+        one_case(o, o->seed * CASES + (uint64_t)i);
     }
 }
 
