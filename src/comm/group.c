@@ -2,6 +2,7 @@
 #include "group.h"
 
 #include "../base/inner.h"
+#include "engine.h"
 #include "world.h"
 
 /* ---- the memory behind a member ---------------------------------------------------------------
