@@ -8,7 +8,7 @@
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o build/mpi_coll
  *
- * -DFLOORS_ONLY leaves dpar out. */
+ * -DFLOORS_ONLY leaves dpar out. -DOVER_MPI: dpar's communicator is that of dpar_mpi_make. */
 #include <string.h>
 #include <sys/mman.h>
 #ifdef __SSE2__
@@ -154,22 +154,37 @@ static int stream_run(int op, const float *input, float *output, size_t count)
 
 #ifndef FLOORS_ONLY
 #include "dpar_comm.h"
+#ifdef OVER_MPI
+#include "dpar_mpi.h"
+#endif
 
 static dpar_comm *dpar_world;
 static int dpar_users;
 static float *dpar_private[2];
 static void *dpar_heap[2];
 
+static dpar_status dpar_make(dpar_why *why)
+{
+#ifdef OVER_MPI
+    dpar_mpi_options o;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 60;
+    return dpar_mpi_make(MPI_COMM_WORLD, &o, &dpar_world, why);
+#else
+    dpar_options o;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 60;
+    return dpar_init(&dpar_world, &o, why);
+#endif
+}
+
 /* Both engines run on one communicator, made by the first. */
 static int dpar_join(void)
 {
-    dpar_options o;
     dpar_why why;
-    memset(&o, 0, sizeof o);
     memset(&why, 0, sizeof why);
-    o.timeout_s = 60;
-    if (dpar_world == NULL && dpar_init(&dpar_world, &o, &why) != DPAR_OK) {
-        fprintf(stderr, "dpar_init: %s\n", why.text);
+    if (dpar_world == NULL && dpar_make(&why) != DPAR_OK) {
+        fprintf(stderr, "dpar: %s\n", why.text);
         return 1;
     }
     dpar_users++;
