@@ -1533,6 +1533,10 @@ static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
          dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_SUM>},
         {DPAR_F64, DPAR_F64, DPAR_SUM,
          dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F64, DPAR_SUM>},
+        {DPAR_F32, DPAR_F32, DPAR_MAX,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MAX>},
+        {DPAR_F32, DPAR_F32, DPAR_MIN,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MIN>},
     };
     const dpari_cuda_box_slim *p = b->piece;
     for (int32_t k = 0; k < b->n; k++) {
@@ -3872,15 +3876,14 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 /* ---- adding rows -------------------------------------------------------------------------------
  *
  * In windows of some rows, one after the other. A row of a window becomes a key: its target, then
- * its number in the window. Blocks sort some keys each in shared memory, runs are merged four by
- * four (a key's place is its own plus those that binary searches find in the other runs), then the
- * first key of a target adds all of them in order. n log n, the same bits whatever the launch.
- * Targets that many rows go to are left out there: blocks fetch the rows of one of them, some
- * columns each, and add these in order. */
+ * its number in the window. Blocks sort some keys each in shared memory; a key's place among all is
+ * the sum of those that binary searches find in all of these runs. Then the first key of a target
+ * adds all of them in order: the same bits whatever the launch. Targets that many rows go to are
+ * left out there: blocks fetch the rows of one of them, some columns each, and add these in order.
+ */
 
 enum {
-    DPARI_CUDA_SORT = 512,    /* keys that a block sorts */
-    DPARI_CUDA_RUNS = 4,      /* that are merged at a time */
+    DPARI_CUDA_SORT = 1024,   /* keys that a block sorts */
     DPARI_CUDA_ROW_BITS = 15, /* of a key: the number; the other 49: more than addresses reach */
     DPARI_CUDA_HOT = 64,      /* keys: a target that fills a block of them is hot */
     DPARI_CUDA_STAGE = 128,   /* rows of a hot target that are fetched at a time */
@@ -3891,7 +3894,6 @@ struct dpari_cuda_scatter {
     dpar_mem_scatter s;
     uint64_t *key, *merged;
     int64_t first, n; /* rows of the window */
-    int64_t run;      /* keys that follow in order so far */
     dpari_cuda_rows r;
     int32_t span; /* keys of a block: a power of two */
     int32_t even; /* may rows be met by vectors? */
@@ -3954,25 +3956,39 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
+/* A thread has a key; the runs come into shared memory one after the other, the next one's keys
+ * are under way while this one is searched. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_sort_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
+    dpari_cuda_sort_rank_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
-    enum { RUNS = DPARI_CUDA_RUNS };
+    enum { PER = DPARI_CUDA_SORT / DPARI_CUDA_THREADS };
+    __shared__ uint64_t run[DPARI_CUDA_SORT];
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x; i < s.n; i += step) {
-        const int64_t all = i / (RUNS * s.run) * (RUNS * s.run); /* where the runs begin */
-        const uint64_t key = s.key[i];
-        int64_t below[RUNS] = {0};
-        for (int64_t half = s.run; half > 0; half /= 2) { /* of its own: where it is */
+    for (int64_t c = (int64_t)blockIdx.x * DPARI_CUDA_THREADS; c < s.n; c += step) {
+        const uint64_t key = c + threadIdx.x < s.n ? s.key[c + threadIdx.x] : 0;
+        uint64_t next[PER];
+        int64_t below = 0;
+        for (int64_t r = -DPARI_CUDA_SORT; r < s.n; r += DPARI_CUDA_SORT) {
+            __syncthreads();
             DPARI_CUDA_UNROLL
-            for (int r = 0; r < RUNS; r++) {
-                const int64_t more = below[r] + half, at = all + r * s.run + more - 1;
-                if (more <= s.run && at < s.n && s.key[at] < key) {
-                    below[r] = more;
+            for (int j = 0; j < PER; j++) {
+                const int32_t k = j * DPARI_CUDA_THREADS + (int32_t)threadIdx.x;
+                const int64_t at = r + DPARI_CUDA_SORT + k;
+                if (r >= 0) {
+                    run[k] = next[j];
                 }
+                next[j] = at < s.n ? s.key[at] : UINT64_MAX;
             }
+            __syncthreads();
+            int32_t lo = 0;
+            for (int32_t half = DPARI_CUDA_SORT / 2; half > 0 && r >= 0; half /= 2) {
+                lo += run[lo + half - 1] < key ? half : 0;
+            }
+            below += r >= 0 ? lo + (run[lo] < key) : 0;
         }
-        s.merged[all + below[0] + below[1] + below[2] + below[3]] = key;
+        if (c + threadIdx.x < s.n) {
+            s.merged[below] = key;
+        }
     }
 }
 
@@ -4009,26 +4025,21 @@ __device__ static inline void dpari_cuda_scatter_load(const dpari_cuda_scatter &
                                        (int32_t)sizeof(W), s.even);
 }
 
-/* Four elements of the row that `key`, which is number p, and those behind it are bound for. `old`
- * and `one`: what is there, and the key's own. */
+/* Four elements of the row that `key`, which is number p, and those behind it are bound for. */
 template <typename W>
-__device__ static inline void
-dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p, uint64_t key, int64_t at,
-                        const dpari_cuda_four *old, const dpari_cuda_four *one)
+__device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p,
+                                                      uint64_t key, int64_t at)
 {
     enum { AHEAD = 4 };
-    const int32_t type = sizeof(W) == 8 ? DPAR_F64 : DPAR_F32;
+    const int32_t width = (int32_t)sizeof(W), type = width == 8 ? DPAR_F64 : DPAR_F32;
     const uint64_t target = key >> DPARI_CUDA_ROW_BITS;
-    dpari_cuda_four v[AHEAD];
+    W *to = (W *)s.s.to + (int64_t)target * s.s.width;
+    dpari_cuda_four v[AHEAD], made;
     W sum[4], x[4];
     int32_t some = AHEAD;
-    dpari_cuda_widen(old, type, sum);
-    dpari_cuda_widen(one, type, x);
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        sum[e] = dpari_cuda_add(sum[e], x[e]);
-    }
-    for (p++; some == AHEAD && p < s.n; p += AHEAD) {
+    dpari_cuda_load<0, sizeof(W) == 8>(&made, to, at, s.s.width, width, s.even);
+    dpari_cuda_widen(&made, type, sum);
+    for (; some == AHEAD && p < s.n; p += AHEAD) {
         some = 0;
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
@@ -4049,51 +4060,34 @@ dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p, uint64_t key, in
             }
         }
     }
-    dpari_cuda_scatter_store(s, (W *)s.s.to + (int64_t)target * s.s.width, at, sum);
+    dpari_cuda_scatter_store(s, to, at, sum);
 }
 
-/* Targets that are not hot: the thread of a target's first key has it. Four of a thread are looked
- * at, and read, before the first is added. */
+/* Targets that are not hot: the thread of a target's first key has it. */
 template <typename W>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 1 : 3)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
-    enum { PER = 4 };
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
-        dpari_cuda_four old[PER], one[PER];
-        uint64_t key[PER];
-        int64_t p[PER], unit[PER];
-        int first[PER];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            first[j] = dpari_cuda_rows_at(s.r, s.n, c, threadIdx.x + j * DPARI_CUDA_THREADS, &p[j],
-                                          &unit[j]);
-            if (first[j]) {
-                const uint64_t before = p[j] > 0 ? s.key[p[j] - 1] : UINT64_MAX;
-                key[j] = s.key[p[j]];
-                first[j] = dpari_cuda_bound(key[j]) &&
-                           key[j] >> DPARI_CUDA_ROW_BITS != before >> DPARI_CUDA_ROW_BITS &&
-                           !dpari_cuda_hot(s, p[j]);
+        for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
+             local += DPARI_CUDA_THREADS) {
+            int64_t p, unit;
+            if (!dpari_cuda_rows_at(s.r, s.n, c, local, &p, &unit)) {
+                continue;
             }
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            if (first[j]) {
-                const W *to =
-                    (const W *)s.s.to + (int64_t)(key[j] >> DPARI_CUDA_ROW_BITS) * s.s.width;
-                dpari_cuda_load<0, sizeof(W) == 8>(&old[j], to, 4 * unit[j], s.s.width,
-                                                   (int32_t)sizeof(W), s.even);
-                dpari_cuda_scatter_load<W>(s, key[j], 4 * unit[j], &one[j]);
-            }
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            if (first[j]) {
-                dpari_cuda_scatter_unit<W>(s, p[j], key[j], 4 * unit[j], &old[j], &one[j]);
+            const uint64_t key = s.key[p], before = p > 0 ? s.key[p - 1] : UINT64_MAX;
+            if (dpari_cuda_bound(key) &&
+                key >> DPARI_CUDA_ROW_BITS != before >> DPARI_CUDA_ROW_BITS &&
+                !dpari_cuda_hot(s, p)) {
+                dpari_cuda_scatter_unit<W>(s, p, key, 4 * unit);
             }
         }
     }
 }
+
+template <typename W> struct alignas(16) dpari_cuda_units_of {
+    W x[4];
+};
 
 /* The rows of keys [begin, end) to one target, TILE fours of columns of it from `first` on. A
  * thread fetches the same four of every 32nd row; those of the next stage are under way while some
@@ -4106,9 +4100,10 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
         STAGE = DPARI_CUDA_STAGE,
         TILE = DPARI_CUDA_TILE,
         APART = DPARI_CUDA_THREADS / TILE,
-        PER = STAGE / APART
+        PER = STAGE / APART,
+        AHEAD = 8
     };
-    __shared__ W stage[STAGE][TILE][4];
+    __shared__ dpari_cuda_units_of<W> stage[STAGE][TILE];
     const int32_t width = (int32_t)sizeof(W), type = width == 8 ? DPAR_F64 : DPAR_F32;
     const int32_t lane = (int32_t)threadIdx.x % TILE, row = (int32_t)threadIdx.x / TILE;
     const int64_t column = first + 4 * lane;
@@ -4125,7 +4120,7 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
         DPARI_CUDA_UNROLL
         for (int j = 0; j < PER; j++) {
             if (row + j * APART < now && column < s.s.width) {
-                dpari_cuda_widen(&v[j], type, stage[row + j * APART][lane]);
+                dpari_cuda_widen(&v[j], type, stage[row + j * APART][lane].x);
             }
         }
         __syncthreads();
@@ -4136,10 +4131,16 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
                 dpari_cuda_scatter_load<W>(s, s.key[at], column, &v[j]);
             }
         }
-        for (int64_t k = 0; k < now && row == 0; k++) {
+        for (int64_t k = 0; k < now && row == 0; k += AHEAD) { /* behind the end: not added */
+            dpari_cuda_units_of<W> x[AHEAD];
             DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                sum[e] = dpari_cuda_add(sum[e], stage[k][lane][e]);
+            for (int j = 0; j < AHEAD; j++) {
+                x[j] = stage[k + j][lane];
+            }
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < 4 * AHEAD; j++) {
+                W *all = &sum[j % 4];
+                *all = k + j / 4 < now ? dpari_cuda_add(*all, x[j / 4].x[j % 4]) : *all;
             }
         }
     }
@@ -4195,9 +4196,9 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
         s->span *= 2;
     }
     st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_kernel, *s, dpari_cuda_wave(gpu, most));
-    for (s->run = s->span; s->run < s->n && st == DPAR_OK; s->run *= DPARI_CUDA_RUNS) {
+    if (st == DPAR_OK && s->n > s->span) {
         uint64_t *key = s->merged;
-        st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_merge_kernel, *s,
+        st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_rank_kernel, *s,
                                dpari_cuda_units_blocks(gpu, s->n));
         s->merged = s->key;
         s->key = key;
@@ -4214,7 +4215,7 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
                : dpari_cuda_launch(gpu, "scatter",
                                    s->s.type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
                                                          : dpari_cuda_scatter_kernel<float>,
-                                   *s, dpari_cuda_wave(gpu, s->r.chunks));
+                                   *s, dpari_cuda_each(gpu, s->r.chunks));
 }
 
 static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
@@ -4311,50 +4312,42 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
-/* Rows of one type in units of 16 bytes: two of a thread, two rows of each, in flight. The same
- * numbers. */
+/* Rows of one type in units of 16 bytes, of two rows in flight: the same numbers. */
 template <int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
     dpari_cuda_mix_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
 {
-    enum { AHEAD = 2, PER = 2, FOURS = dpari_cuda_fours_of(TYPE) };
+    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) };
     const dpar_mem_combine &m = s.m;
     const int32_t width = dpari_cuda_width(TYPE);
     for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
         for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
-             local += PER * DPARI_CUDA_THREADS) {
-            double sum[PER][4 * FOURS] = {{0.0}};
-            int64_t t[PER], unit[PER];
-            int in[PER];
-            DPARI_CUDA_UNROLL
-            for (int q = 0; q < PER; q++) {
-                in[q] = dpari_cuda_rows_at(s.r, m.rows, c, local + q * DPARI_CUDA_THREADS, &t[q],
-                                           &unit[q]);
+             local += DPARI_CUDA_THREADS) {
+            int64_t t, unit;
+            double sum[FOURS][4] = {{0.0}};
+            dpari_cuda_four made[FOURS];
+            if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
+                continue;
             }
             for (int64_t j = 0; j < m.k; j += AHEAD) {
-                dpari_cuda_four v[PER * AHEAD][FOURS];
-                double w[PER * AHEAD];
-                int64_t row[PER * AHEAD];
+                dpari_cuda_four v[AHEAD][FOURS];
+                double x[4], w[AHEAD];
+                int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
-                for (int a = 0; a < PER * AHEAD; a++) {
-                    const int64_t at = t[a / AHEAD] * m.k + j + a % AHEAD;
-                    row[a] =
-                        in[a / AHEAD] && j + a % AHEAD < m.k ? dpari_cuda_row(m.index, at) : -1;
+                for (int a = 0; a < AHEAD; a++) {
+                    row[a] = j + a < m.k ? dpari_cuda_row(m.index, t * m.k + j + a) : -1;
+                    if (row[a] >= 0) {
+                        dpari_cuda_load_all<0, FOURS>(v[a], m.from,
+                                                      row[a] * m.width + 4 * FOURS * unit, width);
+                    }
                     w[a] = 1.0;
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] = dpari_cuda_one<double>(m.weight, at, m.weight_type);
+                        w[a] = dpari_cuda_one<double>(m.weight, t * m.k + j + a, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL
-                for (int a = 0; a < PER * AHEAD; a++) {
-                    if (row[a] >= 0) {
-                        dpari_cuda_load_all<0, FOURS>(
-                            v[a], m.from, row[a] * m.width + 4 * FOURS * unit[a / AHEAD], width);
-                    }
-                }
-                DPARI_CUDA_UNROLL
-                for (int a = 0; a < PER * AHEAD * FOURS; a++) {
-                    double x[4], *to = &sum[a / FOURS / AHEAD][a % FOURS * 4];
+                for (int a = 0; a < AHEAD * FOURS; a++) {
+                    double *to = sum[a % FOURS];
                     if (row[a / FOURS] < 0) {
                         continue;
                     }
@@ -4367,17 +4360,10 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
                 }
             }
             DPARI_CUDA_UNROLL
-            for (int q = 0; q < PER; q++) {
-                dpari_cuda_four made[FOURS];
-                DPARI_CUDA_UNROLL
-                for (int k = 0; k < FOURS; k++) {
-                    dpari_cuda_narrow(&made[k], TYPE, &sum[q][4 * k]);
-                }
-                if (in[q]) {
-                    dpari_cuda_store_all<0, FOURS>(made, m.to, t[q] * m.width + 4 * FOURS * unit[q],
-                                                   width);
-                }
+            for (int k = 0; k < FOURS; k++) {
+                dpari_cuda_narrow(&made[k], TYPE, sum[k]);
             }
+            dpari_cuda_store_all<0, FOURS>(made, m.to, t * m.width + 4 * FOURS * unit, width);
         }
     }
 }
@@ -4594,35 +4580,39 @@ template <int PER, int TYPE, typename V>
 __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_t n, int even,
                                                 int64_t u, V *v, int sums, double *sum)
 {
+    enum { APART = DPARI_CUDA_THREADS };
     const int32_t width = dpari_cuda_width(TYPE);
     dpari_cuda_four four[PER];
-    DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t at = 4 * (u + j * DPARI_CUDA_THREADS);
-        if (at < n) {
-            dpari_cuda_load<0>(&four[j], run, at, n, width, even);
+    if (even && 4 * (u + (PER - 1) * APART + 1) <= n) {
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            dpari_cuda_load<0>(&four[j], run + 4 * (u + j * APART) * width, 0, 4, width, 1);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            dpari_cuda_widen(&four[j], TYPE, v + 4 * j);
+        }
+    } else {
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4 * PER; j++) {
+            const int64_t at = 4 * (u + j / 4 * APART) + j % 4;
+            v[j] = at < n ? dpari_cuda_one<V>(run, at, TYPE) : (V)dpari_cuda_lowest();
         }
     }
     DPARI_CUDA_UNROLL
-    for (int j = 0; j < PER; j++) {
-        const int64_t left = n - 4 * (u + j * DPARI_CUDA_THREADS);
-        dpari_cuda_widen(&four[j], TYPE, v + 4 * j);
-        DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
-            if (sums && e < left) {
-                *sum = dpari_cuda_add(*sum, (double)v[4 * j + e]);
-            }
-            v[4 * j + e] = e < left ? v[4 * j + e] : (V)dpari_cuda_lowest();
+    for (int j = 0; j < 4 * PER; j++) {
+        if (sums && 4 * (u + j / 4 * APART) + j % 4 < n) {
+            *sum = dpari_cuda_add(*sum, (double)v[j]);
         }
     }
 }
 
-/* A block has a token; a thread sixteen logits of it at a time, of F64 eight. */
+/* A block has a token; a thread eight logits of it at a time. */
 template <int FAST, int TYPE, typename V>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
-    enum { PER = TYPE == DPAR_F64 ? 2 : 4 };
+    enum { PER = 2 };
     const dpar_mem_cross_entropy &x = s.x;
     const int32_t width = dpari_cuda_width(TYPE);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
@@ -4743,29 +4733,36 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* dx of four logits from column i on. */
+/* dx of four logits from column i on; of them, that of the target, where it is one. */
 template <int FAST>
 __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entropy &x, int64_t i,
                                                       int64_t own, double lse, double factor,
                                                       double *v)
 {
     const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
-    const int all = x.lo[0] == 0 && x.hi[0] == x.rows; /* no column is out of the vocabulary */
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
-        const int64_t c = i + e;
-        double made = 0.0;
-        if (all || (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1])) {
-            made = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
-            made = c == own ? made - x.scale * (1.0 - x.smoothing) : made;
+        v[e] = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
+    }
+    if ((uint64_t)(own - i) < 4) {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            v[e] = i + e == own ? v[e] - x.scale * (1.0 - x.smoothing) : v[e];
         }
-        v[e] = made;
+    }
+    if (x.lo[0] != 0 || x.hi[0] != x.rows) { /* some columns are no part of the vocabulary */
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            const int64_t c = i + e;
+            const int real = (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
+            v[e] = real ? v[e] : 0.0;
+        }
     }
 }
 
 /* A block has a token; a thread two fours of its logits in flight. */
 template <int FAST, int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
     enum { PER = 2 };
@@ -5091,7 +5088,9 @@ __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
                                                     const dpari_cuda_three_of &b)
 {
     const double n = a->count + b.count;
-    if (b.count > 0.0) {
+    if (a->count == b.count && n > 0.0 && n < 67108864.0) { /* 2^26: both are exact */
+        dpari_cuda_three_join_by(a, b, 0.5, 0.5 * b.count);
+    } else if (b.count > 0.0) {
         dpari_cuda_three_join_by(a, b, b.count / n, a->count * b.count / n);
     }
 }
@@ -5169,20 +5168,20 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
 }
 
 /* Some points about their mean: the first n of x. */
-template <int SOME>
-__device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const double *x, int32_t n)
+template <int SOME, typename V>
+__device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, int32_t n)
 {
     dpari_cuda_three_of one;
     double sum = 0.0, m2 = 0.0;
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
-        sum = dpari_cuda_add(sum, x[j]); /* 0 where there is none */
+        sum = dpari_cuda_add(sum, (double)x[j]); /* 0 where there is none */
     }
     one.count = (double)n;
     one.mean = n == 16 ? dpari_cuda_mul(sum, 0.0625) : sum / one.count; /* the same quotient */
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
-        const double off = x[j] - one.mean;
+        const double off = (double)x[j] - one.mean;
         m2 = j < n ? fma(off, off, m2) : m2;
     }
     one.m2 = m2;
@@ -5192,22 +5191,22 @@ __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const double
 /* Points i .. i + 3 of those below `hi`, which follow on each other from `base` on, in vectors. */
 template <int TYPE>
 __device__ static inline void dpari_cuda_points_of(const unsigned char *base, int64_t i, int64_t hi,
-                                                   double *x)
+                                                   float *x)
 {
     dpari_cuda_four four;
     if (i < hi) {
         dpari_cuda_load<0>(&four, base, i, hi, dpari_cuda_width(TYPE), 1);
         dpari_cuda_widen(&four, TYPE, x);
     } else {
-        x[0] = x[1] = x[2] = x[3] = 0.0;
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
     }
 }
 
 /* A block has one slice of one set; a thread sixteen points of it at a time, four and four a block
  * apart: their mean, their squares about it, merged with what it has. Only the last slice may end
  * within four. */
-template <int TYPE>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYPE ? 3 : 2)
+template <typename V, int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYPE ? 4 : 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
     enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS, KNOWN = 64 };
@@ -5227,7 +5226,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYP
         dpari_cuda_three_of a;
         a.count = a.mean = a.m2 = 0.0;
         for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART, k++) {
-            double x[4 * FOURS];
+            V x[4 * FOURS];
             DPARI_CUDA_UNROLL
             for (int j = 0; j < FOURS; j++) {
                 if constexpr (TYPE != DPAR_NO_TYPE) {
@@ -5264,17 +5263,38 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYP
     }
 }
 
+/* A warp has a set: its lanes prepare the next 32 slices, of which all but the set's last one have
+ * `each` points, then these are merged one after the other. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_moment_end_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
-    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    __shared__ dpari_cuda_three_of part[DPARI_CUDA_WARPS][32];
+    __shared__ double share[DPARI_CUDA_WARPS][32], both[DPARI_CUDA_WARPS][32];
+    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + warp;
+    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
         dpari_cuda_three_of a;
         a.count = a.mean = a.m2 = 0.0;
-        for (int64_t k = 0; k < s.slices; k++) {
-            dpari_cuda_three_join(&a, s.part[set * s.slices + k]);
+        for (int64_t k = 0; k < s.slices; k += 32) {
+            const int32_t n = s.slices - k < 32 ? (int32_t)(s.slices - k) : 32;
+            __syncwarp();
+            if (lane < n) {
+                const dpari_cuda_three_of one = s.part[set * s.slices + k + lane];
+                const double before = (double)((k + lane) * s.each), all = before + one.count;
+                part[warp][lane] = one;
+                share[warp][lane] = one.count / all;
+                both[warp][lane] = before * one.count / all;
+            }
+            __syncwarp();
+            for (int32_t j = 0; j < n; j++) {
+                if (part[warp][j].count > 0.0) {
+                    dpari_cuda_three_join_by(&a, part[warp][j], share[warp][j], both[warp][j]);
+                }
+            }
         }
-        dpari_cuda_three_put(s, set, a);
+        if (lane == 0) {
+            dpari_cuda_three_put(s, set, a);
+        }
     }
 }
 
@@ -5282,7 +5302,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_moments *m = moments;
-    void (*kernel)(const dpari_cuda_moment) = dpari_cuda_moment_kernel<DPAR_NO_TYPE>;
+    void (*kernel)(const dpari_cuda_moment) = dpari_cuda_moment_kernel<double, DPAR_NO_TYPE>;
     dpari_cuda_moment s;
     dpar_status st;
     const int64_t *const stride[1] = {m->stride};
@@ -5316,15 +5336,16 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
         return DPAR_OK;
     }
     if (s.fours && m->groups > 0 && (m->step == s.plane.points || s.planes == 1)) {
-        kernel = m->type == DPAR_F32    ? dpari_cuda_moment_kernel<DPAR_F32>
-                 : m->type == DPAR_BF16 ? dpari_cuda_moment_kernel<DPAR_BF16>
+        kernel = m->type == DPAR_F32    ? dpari_cuda_moment_kernel<float, DPAR_F32>
+                 : m->type == DPAR_BF16 ? dpari_cuda_moment_kernel<float, DPAR_BF16>
                                         : kernel; /* all points of a set follow on each other */
     }
     st = dpari_cuda_launch(gpu, "moments", kernel, s, dpari_cuda_wave(gpu, s.sets * s.slices));
     return st != DPAR_OK || s.slices == 1
                ? st
-               : dpari_cuda_launch(gpu, "moments", dpari_cuda_moment_end_kernel, s,
-                                   dpari_cuda_units_blocks(gpu, s.sets));
+               : dpari_cuda_launch(
+                     gpu, "moments", dpari_cuda_moment_end_kernel, s,
+                     dpari_cuda_wave(gpu, (s.sets + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
 /* ---- norms -------------------------------------------------------------------------------------
@@ -5779,10 +5800,10 @@ __device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type,
         uint32_t low, high;
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(low) : "h"((uint16_t)four));
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(high) : "h"((uint16_t)(four >> 16)));
-        x[0] = dpari_cuda_from_f16((uint16_t)low);
-        x[1] = dpari_cuda_from_f16((uint16_t)(low >> 16));
-        x[2] = dpari_cuda_from_f16((uint16_t)high);
-        x[3] = dpari_cuda_from_f16((uint16_t)(high >> 16));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[0]) : "h"((uint16_t)low));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[1]) : "h"((uint16_t)(low >> 16)));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[2]) : "h"((uint16_t)high));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[3]) : "h"((uint16_t)(high >> 16)));
         return;
     }
 #endif
@@ -5988,11 +6009,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-__device__ static inline float dpari_cuda_quant_scale_at(const dpari_cuda_quant &s, int64_t b)
-{
-    return *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
-}
-
 /* Codes i .. i + 3 of the n that begin there. */
 __device__ static inline uint32_t
 dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
@@ -6015,35 +6031,37 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     enum { TEAM = 4 };
     const int32_t width = dpari_cuda_width(TYPE);
     const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
-    const int64_t i = 4 * (threadIdx.x % 32);
+    const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
     for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
+        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
+        const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
+        unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
+        const int64_t left = s.q.count - b * s.q.block; /* of all blocks from b on */
         uint32_t four[TEAM];
-        float scale[TEAM];
-        int64_t n[TEAM];
+        float by[TEAM];
+        int32_t n[TEAM];
         DPARI_CUDA_UNROLL
         for (int j = 0; j < TEAM; j++) {
-            n[j] = dpari_cuda_quant_count(s, b + j);
+            const int64_t more = left - j * s.q.block;
+            n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
             if (i < n[j]) {
-                four[j] = dpari_cuda_quant_codes(
-                    s, (const unsigned char *)s.q.code + (b + j) * s.q.code_step, n[j], i);
-                scale[j] = dpari_cuda_quant_scale_at(s, b + j);
+                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
+                by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
             }
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < TEAM; j++) {
             dpari_cuda_four made;
             float x[4];
-            if (i >= n[j]) {
-                continue;
+            if (i < n[j]) {
+                dpari_cuda_from_codes(four[j], s.q.code_type, x);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    x[e] = dpari_cuda_plain(dpari_cuda_mul(x[e], by[j]));
+                }
+                dpari_cuda_narrow(&made, TYPE, x);
+                dpari_cuda_store<0>(&made, to + j * s.q.block * width, i, n[j], width, s.even);
             }
-            dpari_cuda_from_codes(four[j], s.q.code_type, x);
-            DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                x[e] = dpari_cuda_plain(dpari_cuda_mul(x[e], scale[j]));
-            }
-            dpari_cuda_narrow(&made, TYPE, x);
-            dpari_cuda_store<0>(&made, (unsigned char *)s.q.x + (b + j) * s.q.block * width, i,
-                                n[j], width, s.even);
         }
     }
 }
@@ -6060,7 +6078,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
         const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         unsigned char *base = (unsigned char *)s.q.x + first * width;
-        const float scale = dpari_cuda_quant_scale_at(s, b);
+        const float scale =
+            *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
         for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
             dpari_cuda_four old;
             double x[4], y[4];

@@ -1066,10 +1066,7 @@ static void test_scatter_order(void)
         gpu.scratch_bytes = turn % 2 ? bytes : 16 * 2500; /* windows of 2500 rows */
         for (int64_t left = rows; left > 0; left -= gpu.scratch_bytes / 16) {
             const int64_t now = std::min(left, gpu.scratch_bytes / 16);
-            launches += 2 + (now >= 64); /* a target of many rows is looked for */
-            for (int64_t run = 512; run < now; run *= 4) {
-                launches++;
-            }
+            launches += 2 + (now > 1024) + (now >= 64); /* a target of many rows is looked for */
         }
         gpu.launches = 0;
         scatter_both(s, to, from, at, -1.0);
