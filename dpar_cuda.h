@@ -107,6 +107,7 @@ typedef struct dpar_cuda {
         uintptr_t lo, hi;
     } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
     dpar_mem_layers layers;  /* that of the table */
+    void *known;             /* moves of boxes that came before, as they were launched */
 } dpar_cuda;
 
 /* Takes a device (it becomes this thread's current one) and half a MiB of its memory. The stream
@@ -186,6 +187,7 @@ DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double 
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -742,8 +744,8 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
 }
 
-/* A block for each of `work` pieces, as many as a grid may have: for copies, which so come nearest
- * to the memory's rate. */
+/* A block for each of `work` pieces, as many as a grid may have: for copies and all that computes
+ * little before and between, which so comes nearest to the memory's rate. */
 static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
 {
     const int64_t most = gpu->blocks > 0 ? (int64_t)gpu->blocks : INT64_C(0x7fffffff);
@@ -1554,6 +1556,119 @@ static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
     return other;
 }
 
+/* ---- boxes that come again ----------------------------------------------------------------------
+ *
+ * An exchange moves the same boxes each time: what the host found out about them, the arguments of
+ * one launch, is kept for the last few moves. */
+
+enum { DPARI_CUDA_WINDOW = 256, /* boxes looked at together */ DPARI_CUDA_KNOWN = 8 };
+
+struct dpari_cuda_known {
+    int32_t n, launches;                  /* boxes, 0: none; launches that they took */
+    int32_t units, threads, blocks, most; /* of the dpar_cuda then */
+    dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
+    void (*kernel)(void);
+    int64_t grid;
+    dpar_mem_box box[DPARI_CUDA_WINDOW];
+    alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
+};
+
+struct dpari_cuda_memory {
+    dpari_cuda_known *now; /* what is being done, to be kept; else NULL */
+    int32_t next, room;
+    dpari_cuda_known known[DPARI_CUDA_KNOWN];
+};
+
+template <typename Args>
+static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
+{
+    return dpari_cuda_launch(gpu, "move", (void (*)(const Args))k->kernel,
+                             *(const Args *)(const void *)k->args, k->grid);
+}
+
+/* A launch of `move`, which is kept if it is the only one. */
+template <typename Args>
+static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
+                                          const Args &args, int64_t blocks)
+{
+    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
+    dpari_cuda_known *k = memory != NULL ? memory->now : NULL;
+    if (k != NULL && k->launches++ == 0) {
+        k->again = dpari_cuda_again<Args>;
+        k->kernel = (void (*)(void))kernel;
+        k->grid = blocks;
+        memcpy(k->args, &args, sizeof args);
+    }
+    return dpari_cuda_launch(gpu, "move", kernel, args, blocks);
+}
+
+static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
+{
+    int32_t d;
+    if (a->to != b->to || a->from != b->from || a->to_type != b->to_type ||
+        a->from_type != b->from_type || a->through != b->through || a->op != b->op ||
+        a->negate != b->negate || a->clear != b->clear || a->dims != b->dims) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
+            a->from_stride[d] != b->from_stride[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* NULL: they are new. */
+static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const dpar_mem_box *box,
+                                                   int32_t n)
+{
+    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
+    int32_t i, k;
+    for (k = 0; memory != NULL && n > 1 && k < DPARI_CUDA_KNOWN; k++) {
+        const dpari_cuda_known *one = &memory->known[k];
+        if (one->n != n || one->units != gpu->units || one->threads != gpu->threads ||
+            one->blocks != gpu->blocks || one->most != gpu->arguments) {
+            continue;
+        }
+        for (i = 0; i < n && dpari_cuda_box_same(&one->box[i], &box[i]); i++) {
+        }
+        if (i == n) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+/* Begins to keep a move of n boxes. */
+static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
+{
+    dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
+    if (memory != NULL && n > 1 && n <= DPARI_CUDA_WINDOW) {
+        memory->now = &memory->known[memory->next];
+        memory->next = (memory->next + 1) % DPARI_CUDA_KNOWN;
+        memory->now->n = memory->now->launches = 0;
+    }
+}
+
+/* And ends. */
+static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
+{
+    dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
+    dpari_cuda_known *k = memory != NULL ? memory->now : NULL;
+    if (k != NULL && k->launches == 1 && st == DPAR_OK) {
+        k->n = n;
+        k->units = gpu->units;
+        k->threads = gpu->threads;
+        k->blocks = gpu->blocks;
+        k->most = gpu->arguments;
+        memcpy(k->box, box, (size_t)n * sizeof box[0]);
+    }
+    if (memory != NULL) {
+        memory->now = NULL;
+    }
+}
+
 template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b, int few)
 {
     const int64_t wave = (int64_t)gpu->units * 2;
@@ -1579,7 +1694,7 @@ template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu,
     } else {
         kernel = dpari_cuda_move_formed(b, kernel);
     }
-    return dpari_cuda_launch(gpu, "move", kernel, *b, dpari_cuda_each(gpu, one));
+    return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, one));
 }
 
 /* Pieces wait here until there is no room or no more of them. */
@@ -1677,8 +1792,7 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
  * launches. */
 
 enum {
-    DPARI_CUDA_WINDOW = 256, /* boxes looked at together */
-    DPARI_CUDA_CUTS = 64,    /* of a dim, */
+    DPARI_CUDA_CUTS = 64, /* of a dim, */
     DPARI_CUDA_CELLS = 1 << 14,
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
     DPARI_CUDA_JOINT_PER = 2 /* elements of a thread */
@@ -2159,8 +2273,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu
         chunks += ((int64_t)b->piece[k].units + each - 1) / each;
     }
     b->first[b->n] = chunks;
-    return dpari_cuda_launch(gpu, "move", dpari_cuda_joint_kernel<Joint>, *b,
-                             dpari_cuda_wave(gpu, chunks));
+    return dpari_cuda_move_launch(gpu, dpari_cuda_joint_kernel<Joint>, *b,
+                                  dpari_cuda_wave(gpu, chunks));
 }
 
 template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
@@ -2390,6 +2504,10 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
     dpari_cuda_moves b;
     dpar_status st = DPAR_OK;
     int32_t i, copies = 1;
+    const dpari_cuda_known *known = dpari_cuda_known_of(gpu, boxes, n);
+    if (known != NULL) {
+        return known->again(gpu, known);
+    }
     b.slim.n = b.slim.room = b.wide.n = b.wide.room = 0;
     for (i = 0; i < n; i++) {
         if (!dpari_cuda_box_fine(&boxes[i])) {
@@ -2397,13 +2515,16 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
         }
         copies = copies && boxes[i].op == DPAR_COPY;
     }
+    dpari_cuda_keep(gpu, n);
     for (i = 0; i < n && st == DPAR_OK; i += copies || n == 1 ? 1 : DPARI_CUDA_WINDOW) {
         st = copies || n == 1
                  ? dpari_cuda_move_one(gpu, &boxes[i], &b)
                  : dpari_cuda_move_sums(gpu, boxes + i,
                                         n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
     }
-    return st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
+    st = st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
+    dpari_cuda_kept(gpu, boxes, n, st);
+    return st;
 }
 
 /* ---- spans -------------------------------------------------------------------------------------
@@ -3155,7 +3276,9 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
     s.head = dpari_cuda_head(finite->in, dpari_cuda_width(finite->type));
     s.units = finite->count > 0 ? dpari_cuda_fours(finite->count, s.head) : 0;
     s.part = (int64_t *)gpu->scratch;
-    blocks = dpari_cuda_units_blocks(gpu, (s.units + DPARI_CUDA_LOOKS - 1) / DPARI_CUDA_LOOKS);
+    blocks = (s.units + DPARI_CUDA_LOOKS * DPARI_CUDA_THREADS - 1) /
+             (DPARI_CUDA_LOOKS * DPARI_CUDA_THREADS);
+    blocks = dpari_cuda_each(gpu, blocks);
     s.parts = (int32_t)(blocks < DPARI_CUDA_PARTS * 8 ? blocks : DPARI_CUDA_PARTS * 8);
     if (s.units > 0) {
         st = dpari_cuda_launch(gpu, "finite", dpari_cuda_look_kernel, s, s.parts);
@@ -3701,6 +3824,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_optimizer_piece *p = x->piece;
     dpari_cuda_step s;
+    int64_t blocks;
     int32_t state;
     memset(&s, 0, sizeof s);
     if (!dpari_cuda_step_fine(x, &s)) {
@@ -3740,8 +3864,9 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.even_rest = (uint8_t)dpari_cuda_even(x->rest, s.head, 2);
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
-    return dpari_cuda_launch(gpu, "optimize", dpari_cuda_step_kernel_of(&s, gpu->fast), s,
-                             dpari_cuda_units_blocks(gpu, s.units));
+    blocks = (s.units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS;
+    blocks = gpu->fast && state == 4 ? dpari_cuda_each(gpu, blocks) : dpari_cuda_wave(gpu, blocks);
+    return dpari_cuda_launch(gpu, "optimize", dpari_cuda_step_kernel_of(&s, gpu->fast), s, blocks);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------
@@ -4175,11 +4300,14 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         if (hot[k / 32] >> (k % 32) == 0) { /* no more in this word */
             k |= 31;
         } else if (hot[k / 32] >> (k % 32) & 1u) {
-            const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
-            const int64_t begin = dpari_cuda_rank(s.key, s.n, target << DPARI_CUDA_ROW_BITS);
-            const int64_t end = dpari_cuda_rank(s.key, s.n, (target + 1) << DPARI_CUDA_ROW_BITS);
-            for (; item < tiles; item += gridDim.x) {
-                dpari_cuda_scatter_run<W>(s, begin, end, item * 4 * DPARI_CUDA_TILE);
+            if (item < tiles) {
+                const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
+                const int64_t begin = dpari_cuda_rank(s.key, s.n, target << DPARI_CUDA_ROW_BITS);
+                const int64_t end =
+                    dpari_cuda_rank(s.key, s.n, (target + 1) << DPARI_CUDA_ROW_BITS);
+                for (; item < tiles; item += gridDim.x) {
+                    dpari_cuda_scatter_run<W>(s, begin, end, item * 4 * DPARI_CUDA_TILE);
+                }
             }
             item -= tiles;
         }
@@ -4207,7 +4335,7 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
         st = dpari_cuda_launch(gpu, "scatter",
                                s->s.type == DPAR_F64 ? dpari_cuda_scatter_hot_kernel<double>
                                                      : dpari_cuda_scatter_hot_kernel<float>,
-                               *s, dpari_cuda_wave(gpu, 8 * (int64_t)gpu->units));
+                               *s, dpari_cuda_wave(gpu, 4 * (int64_t)gpu->units));
     }
     s->r = dpari_cuda_rows_of(s->n, (s->s.width + 3) / 4);
     return st != DPAR_OK
@@ -4609,7 +4737,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
 
 /* A block has a token; a thread eight logits of it at a time. */
 template <int FAST, int TYPE, typename V>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 3 : 4)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
     enum { PER = 2 };
@@ -4733,26 +4861,26 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* dx of four logits from column i on; of them, that of the target, where it is one. */
-template <int FAST>
+/* dx of N logits from column i on; of them, that of the target, where it is one. */
+template <int FAST, int N>
 __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entropy &x, int64_t i,
                                                       int64_t own, double lse, double factor,
                                                       double *v)
 {
     const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
     DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
+    for (int e = 0; e < N; e++) {
         v[e] = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
     }
-    if ((uint64_t)(own - i) < 4) {
+    if ((uint64_t)(own - i) < N) {
         DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
+        for (int e = 0; e < N; e++) {
             v[e] = i + e == own ? v[e] - x.scale * (1.0 - x.smoothing) : v[e];
         }
     }
     if (x.lo[0] != 0 || x.hi[0] != x.rows) { /* some columns are no part of the vocabulary */
         DPARI_CUDA_UNROLL
-        for (int e = 0; e < 4; e++) {
+        for (int e = 0; e < N; e++) {
             const int64_t c = i + e;
             const int real = (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
             v[e] = real ? v[e] : 0.0;
@@ -4760,44 +4888,59 @@ __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entro
     }
 }
 
-/* A block has a token; a thread two fours of its logits in flight. */
+/* A block has a token; a thread two fours of its logits in flight; what is left at both ends, some
+ * threads one each. */
 template <int FAST, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
-    enum { PER = 2 };
+    enum { PER = 2, APART = DPARI_CUDA_THREADS };
     const dpar_mem_cross_entropy &x = s.x;
     const int32_t width = dpari_cuda_width(TYPE);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
         unsigned char *base = (unsigned char *)x.logits + token * x.rows * width;
-        const int64_t head = dpari_cuda_head(base, width), units = dpari_cuda_fours(x.rows, head);
+        const int64_t aligned = dpari_cuda_head(base, width);
+        const int64_t head = aligned < x.rows ? aligned : x.rows, fours = (x.rows - head) / 4;
         const int64_t own = dpari_cuda_row(x.target, token);
         const int counts = dpari_cuda_counts(x, token);
         const double lse = x.lse[token];
         const double factor =
             dpari_cuda_mul(x.scale, dpari_cuda_add(1.0, dpari_cuda_mul(2.0 * x.z, lse)));
-        for (int64_t u = threadIdx.x; u < units; u += PER * DPARI_CUDA_THREADS) {
+        for (int64_t u = threadIdx.x; u < fours; u += PER * APART) {
+            unsigned char *at = base + (head + 4 * u) * width;
             dpari_cuda_four four[PER];
             DPARI_CUDA_UNROLL
             for (int j = 0; j < PER; j++) {
-                const int64_t i = dpari_cuda_first(u + j * DPARI_CUDA_THREADS, head);
-                if (i < x.rows) {
-                    dpari_cuda_load<0>(&four[j], base, i, x.rows, width, 1);
+                if (u + j * APART < fours) {
+                    dpari_cuda_load<0>(&four[j], at + 4 * j * APART * width, 0, 4, width, 1);
                 }
             }
             DPARI_CUDA_UNROLL
             for (int j = 0; j < PER; j++) {
-                const int64_t i = dpari_cuda_first(u + j * DPARI_CUDA_THREADS, head);
                 double v[4] = {0.0, 0.0, 0.0, 0.0};
-                if (i >= x.rows) {
+                if (u + j * APART >= fours) {
                     continue;
                 }
                 if (counts) {
                     dpari_cuda_widen(&four[j], TYPE, v);
-                    dpari_cuda_entropy_back<FAST>(x, i, own, lse, factor, v);
+                    dpari_cuda_entropy_back<FAST, 4>(x, head + 4 * (u + j * APART), own, lse,
+                                                     factor, v);
                 }
                 dpari_cuda_narrow(&four[j], TYPE, v);
-                dpari_cuda_store<0>(&four[j], base, i, x.rows, width, 1);
+                dpari_cuda_store<0>(&four[j], at + 4 * j * APART * width, 0, 4, width, 1);
+            }
+        }
+        if (threadIdx.x < x.rows - 4 * fours) {
+            const int64_t i = threadIdx.x < head ? threadIdx.x : threadIdx.x + 4 * fours;
+            double v = 0.0;
+            if (counts) {
+                v = dpari_cuda_one<double>(base, i, TYPE);
+                dpari_cuda_entropy_back<FAST, 1>(x, i, own, lse, factor, &v);
+            }
+            if (TYPE == DPAR_F64) {
+                ((double *)(void *)base)[i] = v;
+            } else {
+                ((float *)(void *)base)[i] = dpari_cuda_to_f32(v);
             }
         }
     }
@@ -6402,6 +6545,7 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
         (void)dpari_cuda_heard(&made, error, "cudaMalloc of scratch");
         return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
     }
+    made.known = calloc(1, sizeof(dpari_cuda_memory)); /* NULL: nothing is kept */
     *gpu = made;
     return DPAR_OK;
 }
@@ -6414,6 +6558,8 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
         gpu->pins = 0;
         (void)dpari_cuda_release(gpu);
         (void)cudaFree(gpu->scratch);
+        free(gpu->known);
+        gpu->known = NULL;
         gpu->scratch = NULL;
         gpu->scratch_bytes = 0;
     }
