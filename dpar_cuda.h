@@ -4737,7 +4737,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
 
 /* A block has a token; a thread eight logits of it at a time. */
 template <int FAST, int TYPE, typename V>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 3 : 4)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 2 : 4)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
     enum { PER = 2 };

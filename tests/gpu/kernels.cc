@@ -3,8 +3,8 @@
  * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops), on random
  * numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs between
  * guards. Equal bits where mem.h and layers.h promise them, else within some units in the last
- * place of f64, or f32 where results are that. Then index math past 2^31 as pure functions, errors,
- * launch counts, graphs.
+ * place of f64, or f32 where results are that. Then the kernels that know types and alignment
+ * (aligned.h), index math past 2^31 as pure functions, errors, launch counts, graphs.
  *
  *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
  *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests -I. tests/gpu/kernels.cc -o kernels -ldl
