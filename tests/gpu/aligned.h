@@ -314,6 +314,24 @@ static void test_aligned_planes(void)
     }
 }
 
+/* Quotients by way of 1 over the divisor: those of divisions. */
+static void test_aligned_quotients(void)
+{
+    for (int i = 0; i < 200000; i++) {
+        const uint64_t any = random_bits();
+        const int size = (int)(any >> 48 & 0xff) % 164 - 64, of_x = (int)(any >> 56) % 22 - 12;
+        dpari_cuda_scaling by;
+        by.scale = ldexpf(1.0f + (float)(any & 0x7fffff) / 8388608.0f, size);
+        by.inverse = 1.0f / by.scale;
+        const float x = ldexpf(-1.0f - (float)(any >> 24 & 0x7fffff) / 8388608.0f, size + of_x);
+        if (dpari_cuda_scaled(x, by) != x / by.scale) {
+            CHECK_NEAR((double)x, (double)by.scale, -1.0);
+            return;
+        }
+    }
+    CHECK(1);
+}
+
 /* Blocks whose scale is a power of two, with quotients on the border of two codes; any others. */
 static void test_aligned_codes(void)
 {
@@ -365,5 +383,6 @@ static void test_aligned(void)
     test_aligned_boxes();
     test_aligned_rows();
     test_aligned_planes();
+    test_aligned_quotients();
     test_aligned_codes();
 }
