@@ -50,7 +50,8 @@
  * optimizers of f32 and 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24.
  * Calls take up to 300 KiB of the host's stack.
  *
- * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
+ * Speed: 16-byte accesses where both sides allow it, types that training has as constants of the
+ * kernels that walk over much, copies in a block a piece, else one wave; nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -106,6 +107,7 @@ typedef struct dpar_cuda {
         uintptr_t lo, hi;
     } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
     dpar_mem_layers layers;  /* that of the table */
+    void *known;             /* moves of boxes that came before, as they were launched */
 } dpar_cuda;
 
 /* Takes a device (it becomes this thread's current one) and half a MiB of its memory. The stream
@@ -118,8 +120,8 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
  * closed are fine. E_SYSTEM: something on the stream went wrong, the sentence is in gpu->why; it is
  * closed all the same. Local. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
-/* The table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`: it stays where it is
- * as long as the table is used, by one thread at a time. Local. */
+/* The table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`: it stays where it
+ * is as long as the table is used, by one thread at a time. Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* ---- measuring ---- */
@@ -185,6 +187,7 @@ DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double 
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -246,6 +249,19 @@ DPARI_CUDA_FN uint16_t dpari_cuda_to_bf16(float f)
 {
     const uint32_t x = dpari_cuda_bits<uint32_t>(f);
     return (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : dpari_cuda_shift(x, 16));
+}
+
+/* Two of them, the first in the low half. */
+DPARI_CUDA_FN uint32_t dpari_cuda_to_bf16s(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t y; /* the chip's NaN is 0x7fff */
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(b), "f"(a));
+    y = a != a ? (y & 0xffff0000u) | 0x7fc0u : y;
+    return b != b ? (y & 0xffffu) | 0x7fc00000u : y;
+#else
+    return dpari_cuda_to_bf16(a) | (uint32_t)dpari_cuda_to_bf16(b) << 16;
+#endif
 }
 
 DPARI_CUDA_FN float dpari_cuda_from_bf16(uint16_t x)
@@ -471,6 +487,64 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
     }
 }
 
+/* FOURS fours from element i on, two of 16 bits: all of them are there, in units of 16 bytes. */
+template <int S, int FOURS>
+__device__ static inline void dpari_cuda_load_all(dpari_cuda_four *four, const void *base,
+                                                  int64_t i, int32_t width)
+{
+    const uint4 *at =
+        (const uint4 *)(const void *)((const unsigned char *)base + i * (int64_t)width);
+    DPARI_CUDA_UNROLL
+    for (int k = 0; k < FOURS; k++) {
+        if (width == 4) {
+            const uint4 v = dpari_cuda_get<S>(at + k);
+            four[k].x[0] = v.x;
+            four[k].x[1] = v.y;
+            four[k].x[2] = v.z;
+            four[k].x[3] = v.w;
+        } else if (k % 2 == 0) {
+            const uint4 v = dpari_cuda_get<S>(at + k / 2);
+            four[k].x[0] = v.x;
+            four[k].x[1] = v.y;
+            four[(k + 1) % FOURS].x[0] = v.z;
+            four[(k + 1) % FOURS].x[1] = v.w;
+        }
+    }
+}
+
+template <int S, int FOURS>
+__device__ static inline void dpari_cuda_store_all(const dpari_cuda_four *four, void *base,
+                                                   int64_t i, int32_t width)
+{
+    uint4 *at = (uint4 *)(void *)((unsigned char *)base + i * (int64_t)width);
+    DPARI_CUDA_UNROLL
+    for (int k = 0; k < FOURS; k++) {
+        uint4 v;
+        v.x = four[k].x[0];
+        v.y = four[k].x[1];
+        if (width == 4) {
+            v.z = four[k].x[2];
+            v.w = four[k].x[3];
+            dpari_cuda_put<S>(at + k, v);
+        } else if (k % 2 == 0) {
+            v.z = four[(k + 1) % FOURS].x[0];
+            v.w = four[(k + 1) % FOURS].x[1];
+            dpari_cuda_put<S>(at + k / 2, v);
+        }
+    }
+}
+
+/* Fours of 16 bytes: how many elements of a type are met at a time. */
+DPARI_CUDA_FN constexpr int dpari_cuda_fours_of(int32_t type)
+{
+    return type == DPAR_BF16 || type == DPAR_F16 ? 2 : 1;
+}
+
+DPARI_CUDA_FN int dpari_cuda_aligned(const void *at)
+{
+    return (uintptr_t)at % 16 == 0;
+}
+
 DPARI_CUDA_FN void dpari_cuda_as(double from, double *to)
 {
     *to = from;
@@ -525,23 +599,29 @@ template <int WIDE = 1, typename W>
 __device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t type, const W *from)
 {
     DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        float f;
-        double d;
+    for (int e = 0; e < 4; e += 2) {
+        float f[2];
         if (WIDE && type == DPAR_F64) {
-            dpari_cuda_as(from[e], &d);
-            const uint64_t bits = dpari_cuda_bits<uint64_t>(d);
-            four->x[2 * e] = (uint32_t)bits;
-            four->x[2 * e + 1] = (uint32_t)(bits >> 32);
+            DPARI_CUDA_UNROLL
+            for (int j = e; j < e + 2; j++) {
+                double d;
+                dpari_cuda_as(from[j], &d);
+                const uint64_t bits = dpari_cuda_bits<uint64_t>(d);
+                four->x[2 * j] = (uint32_t)bits;
+                four->x[2 * j + 1] = (uint32_t)(bits >> 32);
+            }
             continue;
         }
-        dpari_cuda_as(from[e], &f);
+        dpari_cuda_as(from[e], &f[0]);
+        dpari_cuda_as(from[e + 1], &f[1]);
         if (type == DPAR_F32) {
-            four->x[e] = dpari_cuda_bits<uint32_t>(f);
-            continue;
+            four->x[e] = dpari_cuda_bits<uint32_t>(f[0]);
+            four->x[e + 1] = dpari_cuda_bits<uint32_t>(f[1]);
+        } else if (type == DPAR_BF16) {
+            four->x[e / 2] = dpari_cuda_to_bf16s(f[0], f[1]);
+        } else {
+            four->x[e / 2] = dpari_cuda_to_f16(f[0]) | (uint32_t)dpari_cuda_to_f16(f[1]) << 16;
         }
-        const uint32_t half = type == DPAR_BF16 ? dpari_cuda_to_bf16(f) : dpari_cuda_to_f16(f);
-        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
     }
 }
 
@@ -664,6 +744,25 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
     return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
 }
 
+/* A block for each of `work` pieces, as many as a grid may have: for copies and all that computes
+ * little before and between, which so comes nearest to the memory's rate. */
+static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
+{
+    const int64_t most = gpu->blocks > 0 ? (int64_t)gpu->blocks : INT64_C(0x7fffffff);
+    return work < most ? (work < 1 ? 1 : work) : most;
+}
+
+/* What a launch is asked for, with the fields that Form knows as constants: 0 where they are
+ * others. Kernels that are compiled for a Form set them too, and so have no branch that asks. `s`
+ * was cleared before it was filled in. */
+template <typename Form, typename Args> static int dpari_cuda_is(const Args *s)
+{
+    Args t;
+    memcpy(&t, s, sizeof t);
+    Form::fix(&t);
+    return memcmp(&t, s, sizeof t) == 0;
+}
+
 /* Pieces of work of different sizes in one launch: piece k has chunks first[k] .. first[k + 1]. */
 template <typename Piece, int BYTES> struct dpari_cuda_batch {
     enum { ROOM = BYTES / (int)(sizeof(Piece) + 8) };
@@ -706,10 +805,8 @@ DPARI_CUDA_FN uint32_t dpari_cuda_over(uint32_t n, uint32_t magic, uint32_t shif
 
 static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
 {
-    uint32_t s = 0;
-    while (s < 31 && ((uint32_t)1 << s) < d) {
-        s++;
-    }
+    uint32_t s = d > 1 ? 32 - (uint32_t)__builtin_clz(d - 1) : 0;
+    s = s < 31 ? s : 31;
     *shift = (uint8_t)(31 + s);
     *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
 }
@@ -889,10 +986,13 @@ __device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
     }
 }
 
-template <int PER, typename Box>
+/* TO, FROM: the types, where the kernel knows them. */
+template <int PER, int TO, int FROM, typename Box>
 __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
 {
-    const int32_t narrow = dpari_cuda_width(b->to_type), wide = dpari_cuda_width(b->from_type);
+    const int32_t to_type = TO != DPAR_NO_TYPE ? TO : (int)b->to_type;
+    const int32_t from_type = FROM != DPAR_NO_TYPE ? FROM : (int)b->from_type;
+    const int32_t narrow = dpari_cuda_width(to_type), wide = dpari_cuda_width(from_type);
     dpari_cuda_four v[PER];
     int64_t to[PER], from[PER];
     DPARI_CUDA_UNROLL
@@ -909,14 +1009,14 @@ __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
         if (i + (uint32_t)j * DPARI_CUDA_THREADS >= b->units) {
             continue;
         }
-        if (b->to_type == DPAR_F64 || b->from_type == DPAR_F64) {
+        if (to_type == DPAR_F64 || from_type == DPAR_F64) {
             double d[4];
-            dpari_cuda_widen<1>(&v[j], b->from_type, d);
-            dpari_cuda_narrow(&w, b->to_type, d);
+            dpari_cuda_widen<1>(&v[j], from_type, d);
+            dpari_cuda_narrow(&w, to_type, d);
         } else {
             float f[4];
-            dpari_cuda_widen(&v[j], b->from_type, f);
-            dpari_cuda_narrow(&w, b->to_type, f);
+            dpari_cuda_widen(&v[j], from_type, f);
+            dpari_cuda_narrow(&w, to_type, f);
         }
         dpari_cuda_store<0>(&w, b->to + to[j], 0, 4, narrow, 1);
         if (b->clear) {
@@ -926,41 +1026,64 @@ __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
     }
 }
 
-/* Units of 16 bytes; also where both sides have them of one type and the value is turned round. */
-template <typename Box> __device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
+/* 16 bytes of F32 or F64 that are combined. */
+__device__ static inline uint4 dpari_cuda_meet_unit(const uint4 &u, const uint4 &v, int32_t type,
+                                                    int32_t op, int32_t negate)
 {
-    uint32_t x[4], y[4];
-    int64_t to, from;
-    if (i >= b->units) {
-        return;
-    }
-    dpari_cuda_where(b, i, &to, &from);
-    const uint4 u = *(const uint4 *)(const void *)(b->to + to);
-    const uint4 v = *(const uint4 *)(const void *)(b->from + from);
-    memcpy(x, &u, 16);
-    memcpy(y, &v, 16);
-    if (b->to_type == DPAR_F32) {
+    uint32_t x[4] = {u.x, u.y, u.z, u.w};
+    const uint32_t y[4] = {v.x, v.y, v.z, v.w};
+    if (type == DPAR_F32) {
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
-            const uint32_t value = b->negate ? y[e] ^ 0x80000000u : y[e];
-            x[e] = (uint32_t)dpari_cuda_meet_bits(x[e], value, DPAR_F32, b->op);
+            const uint32_t value = negate ? y[e] ^ 0x80000000u : y[e];
+            x[e] = (uint32_t)dpari_cuda_meet_bits(x[e], value, DPAR_F32, op);
         }
     } else {
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e += 2) {
             const uint64_t p = (uint64_t)x[e] | (uint64_t)x[e + 1] << 32;
             const uint64_t q = (uint64_t)y[e] | (uint64_t)y[e + 1] << 32;
-            const uint64_t value = b->negate ? q ^ (uint64_t)1 << 63 : q;
-            const uint64_t made = dpari_cuda_meet_bits(p, value, DPAR_F64, b->op);
+            const uint64_t value = negate ? q ^ (uint64_t)1 << 63 : q;
+            const uint64_t made = dpari_cuda_meet_bits(p, value, DPAR_F64, op);
             x[e] = (uint32_t)made;
             x[e + 1] = (uint32_t)(made >> 32);
         }
     }
     uint4 w;
-    memcpy(&w, x, 16);
-    *(uint4 *)(void *)(b->to + to) = w;
-    if (b->clear) {
-        *(uint4 *)(void *)(b->from + from) = dpari_cuda_nought<uint4>();
+    w.x = x[0];
+    w.y = x[1];
+    w.z = x[2];
+    w.w = x[3];
+    return w;
+}
+
+/* Units of 16 bytes; also where both sides have them of one type and the value is turned round.
+ * TYPE, OP: where the kernel knows them. */
+template <int PER, int TYPE, int OP, typename Box>
+__device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
+{
+    const int32_t type = TYPE != DPAR_NO_TYPE ? TYPE : (int)b->to_type;
+    const int32_t op = OP != DPAR_COPY ? OP : (int)b->op;
+    uint4 u[PER], v[PER];
+    int64_t to[PER], from[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const uint32_t at = i + (uint32_t)j * DPARI_CUDA_THREADS;
+        if (at < b->units) {
+            dpari_cuda_where(b, at, &to[j], &from[j]);
+            u[j] = *(const uint4 *)(const void *)(b->to + to[j]);
+            v[j] = *(const uint4 *)(const void *)(b->from + from[j]);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        if (i + (uint32_t)j * DPARI_CUDA_THREADS < b->units) {
+            *(uint4 *)(void *)(b->to + to[j]) =
+                dpari_cuda_meet_unit(u[j], v[j], type, op, b->negate);
+            if (b->clear) {
+                *(uint4 *)(void *)(b->from + from[j]) = dpari_cuda_nought<uint4>();
+            }
+        }
     }
 }
 
@@ -1003,8 +1126,8 @@ __device__ static inline void dpari_cuda_move_some(const Box *b, uint32_t i)
     if constexpr (ALL != 0) {
         for (uint32_t at = i; at < i + PER * DPARI_CUDA_THREADS; at += DPARI_CUDA_THREADS) {
             switch (b->kind) {
-            case DPARI_CUDA_CAST: dpari_cuda_move_cast<1>(b, at); break;
-            case DPARI_CUDA_MEET: dpari_cuda_move_meet(b, at); break;
+            case DPARI_CUDA_CAST: dpari_cuda_move_cast<1, DPAR_NO_TYPE, DPAR_NO_TYPE>(b, at); break;
+            case DPARI_CUDA_MEET: dpari_cuda_move_meet<1, DPAR_NO_TYPE, DPAR_COPY>(b, at); break;
             default: dpari_cuda_move_any(b, at); break;
             }
         }
@@ -1019,6 +1142,24 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, ALL ? 2 : 3)
         const int32_t k = dpari_cuda_find(b, c);
         const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
         dpari_cuda_move_some<PER, ALL>(&b.piece[k], chunk + threadIdx.x);
+    }
+}
+
+/* All boxes of one kind: casts (OP is DPAR_COPY) and sums, whose types are constants; four units of
+ * a thread in flight. */
+template <typename Batch, int TO, int FROM, int OP>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+    dpari_cuda_move_form_kernel(DPARI_CUDA_ARGS Batch b)
+{
+    enum { PER = 4 };
+    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+        const int32_t k = dpari_cuda_find(b, c);
+        const uint32_t i = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS) + threadIdx.x;
+        if constexpr (OP == DPAR_COPY) {
+            dpari_cuda_move_cast<PER, TO, FROM>(&b.piece[k], i);
+        } else {
+            dpari_cuda_move_meet<PER, TO, OP>(&b.piece[k], i);
+        }
     }
 }
 
@@ -1361,6 +1502,173 @@ static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
            dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
 }
 
+typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
+typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
+
+/* The kernel that knows their kind and types; `other` where there is none. */
+template <typename Batch>
+static void (*dpari_cuda_move_formed(const Batch *, void (*other)(const Batch)))(const Batch)
+{
+    return other;
+}
+
+static void (*dpari_cuda_move_formed(const dpari_cuda_boxes_small *b,
+                                     void (*other)(const dpari_cuda_boxes_small)))(
+    const dpari_cuda_boxes_small)
+{
+    typedef dpari_cuda_boxes_small Batch;
+    static const struct {
+        uint8_t to, from, op;
+        void (*kernel)(const Batch);
+    } known[] = {
+        {DPAR_F32, DPAR_F64, DPAR_COPY,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F64, DPAR_COPY>},
+        {DPAR_F64, DPAR_F32, DPAR_COPY,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F32, DPAR_COPY>},
+        {DPAR_BF16, DPAR_F32, DPAR_COPY,
+         dpari_cuda_move_form_kernel<Batch, DPAR_BF16, DPAR_F32, DPAR_COPY>},
+        {DPAR_F32, DPAR_BF16, DPAR_COPY,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_BF16, DPAR_COPY>},
+        {DPAR_F32, DPAR_F32, DPAR_SUM,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_SUM>},
+        {DPAR_F64, DPAR_F64, DPAR_SUM,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F64, DPAR_F64, DPAR_SUM>},
+        {DPAR_F32, DPAR_F32, DPAR_MAX,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MAX>},
+        {DPAR_F32, DPAR_F32, DPAR_MIN,
+         dpari_cuda_move_form_kernel<Batch, DPAR_F32, DPAR_F32, DPAR_MIN>},
+    };
+    const dpari_cuda_box_slim *p = b->piece;
+    for (int32_t k = 0; k < b->n; k++) {
+        const uint8_t kind = p->op == DPAR_COPY ? DPARI_CUDA_CAST : DPARI_CUDA_MEET;
+        if (p[k].kind != kind || p[k].to_type != p->to_type || p[k].from_type != p->from_type ||
+            p[k].op != p->op) {
+            return other;
+        }
+    }
+    for (const auto &one : known) {
+        if (one.to == p->to_type && one.from == p->from_type && one.op == p->op) {
+            return one.kernel;
+        }
+    }
+    return other;
+}
+
+/* ---- boxes that come again ----------------------------------------------------------------------
+ *
+ * An exchange moves the same boxes each time: what the host found out about them, the arguments of
+ * one launch, is kept for the last few moves. */
+
+enum { DPARI_CUDA_WINDOW = 256, /* boxes looked at together */ DPARI_CUDA_KNOWN = 8 };
+
+struct dpari_cuda_known {
+    int32_t n, launches;                  /* boxes, 0: none; launches that they took */
+    int32_t units, threads, blocks, most; /* of the dpar_cuda then */
+    dpar_status (*again)(dpar_cuda *, const dpari_cuda_known *);
+    void (*kernel)(void);
+    int64_t grid;
+    dpar_mem_box box[DPARI_CUDA_WINDOW];
+    alignas(16) unsigned char args[DPARI_CUDA_ARGUMENTS];
+};
+
+struct dpari_cuda_memory {
+    dpari_cuda_known *now; /* what is being done, to be kept; else NULL */
+    int32_t next, room;
+    dpari_cuda_known known[DPARI_CUDA_KNOWN];
+};
+
+template <typename Args>
+static dpar_status dpari_cuda_again(dpar_cuda *gpu, const dpari_cuda_known *k)
+{
+    return dpari_cuda_launch(gpu, "move", (void (*)(const Args))k->kernel,
+                             *(const Args *)(const void *)k->args, k->grid);
+}
+
+/* A launch of `move`, which is kept if it is the only one. */
+template <typename Args>
+static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const Args),
+                                          const Args &args, int64_t blocks)
+{
+    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
+    dpari_cuda_known *k = memory != NULL ? memory->now : NULL;
+    if (k != NULL && k->launches++ == 0) {
+        k->again = dpari_cuda_again<Args>;
+        k->kernel = (void (*)(void))kernel;
+        k->grid = blocks;
+        memcpy(k->args, &args, sizeof args);
+    }
+    return dpari_cuda_launch(gpu, "move", kernel, args, blocks);
+}
+
+static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
+{
+    int32_t d;
+    if (a->to != b->to || a->from != b->from || a->to_type != b->to_type ||
+        a->from_type != b->from_type || a->through != b->through || a->op != b->op ||
+        a->negate != b->negate || a->clear != b->clear || a->dims != b->dims) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->to_stride[d] != b->to_stride[d] ||
+            a->from_stride[d] != b->from_stride[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* NULL: they are new. */
+static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const dpar_mem_box *box,
+                                                   int32_t n)
+{
+    const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
+    int32_t i, k;
+    for (k = 0; memory != NULL && n > 1 && k < DPARI_CUDA_KNOWN; k++) {
+        const dpari_cuda_known *one = &memory->known[k];
+        if (one->n != n || one->units != gpu->units || one->threads != gpu->threads ||
+            one->blocks != gpu->blocks || one->most != gpu->arguments) {
+            continue;
+        }
+        for (i = 0; i < n && dpari_cuda_box_same(&one->box[i], &box[i]); i++) {
+        }
+        if (i == n) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+/* Begins to keep a move of n boxes. */
+static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
+{
+    dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
+    if (memory != NULL && n > 1 && n <= DPARI_CUDA_WINDOW) {
+        memory->now = &memory->known[memory->next];
+        memory->next = (memory->next + 1) % DPARI_CUDA_KNOWN;
+        memory->now->n = memory->now->launches = 0;
+    }
+}
+
+/* And ends. */
+static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
+{
+    dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
+    dpari_cuda_known *k = memory != NULL ? memory->now : NULL;
+    if (k != NULL && k->launches == 1 && st == DPAR_OK) {
+        k->n = n;
+        k->units = gpu->units;
+        k->threads = gpu->threads;
+        k->blocks = gpu->blocks;
+        k->most = gpu->arguments;
+        memcpy(k->box, box, (size_t)n * sizeof box[0]);
+    }
+    if (memory != NULL) {
+        memory->now = NULL;
+    }
+}
+
 template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b, int few)
 {
     const int64_t wave = (int64_t)gpu->units * 2;
@@ -1383,14 +1691,11 @@ template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu,
         kernel = all ? dpari_cuda_move_kernel<Batch, 1, 1> : dpari_cuda_move_kernel<Batch, 1, 0>;
     } else if (!all) {
         kernel = dpari_cuda_move_kernel<Batch, 4, 0>;
+    } else {
+        kernel = dpari_cuda_move_formed(b, kernel);
     }
-    return dpari_cuda_launch(gpu, "move", kernel, *b, dpari_cuda_wave(gpu, one));
+    return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, one));
 }
-
-typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
-typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
-typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
 
 /* Pieces wait here until there is no room or no more of them. */
 struct dpari_cuda_moves {
@@ -1487,8 +1792,7 @@ static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box, 
  * launches. */
 
 enum {
-    DPARI_CUDA_WINDOW = 256, /* boxes looked at together */
-    DPARI_CUDA_CUTS = 64,    /* of a dim, */
+    DPARI_CUDA_CUTS = 64, /* of a dim, */
     DPARI_CUDA_CELLS = 1 << 14,
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
     DPARI_CUDA_JOINT_PER = 2 /* elements of a thread */
@@ -1804,7 +2108,8 @@ static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame
 {
     int64_t cells = 1;
     int32_t i, k, d;
-    memset(c, 0, sizeof *c);
+    c->n = 0;
+    memset(c->cuts, 0, sizeof c->cuts);
     for (i = 0; i < f->n; i++) {
         const int16_t side = z->order[f->first + i];
         for (k = side % 2 == 0 ? c->n++ : -1; k > 0 && c->to[k - 1] > side / 2; k--) {
@@ -1825,6 +2130,7 @@ static int dpari_cuda_cells_of(const dpari_cuda_scene *z, const dpari_cuda_frame
         if (cells > DPARI_CUDA_CELLS) {
             return 0;
         }
+        memset(c->in[d], 0, (size_t)c->cuts[d] * sizeof c->in[d][0]);
         for (i = 0; i < c->n; i++) {
             const dpari_cuda_side *s = &z->side[2 * c->to[i]];
             for (k = 0; k + 1 < c->cuts[d]; k++) {
@@ -1967,8 +2273,8 @@ template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu
         chunks += ((int64_t)b->piece[k].units + each - 1) / each;
     }
     b->first[b->n] = chunks;
-    return dpari_cuda_launch(gpu, "move", dpari_cuda_joint_kernel<Joint>, *b,
-                             dpari_cuda_wave(gpu, chunks));
+    return dpari_cuda_move_launch(gpu, dpari_cuda_joint_kernel<Joint>, *b,
+                                  dpari_cuda_wave(gpu, chunks));
 }
 
 template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
@@ -1996,7 +2302,7 @@ template <typename Joint> static dpar_status dpari_cuda_joint_flush(dpari_cuda_j
         }
     }
     st = b->n > 0 ? dpari_cuda_joint_now(j->gpu, b) : st;
-    memset(b, 0, sizeof *b);
+    b->n = b->givers = b->list = b->frames = 0;
     memset(j->giver, -1, sizeof j->giver);
     j->frame_at = -1;
     return st;
@@ -2015,6 +2321,7 @@ static int16_t dpari_cuda_joint_giver(dpari_cuda_joining<Joint> *j, int32_t k)
         return j->giver[k];
     }
     auto &g = j->b.giver[j->b.givers];
+    memset(&g, 0, sizeof g);
     for (d = 0; d < box->dims; d++) {
         const int64_t to_step = box->to_stride[d] * width, step = box->from_stride[d] * wide;
         for (e = 0; e < j->frame->dims && box->extent[d] > 1; e++) {
@@ -2054,9 +2361,11 @@ static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint
     }
     if (j->frame_at < 0) {
         j->frame_at = j->b.frames++;
+        memset(j->b.step[j->frame_at], 0, sizeof j->b.step[0]);
         memcpy(j->b.step[j->frame_at], f->step, (size_t)f->dims * sizeof f->step[0]);
     }
     auto &p = j->b.piece[j->b.n++];
+    memset(&p, 0, sizeof p);
     p.to = (unsigned char *)f->base;
     for (d = 0; d < (int32_t)Joint::DIMS; d++) {
         const int64_t n = d < f->dims ? j->hi[d] - j->lo[d] : 1;
@@ -2195,6 +2504,10 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
     dpari_cuda_moves b;
     dpar_status st = DPAR_OK;
     int32_t i, copies = 1;
+    const dpari_cuda_known *known = dpari_cuda_known_of(gpu, boxes, n);
+    if (known != NULL) {
+        return known->again(gpu, known);
+    }
     b.slim.n = b.slim.room = b.wide.n = b.wide.room = 0;
     for (i = 0; i < n; i++) {
         if (!dpari_cuda_box_fine(&boxes[i])) {
@@ -2202,13 +2515,16 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
         }
         copies = copies && boxes[i].op == DPAR_COPY;
     }
+    dpari_cuda_keep(gpu, n);
     for (i = 0; i < n && st == DPAR_OK; i += copies || n == 1 ? 1 : DPARI_CUDA_WINDOW) {
         st = copies || n == 1
                  ? dpari_cuda_move_one(gpu, &boxes[i], &b)
                  : dpari_cuda_move_sums(gpu, boxes + i,
                                         n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
     }
-    return st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
+    st = st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
+    dpari_cuda_kept(gpu, boxes, n, st);
+    return st;
 }
 
 /* ---- spans -------------------------------------------------------------------------------------
@@ -2224,7 +2540,7 @@ struct dpari_cuda_span {
     uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
-/* The four random numbers that four elements from number `at` on have: dpar_random_uniform's words. */
+/* The four random numbers of elements 4 `block` .. + 3: dpar_random_uniform's words. */
 __device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
                                                 uint32_t *words)
 {
@@ -2333,11 +2649,14 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
     }
 }
 
-/* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. WIDE 0: none is F64. */
-template <int PER, int WHOLE, int RANDOM, int WIDE = 1>
+/* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. WIDE 0: none is F64.
+ * TYPE: that of both sides, where it is known. */
+template <int PER, int WHOLE, int RANDOM, int WIDE = 1, int TYPE = DPAR_NO_TYPE>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
-    const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
+    const int32_t to_type = TYPE != DPAR_NO_TYPE ? TYPE : s.to_type;
+    const int32_t from_type = TYPE != DPAR_NO_TYPE ? TYPE : s.from_type;
+    const int32_t tw = dpari_cuda_width(to_type), fw = dpari_cuda_width(from_type);
     dpari_cuda_four v[PER], old[PER];
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
@@ -2360,24 +2679,24 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             continue;
         }
         if (s.from != NULL) {
-            dpari_cuda_widen<1, WIDE>(&v[j], s.from_type, x);
+            dpari_cuda_widen<1, WIDE>(&v[j], from_type, x);
         }
         if (s.add) {
-            dpari_cuda_widen<0, WIDE>(&old[j], s.to_type, y);
+            dpari_cuda_widen<0, WIDE>(&old[j], to_type, y);
         }
         DPARI_CUDA_UNROLL
         for (int e = 0; e < 4; e++) {
             x[e] = s.from == NULL ? s.scale : s.scale == 1.0 ? x[e] : dpari_cuda_mul(s.scale, x[e]);
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
-        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && s.from_type == DPAR_F32) {
+        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && from_type == DPAR_F32) {
             float f[4]; /* as they are, NaN too */
             dpari_cuda_widen(&v[j], DPAR_F32, f);
             dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
         } else if (RANDOM && s.stochastic) {
             dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
         } else {
-            dpari_cuda_narrow<WIDE>(&made, s.to_type, x);
+            dpari_cuda_narrow<WIDE>(&made, to_type, x);
         }
         dpari_cuda_store<0, WIDE>(&made, s.to + skip * tw, lo, n, tw, 1);
     }
@@ -2438,6 +2757,10 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
         } else if (s.raw == 2) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
                 dpari_cuda_span_cast<1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole && s.to_type == DPAR_F32 && s.from_type == DPAR_F32) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_numbers<2, 1, 0, 0, DPAR_F32>(s, unit + j * DPARI_CUDA_THREADS);
             }
         } else if (NUMBERS == 1 && whole && s.raw == 3) {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
@@ -2518,7 +2841,7 @@ template <typename Batch> static dpar_status dpari_cuda_span_now(dpar_cuda *gpu,
     b->first[b->n] = chunks;
     kernel = numbers ? dpari_cuda_span_kernel<Batch, 1> : kernel;
     kernel = random ? dpari_cuda_span_kernel<Batch, 2> : kernel;
-    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_wave(gpu, chunks));
+    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, chunks));
 }
 
 static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large *b)
@@ -2562,6 +2885,39 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
     return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
 }
 
+/* What fills no unit of 16 bytes, at the end. */
+DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
+{
+    for (; i < s.count; i += 4) {
+        dpari_cuda_span_numbers<1, 0, 1>(s, i / 4);
+    }
+}
+
+/* F32 to BF16 by random numbers, eight elements at a time from a multiple of four of them on. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
+    dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
+{
+    enum { FOURS = 2, EACH = 4 * FOURS };
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; EACH * (u + 1) <= s.count; u += step) {
+        dpari_cuda_four four[FOURS];
+        dpari_cuda_load_all<0, FOURS>(four, s.from, EACH * u, 4);
+        DPARI_CUDA_UNROLL
+        for (int k = 0; k < FOURS; k++) {
+            uint32_t words[4];
+            float f[4];
+            dpari_cuda_widen(&four[k], DPAR_F32, f);
+            dpari_cuda_random(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
+            dpari_cuda_narrow_by<16>(&four[k], f, words);
+        }
+        dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
+    }
+    if (EACH * u < s.count) {
+        dpari_cuda_round_rest(s, EACH * u);
+    }
+}
+
 static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
@@ -2587,6 +2943,11 @@ static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
     b.piece[0].seed = r->seed;
     b.piece[0].stream = r->stream;
     b.piece[0].index = r->index;
+    if (r->from_type == DPAR_F32 && dpari_cuda_aligned(r->to) && dpari_cuda_aligned(r->from) &&
+        r->index % 4 == 0) {
+        return dpari_cuda_launch(gpu, "round", dpari_cuda_round_kernel, b.piece[0],
+                                 dpari_cuda_wave(gpu, (r->count + 2047) / 2048));
+    }
     return dpari_cuda_span_now(gpu, &b);
 }
 
@@ -2599,6 +2960,20 @@ struct dpari_cuda_sum {
     int32_t even; /* may parts be read by vectors? */
     int32_t room;
 };
+
+/* What follows the sum of all parts. `y`: what is there, where it is asked for. */
+template <typename W>
+__device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x, const W *y)
+{
+    const int counts = r.parts > 1 || r.scale != 1.0 || r.add;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        x[e] = r.op == DPAR_AVG && r.parts > 1 ? dpari_cuda_divide(x[e], (W)r.parts) : x[e];
+        x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
+        x[e] = r.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+        x[e] = counts ? dpari_cuda_plain(x[e]) : x[e]; /* a NaN has stayed one */
+    }
+}
 
 template <typename W>
 __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
@@ -2623,7 +2998,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
                 dpari_cuda_widen(&v[j], r.from_type, y);
                 DPARI_CUDA_UNROLL
                 for (int e = 0; e < 4; e++) {
-                    x[e] = p + j == 0 ? y[e] : dpari_cuda_plain(dpari_cuda_meet(x[e], y[e], op));
+                    x[e] = p + j == 0 ? y[e] : dpari_cuda_meet(x[e], y[e], op);
                 }
             }
         }
@@ -2632,13 +3007,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         dpari_cuda_load<0>(&made, r.to, i, r.count, tw, 1);
         dpari_cuda_widen(&made, r.to_type, y);
     }
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        x[e] = r.op == DPAR_AVG && r.parts > 1 ? dpari_cuda_divide(x[e], (W)r.parts) : x[e];
-        x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
-        x[e] = r.add ? dpari_cuda_add(y[e], x[e]) : x[e];
-        x[e] = r.add || r.scale != 1.0 ? dpari_cuda_plain(x[e]) : x[e];
-    }
+    dpari_cuda_sum_end(r, x, y);
     dpari_cuda_narrow(&made, r.to_type, x);
     dpari_cuda_store<0>(&made, r.to, i, r.count, tw, 1);
 }
@@ -2657,10 +3026,89 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 
     }
 }
 
+/* Sums and averages of parts of one type, which lie in units of 16 bytes: the same numbers. */
+template <typename W, int TYPE>
+__device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64_t i)
+{
+    enum { AHEAD = 4, FOURS = dpari_cuda_fours_of(TYPE) };
+    const int32_t width = dpari_cuda_width(TYPE);
+    dpari_cuda_four v[AHEAD][FOURS], made[FOURS];
+    W x[FOURS][4], y[4];
+    for (int64_t p = 0; p < r.parts; p += AHEAD) {
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            if (p + j < r.parts) {
+                dpari_cuda_load_all<0, FOURS>(v[j], r.from, (p + j) * r.stride + i, width);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < AHEAD * FOURS; j++) {
+            if (p + j / FOURS < r.parts) {
+                dpari_cuda_widen(&v[j / FOURS][j % FOURS], TYPE, y);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    W *to = &x[j % FOURS][e];
+                    *to = p + j / FOURS == 0 ? y[e] : dpari_cuda_add(*to, y[e]);
+                }
+            }
+        }
+    }
+    if (r.add) {
+        dpari_cuda_load_all<0, FOURS>(made, r.to, i, width);
+    }
+    DPARI_CUDA_UNROLL
+    for (int k = 0; k < FOURS; k++) {
+        if (r.add) {
+            dpari_cuda_widen(&made[k], TYPE, y);
+        }
+        dpari_cuda_sum_end(r, x[k], y);
+        dpari_cuda_narrow(&made[k], TYPE, x[k]);
+    }
+    dpari_cuda_store_all<0, FOURS>(made, r.to, i, width);
+}
+
+/* What fills no unit of 16 bytes, at the end. */
+template <typename W>
+DPARI_CUDA_ONCE __device__ static void dpari_cuda_sum_rest(const dpari_cuda_sum &s, int64_t i)
+{
+    for (; i < s.r.count; i += 4) {
+        dpari_cuda_sum_unit<W>(s, i);
+    }
+}
+
+template <typename W, int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
+    dpari_cuda_sum_form_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
+{
+    enum { EACH = 4 * dpari_cuda_fours_of(TYPE) };
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t i = EACH * ((int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x);
+    for (; i + EACH <= s.r.count; i += EACH * step) {
+        dpari_cuda_sum_all<W, TYPE>(s.r, i);
+    }
+    if (i < s.r.count) {
+        dpari_cuda_sum_rest<W>(s, i);
+    }
+}
+
 /* Blocks for so many units, one a thread at a time. */
 static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
 {
     return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
+}
+
+typedef void (*dpari_cuda_summer)(const dpari_cuda_sum);
+
+template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dpari_cuda_sum *s)
+{
+    const dpar_mem_reduce *r = &s->r;
+    const int wide = (r->op == DPAR_SUM || r->op == DPAR_AVG) && dpari_cuda_aligned(r->to) &&
+                     dpari_cuda_aligned(r->from) &&
+                     r->stride * dpari_cuda_width(r->from_type) % 16 == 0 &&
+                     r->from_type == r->to_type;
+    return wide && r->to_type == DPAR_F32    ? dpari_cuda_sum_form_kernel<W, DPAR_F32>
+           : wide && r->to_type == DPAR_BF16 ? dpari_cuda_sum_form_kernel<W, DPAR_BF16>
+                                             : dpari_cuda_sum_kernel<W>;
 }
 
 static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
@@ -2685,8 +3133,8 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
     s.units = dpari_cuda_fours(r->count, s.head);
     s.even = dpari_cuda_even(r->from, s.head, fw) && r->stride * fw % (fw >= 4 ? 16 : 8) == 0;
     return dpari_cuda_launch(gpu, "reduce",
-                             r->sums == DPAR_F64 ? dpari_cuda_sum_kernel<double>
-                                                 : dpari_cuda_sum_kernel<float>,
+                             r->sums == DPAR_F64 ? dpari_cuda_sum_kernel_of<double>(&s)
+                                                 : dpari_cuda_sum_kernel_of<float>(&s),
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 
@@ -2828,7 +3276,9 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
     s.head = dpari_cuda_head(finite->in, dpari_cuda_width(finite->type));
     s.units = finite->count > 0 ? dpari_cuda_fours(finite->count, s.head) : 0;
     s.part = (int64_t *)gpu->scratch;
-    blocks = dpari_cuda_units_blocks(gpu, (s.units + DPARI_CUDA_LOOKS - 1) / DPARI_CUDA_LOOKS);
+    blocks = (s.units + DPARI_CUDA_LOOKS * DPARI_CUDA_THREADS - 1) /
+             (DPARI_CUDA_LOOKS * DPARI_CUDA_THREADS);
+    blocks = dpari_cuda_each(gpu, blocks);
     s.parts = (int32_t)(blocks < DPARI_CUDA_PARTS * 8 ? blocks : DPARI_CUDA_PARTS * 8);
     if (s.units > 0) {
         st = dpari_cuda_launch(gpu, "finite", dpari_cuda_look_kernel, s, s.parts);
@@ -2856,12 +3306,15 @@ __device__ static inline double dpari_cuda_square_more(double sum, double x, int
     return exact ? fma(x, x, sum) : dpari_cuda_add(sum, dpari_cuda_mul(x, x));
 }
 
+/* TYPE: where the kernel knows it, of vectors alone. */
+template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_square_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
 {
     enum { AHEAD = 4 };
-    const int32_t width = dpari_cuda_width(s.q.type);
-    const int exact = s.q.type != DPAR_F64; /* squares of F32 are doubles */
+    const int32_t type = TYPE != DPAR_NO_TYPE ? TYPE : (int)s.q.type;
+    const int32_t width = dpari_cuda_width(type), even = TYPE != DPAR_NO_TYPE || s.even;
+    const int exact = type != DPAR_F64; /* squares of F32 are doubles */
     const int64_t step = (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS;
     for (int32_t block = (int32_t)blockIdx.x; block < s.parts; block += (int32_t)gridDim.x) {
         int64_t unit = (int64_t)block * DPARI_CUDA_THREADS + threadIdx.x;
@@ -2872,14 +3325,14 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             for (int j = 0; j < AHEAD; j++) {
                 if (unit + j * step < s.units) {
                     dpari_cuda_load<0>(&v[j], s.q.in, 4 * (unit + j * step), s.q.count, width,
-                                       s.even);
+                                       even);
                 }
             }
             DPARI_CUDA_UNROLL
             for (int j = 0; j < AHEAD; j++) {
                 double x[4];
                 if (unit + j * step < s.units) {
-                    dpari_cuda_widen(&v[j], s.q.type, x);
+                    dpari_cuda_widen(&v[j], type, x);
                     DPARI_CUDA_UNROLL
                     for (int e = 0; e < 4; e++) {
                         sum = dpari_cuda_square_more(sum, x[e], exact);
@@ -2926,7 +3379,11 @@ static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares
     blocks = blocks < DPARI_CUDA_PARTS ? blocks : (int64_t)DPARI_CUDA_PARTS;
     s.parts = (int32_t)(blocks < 1 ? 1 : blocks);
     blocks = gpu->blocks > 0 && gpu->blocks < s.parts ? gpu->blocks : s.parts;
-    st = dpari_cuda_launch(gpu, "squares", dpari_cuda_square_kernel, s, blocks);
+    st = dpari_cuda_launch(gpu, "squares",
+                           s.even && squares->type == DPAR_BF16
+                               ? dpari_cuda_square_kernel<DPAR_BF16>
+                               : dpari_cuda_square_kernel<DPAR_NO_TYPE>,
+                           s, blocks);
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "squares", dpari_cuda_square_end_kernel, s, 1)
                          : st;
 }
@@ -2966,7 +3423,9 @@ struct dpari_cuda_step {
     uint64_t index;
     double rate, factor, shrink, reach, fix;
     int32_t weight_type, gradient_type, copy_type, moment_type, moments;
-    uint8_t even_gradient, even_m, even_v, even_copy, even_rest, room[7];
+    uint8_t even_gradient, even_m, even_v, even_copy, even_rest;
+    uint8_t copied, rested; /* is there a copy, a rest? */
+    uint8_t room[5];
 };
 
 DPARI_CUDA_FN float dpari_cuda_root(float x)
@@ -3046,112 +3505,117 @@ __device__ static inline void dpari_cuda_halve(const dpari_cuda_four *made, dpar
     }
 }
 
-/* Weights and their copy go back. */
-template <typename W, int WIDE>
-__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, const W *w, int64_t i,
-                                                    int even)
+/* Fours as they lie in memory. */
+template <int FOURS> struct dpari_cuda_step_bits {
+    dpari_cuda_four weight[FOURS], gradient[FOURS], m[FOURS], v[FOURS], rest[FOURS], copy[FOURS];
+};
+
+/* Weights and their copy, as bits. */
+template <typename W, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_narrow(const dpari_cuda_step &s, const W *w, Bits *h,
+                                                     int k, int64_t i)
 {
-    const int32_t width = dpari_cuda_width(s.weight_type);
-    const int random = s.o.stochastic && s.rest == NULL;
-    dpari_cuda_four four, high, rest;
-    if (s.rest != NULL) {
-        dpari_cuda_narrow<WIDE>(&four, DPAR_F32, w);
-        dpari_cuda_halve(&four, &high, &rest);
-        dpari_cuda_store<1, WIDE>(&high, s.weight, i, s.count, 2, even);
-        dpari_cuda_store<1, WIDE>(&rest, s.rest, i, s.count, 2, even && s.even_rest);
+    const int random = s.o.stochastic && !s.rested;
+    const uint64_t at = s.index + (uint64_t)i;
+    if (s.rested) {
+        dpari_cuda_four both;
+        dpari_cuda_narrow<WIDE>(&both, DPAR_F32, w);
+        dpari_cuda_halve(&both, &h->weight[k], &h->rest[k]);
+    } else if (random && s.weight_type == DPAR_BF16) {
+        dpari_cuda_narrow_random(&h->weight[k], w, s.o.seed, (uint64_t)s.t, at);
     } else {
-        if (random && s.weight_type == DPAR_BF16) {
-            dpari_cuda_narrow_random(&four, w, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
-        } else {
-            dpari_cuda_narrow<WIDE>(&four, s.weight_type, w);
-        }
-        dpari_cuda_store<1, WIDE>(&four, s.weight, i, s.count, width, even);
+        dpari_cuda_narrow<WIDE>(&h->weight[k], s.weight_type, w);
     }
-    if (s.copy != NULL) { /* of the weights as they are now */
+    if (s.copied) { /* of the weights as they are now */
         W now[4];
-        dpari_cuda_widen<0, WIDE>(&four, s.weight_type, now);
+        dpari_cuda_widen<0, WIDE>(&h->weight[k], s.weight_type, now);
         if (random && s.copy_type == DPAR_BF16) {
-            dpari_cuda_narrow_random(&four, now, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
+            dpari_cuda_narrow_random(&h->copy[k], now, s.o.seed, (uint64_t)s.t, at);
         } else {
-            dpari_cuda_narrow<WIDE>(&four, s.copy_type, now);
+            dpari_cuda_narrow<WIDE>(&h->copy[k], s.copy_type, now);
         }
-        dpari_cuda_store<0, WIDE>(&four, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
-                                  even && s.even_copy);
     }
 }
 
-/* Moments go back: stochastically where they are BF16 and the optimizer is. */
-template <typename W, int WIDE>
+/* Moments as bits: stochastically where they are BF16 and the optimizer is. */
+template <typename W, int WIDE, typename Bits>
 __device__ static inline void dpari_cuda_step_keep(const dpari_cuda_step &s, const W *m, const W *v,
-                                                   int64_t i)
+                                                   Bits *h, int k, int64_t i)
 {
-    const int32_t width = dpari_cuda_width(s.moment_type);
-    const int random = s.o.stochastic && s.moment_type == DPAR_BF16;
-    uint32_t words[4];
-    dpari_cuda_four four;
-    if (random) {
+    if (s.o.stochastic && s.moment_type == DPAR_BF16) {
+        uint32_t words[4];
         dpari_cuda_randoms(s.o.seed, (uint64_t)s.t + (UINT64_C(1) << 63), s.index + (uint64_t)i,
                            words);
-        dpari_cuda_narrow_by<16>(&four, m, words);
+        dpari_cuda_narrow_by<16>(&h->m[k], m, words);
+        dpari_cuda_narrow_by<0>(&h->v[k], v, words);
     } else {
-        dpari_cuda_narrow<WIDE>(&four, s.moment_type, m);
-    }
-    dpari_cuda_store<1, WIDE>(&four, s.m, i, s.count, width, s.even_m);
-    if (s.moments > 1) {
-        if (random) {
-            dpari_cuda_narrow_by<0>(&four, v, words);
-        } else {
-            dpari_cuda_narrow<WIDE>(&four, s.moment_type, v);
-        }
-        dpari_cuda_store<1, WIDE>(&four, s.v, i, s.count, width, s.even_v);
+        dpari_cuda_narrow<WIDE>(&h->m[k], s.moment_type, m);
+        dpari_cuda_narrow<WIDE>(&h->v[k], s.moment_type, v);
     }
 }
-
-/* Four elements as they lie in memory. */
-struct dpari_cuda_step_four {
-    dpari_cuda_four weight, gradient, m, v, rest;
-};
 
 template <int WIDE>
 __device__ static inline void dpari_cuda_step_load(const dpari_cuda_step &s,
-                                                   dpari_cuda_step_four *h, int64_t i)
+                                                   dpari_cuda_step_bits<1> *h, int64_t i)
 {
     const int32_t state = dpari_cuda_width(s.moment_type);
-    dpari_cuda_load<1, WIDE>(&h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
-    dpari_cuda_load<0, WIDE>(&h->gradient, s.gradient, i, s.count,
-                             dpari_cuda_width(s.gradient_type), s.even_gradient);
+    dpari_cuda_load<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
+    dpari_cuda_load<0, WIDE>(h->gradient, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
+                             s.even_gradient);
     if (s.moments > 0) {
-        dpari_cuda_load<1, WIDE>(&h->m, s.m, i, s.count, state, s.even_m);
+        dpari_cuda_load<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_load<1, WIDE>(&h->v, s.v, i, s.count, state, s.even_v);
+        dpari_cuda_load<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
     }
-    if (s.rest != NULL) {
-        dpari_cuda_load<1, WIDE>(&h->rest, s.rest, i, s.count, 2, s.even_rest);
+    if (s.rested) {
+        dpari_cuda_load<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
     }
 }
 
-template <typename W, int WIDE>
-__device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
-                                                   const dpari_cuda_rates<W> &r,
-                                                   const dpari_cuda_step_four *h, int64_t i)
+template <int WIDE>
+__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s,
+                                                    const dpari_cuda_step_bits<1> *h, int64_t i)
 {
-    W w[4], g[4] = {0, 0, 0, 0}, m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
-    if (s.rest != NULL) {
-        dpari_cuda_four both;
-        dpari_cuda_join(&both, &h->weight, &h->rest);
-        dpari_cuda_widen<0, WIDE>(&both, DPAR_F32, w);
-    } else {
-        dpari_cuda_widen<0, WIDE>(&h->weight, s.weight_type, w);
-    }
-    if (r.factor != (W)0) { /* else zeros: NaN and Inf times 0 are NaN */
-        dpari_cuda_widen<0, WIDE>(&h->gradient, s.gradient_type, g);
-    }
+    const int32_t state = dpari_cuda_width(s.moment_type);
     if (s.moments > 0) {
-        dpari_cuda_widen<0, WIDE>(&h->m, s.moment_type, m);
+        dpari_cuda_store<1, WIDE>(h->m, s.m, i, s.count, state, s.even_m);
     }
     if (s.moments > 1) {
-        dpari_cuda_widen<0, WIDE>(&h->v, s.moment_type, v);
+        dpari_cuda_store<1, WIDE>(h->v, s.v, i, s.count, state, s.even_v);
+    }
+    dpari_cuda_store<1, WIDE>(h->weight, s.weight, i, s.count, dpari_cuda_width(s.weight_type), 1);
+    if (s.rested) {
+        dpari_cuda_store<1, WIDE>(h->rest, s.rest, i, s.count, 2, s.even_rest);
+    }
+    if (s.copied) {
+        dpari_cuda_store<0, WIDE>(h->copy, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
+                                  s.even_copy);
+    }
+}
+
+/* Elements i .. i + 3, as bits: what they were becomes what they are now. */
+template <typename W, int WIDE, typename Bits>
+__device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
+                                                   const dpari_cuda_rates<W> &r, Bits *h, int k,
+                                                   int64_t i)
+{
+    W w[4], g[4] = {0, 0, 0, 0}, m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
+    if (s.rested) {
+        dpari_cuda_four both;
+        dpari_cuda_join(&both, &h->weight[k], &h->rest[k]);
+        dpari_cuda_widen<0, WIDE>(&both, DPAR_F32, w);
+    } else {
+        dpari_cuda_widen<0, WIDE>(&h->weight[k], s.weight_type, w);
+    }
+    if (r.factor != (W)0) { /* else zeros: NaN and Inf times 0 are NaN */
+        dpari_cuda_widen<0, WIDE>(&h->gradient[k], s.gradient_type, g);
+    }
+    if (s.moments > 0) {
+        dpari_cuda_widen<0, WIDE>(&h->m[k], s.moment_type, m);
+    }
+    if (s.moments > 1) {
+        dpari_cuda_widen<0, WIDE>(&h->v[k], s.moment_type, v);
     }
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
@@ -3162,36 +3626,129 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
         }
     }
     if (s.moments > 0) {
-        dpari_cuda_step_keep<W, WIDE>(s, m, v, i);
+        dpari_cuda_step_keep<W, WIDE>(s, m, v, h, k, i);
     }
-    dpari_cuda_step_store<W, WIDE>(s, w, i, 1);
+    dpari_cuda_step_narrow<W, WIDE>(s, w, h, k, i);
 }
 
-/* WIDE 0: neither weights nor gradients are F64. PER units are read before one is computed: of 16
- * bits two, so that as many bytes are under way. */
-template <typename W, int WIDE, int PER>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 || PER > 1 ? 2 : 3)
+/* WIDE 0: neither weights nor gradients are F64. */
+template <typename W, int WIDE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
     int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; unit < s.units; unit += PER * step) {
-        dpari_cuda_step_four h[PER];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            const int64_t i = dpari_cuda_first(unit + j * step, s.head);
-            if (i < s.count) {
-                dpari_cuda_step_load<WIDE>(s, &h[j], i);
-            }
+    for (; unit < s.units; unit += step) {
+        const int64_t i = dpari_cuda_first(unit, s.head);
+        dpari_cuda_step_bits<1> h;
+        if (i < s.count) {
+            dpari_cuda_step_load<WIDE>(s, &h, i);
+            dpari_cuda_step_unit<W, WIDE>(s, r, &h, 0, i);
+            dpari_cuda_step_store<WIDE>(s, &h, i);
         }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            const int64_t i = dpari_cuda_first(unit + j * step, s.head);
-            if (i < s.count) {
-                dpari_cuda_step_unit<W, WIDE>(s, r, &h[j], i);
-            }
+    }
+}
+
+/* As models are trained: all arrays in units of 16 bytes, what is known of them a constant of the
+ * kernel. With 16-bit types a thread has eight elements, else four. AdamW but MOMENTUM, which is
+ * SGD. */
+enum {
+    DPARI_CUDA_PLAIN,
+    DPARI_CUDA_STOCHASTIC,
+    DPARI_CUDA_COPIED,
+    DPARI_CUDA_RESTED,
+    DPARI_CUDA_MOMENTUM
+};
+
+template <int WEIGHT, int GRADIENT, int MOMENT, int HOW> struct dpari_cuda_step_form {
+    enum { FOURS = dpari_cuda_fours_of(GRADIENT) };
+    DPARI_CUDA_FN void fix(dpari_cuda_step *s)
+    {
+        s->o.kind = HOW == DPARI_CUDA_MOMENTUM ? DPAR_SGD : DPAR_ADAMW;
+        s->o.stochastic = HOW == DPARI_CUDA_STOCHASTIC;
+        s->moments = HOW == DPARI_CUDA_MOMENTUM ? 1 : 2;
+        s->weight_type = WEIGHT;
+        s->gradient_type = GRADIENT;
+        s->moment_type = MOMENT;
+        s->copy_type = HOW == DPARI_CUDA_COPIED ? DPAR_BF16 : DPAR_NO_TYPE;
+        s->copied = HOW == DPARI_CUDA_COPIED;
+        s->rested = HOW == DPARI_CUDA_RESTED;
+        if (HOW == DPARI_CUDA_STOCHASTIC) {
+            s->index &= ~UINT64_C(3); /* four numbers of one word each: random.h */
         }
+    }
+};
+
+template <int FOURS>
+__device__ static inline void dpari_cuda_step_load_all(const dpari_cuda_step &s,
+                                                       dpari_cuda_step_bits<FOURS> *h, int64_t i)
+{
+    const int32_t state = dpari_cuda_width(s.moment_type);
+    dpari_cuda_load_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
+    dpari_cuda_load_all<0, FOURS>(h->gradient, s.gradient, i, dpari_cuda_width(s.gradient_type));
+    dpari_cuda_load_all<1, FOURS>(h->m, s.m, i, state);
+    if (s.moments > 1) {
+        dpari_cuda_load_all<1, FOURS>(h->v, s.v, i, state);
+    }
+    if (s.rested) {
+        dpari_cuda_load_all<1, FOURS>(h->rest, s.rest, i, 2);
+    }
+}
+
+template <int FOURS>
+__device__ static inline void
+dpari_cuda_step_store_all(const dpari_cuda_step &s, const dpari_cuda_step_bits<FOURS> *h, int64_t i)
+{
+    const int32_t state = dpari_cuda_width(s.moment_type);
+    dpari_cuda_store_all<1, FOURS>(h->weight, s.weight, i, dpari_cuda_width(s.weight_type));
+    dpari_cuda_store_all<1, FOURS>(h->m, s.m, i, state);
+    if (s.moments > 1) {
+        dpari_cuda_store_all<1, FOURS>(h->v, s.v, i, state);
+    }
+    if (s.rested) {
+        dpari_cuda_store_all<1, FOURS>(h->rest, s.rest, i, 2);
+    }
+    if (s.copied) {
+        dpari_cuda_store_all<0, FOURS>(h->copy, s.copy, i, 2);
+    }
+}
+
+/* What fills no unit of 16 bytes, at the end. */
+template <typename W>
+DPARI_CUDA_ONCE __device__ static void dpari_cuda_step_rest(const dpari_cuda_step &s, int64_t i)
+{
+    const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
+    for (; i < s.count; i += 4) {
+        dpari_cuda_step_bits<1> h;
+        dpari_cuda_step_load<0>(s, &h, i);
+        dpari_cuda_step_unit<W, 0>(s, r, &h, 0, i);
+        dpari_cuda_step_store<0>(s, &h, i);
+    }
+}
+
+template <typename W, typename Form>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, sizeof(W) == 8 ? 2 : 3)
+    dpari_cuda_step_form_kernel(DPARI_CUDA_ARGS dpari_cuda_step asked)
+{
+    enum { FOURS = Form::FOURS, EACH = 4 * FOURS };
+    dpari_cuda_step s = asked;
+    Form::fix(&s);
+    const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; EACH * (u + 1) <= s.count; u += step) {
+        const int64_t i = EACH * u;
+        dpari_cuda_step_bits<FOURS> h;
+        dpari_cuda_step_load_all<FOURS>(s, &h, i);
+        DPARI_CUDA_UNROLL
+        for (int k = 0; k < FOURS; k++) {
+            dpari_cuda_step_unit<W, 0>(s, r, &h, k, i + 4 * k);
+        }
+        dpari_cuda_step_store_all<FOURS>(s, &h, i);
+    }
+    if (EACH * u < s.count) {
+        dpari_cuda_step_rest<W>(asked, EACH * u);
     }
 }
 
@@ -3214,8 +3771,7 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
                                           &s->moment_type, NULL) != DPAR_OK) {
         return 0;
     }
-    if (x->t < 1 || p->count < 0 ||
-        !dpari_cuda_is_float(p->gradient_type) ||
+    if (x->t < 1 || p->count < 0 || !dpari_cuda_is_float(p->gradient_type) ||
         (x->rest != NULL &&
          (p->weight_type != DPAR_BF16 || x->optimizer->stochastic || x->copy != NULL)) ||
         (x->copy != NULL && x->copy_type != DPAR_BF16 && x->copy_type != DPAR_F16 &&
@@ -3223,8 +3779,44 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x, dpari_cuda_step *s)
         return 0;
     }
     return p->count == 0 || (p->weight != NULL && p->gradient != NULL &&
-                             (s->moments < 1 || p->m != NULL) &&
-                             (s->moments < 2 || p->v != NULL));
+                             (s->moments < 1 || p->m != NULL) && (s->moments < 2 || p->v != NULL));
+}
+
+typedef void (*dpari_cuda_stepper)(const dpari_cuda_step);
+
+/* That of a form, if it is one; else `other`. */
+template <typename Form>
+static dpari_cuda_stepper dpari_cuda_step_formed(const dpari_cuda_step *s, int fast,
+                                                 dpari_cuda_stepper other)
+{
+    return !dpari_cuda_is<Form>(s) ? other
+           : fast                  ? dpari_cuda_step_form_kernel<float, Form>
+                                   : dpari_cuda_step_form_kernel<double, Form>;
+}
+
+static dpari_cuda_stepper dpari_cuda_step_kernel_of(const dpari_cuda_step *s, int fast)
+{
+    const int wide = s->weight_type == DPAR_F64 || s->gradient_type == DPAR_F64;
+    dpari_cuda_stepper k = wide   ? dpari_cuda_step_kernel<double, 1>
+                           : fast ? dpari_cuda_step_kernel<float, 0>
+                                  : dpari_cuda_step_kernel<double, 0>;
+    if (!dpari_cuda_aligned(s->weight) || !dpari_cuda_aligned(s->gradient) ||
+        !dpari_cuda_aligned(s->m) || !dpari_cuda_aligned(s->v) || !dpari_cuda_aligned(s->copy) ||
+        !dpari_cuda_aligned(s->rest)) {
+        return k;
+    }
+    k = dpari_cuda_step_formed<
+        dpari_cuda_step_form<DPAR_F32, DPAR_F32, DPAR_F32, DPARI_CUDA_PLAIN>>(s, fast, k);
+    k = dpari_cuda_step_formed<
+        dpari_cuda_step_form<DPAR_F32, DPAR_F32, DPAR_F32, DPARI_CUDA_MOMENTUM>>(s, fast, k);
+    k = dpari_cuda_step_formed<
+        dpari_cuda_step_form<DPAR_F32, DPAR_BF16, DPAR_F32, DPARI_CUDA_COPIED>>(s, fast, k);
+    k = dpari_cuda_step_formed<
+        dpari_cuda_step_form<DPAR_BF16, DPAR_BF16, DPAR_F32, DPARI_CUDA_RESTED>>(s, fast, k);
+    k = dpari_cuda_step_formed<
+        dpari_cuda_step_form<DPAR_BF16, DPAR_BF16, DPAR_F32, DPARI_CUDA_STOCHASTIC>>(s, fast, k);
+    return dpari_cuda_step_formed<
+        dpari_cuda_step_form<DPAR_BF16, DPAR_BF16, DPAR_BF16, DPARI_CUDA_STOCHASTIC>>(s, fast, k);
 }
 
 static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
@@ -3232,7 +3824,8 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_optimizer_piece *p = x->piece;
     dpari_cuda_step s;
-    int32_t state, wide, halves;
+    int64_t blocks;
+    int32_t state;
     memset(&s, 0, sizeof s);
     if (!dpari_cuda_step_fine(x, &s)) {
         return dpari_cuda_wrong(gpu, "optimize");
@@ -3258,7 +3851,9 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.fix = 1.0 / (1.0 - dpari_cuda_power(s.o.beta2, x->t));
     s.weight_type = p->weight_type;
     s.gradient_type = p->gradient_type;
-    s.copy_type = x->copy_type;
+    s.copied = x->copy != NULL;
+    s.rested = x->rest != NULL;
+    s.copy_type = s.copied ? x->copy_type : (int32_t)DPAR_NO_TYPE;
     state = dpari_cuda_width(s.moment_type);
     s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
     s.units = dpari_cuda_fours(p->count, s.head);
@@ -3269,15 +3864,9 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.even_rest = (uint8_t)dpari_cuda_even(x->rest, s.head, 2);
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
-    wide = p->weight_type == DPAR_F64 || p->gradient_type == DPAR_F64;
-    halves = state == 2 && dpari_cuda_width(p->weight_type) == 2;
-    return dpari_cuda_launch(gpu, "optimize",
-                             wide        ? dpari_cuda_step_kernel<double, 1, 1>
-                             : gpu->fast ? halves ? dpari_cuda_step_kernel<float, 0, 2>
-                                                  : dpari_cuda_step_kernel<float, 0, 1>
-                             : halves ? dpari_cuda_step_kernel<double, 0, 2>
-                                         : dpari_cuda_step_kernel<double, 0, 1>,
-                             s, dpari_cuda_units_blocks(gpu, s.units));
+    blocks = (s.units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS;
+    blocks = gpu->fast && state == 4 ? dpari_cuda_each(gpu, blocks) : dpari_cuda_wave(gpu, blocks);
+    return dpari_cuda_launch(gpu, "optimize", dpari_cuda_step_kernel_of(&s, gpu->fast), s, blocks);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------
@@ -3412,20 +4001,24 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 /* ---- adding rows -------------------------------------------------------------------------------
  *
  * In windows of some rows, one after the other. A row of a window becomes a key: its target, then
- * its number in the window. Blocks sort some keys each in shared memory, runs are merged two by two
- * (a key's place is its own plus that which a binary search finds in the other run), then the first
- * key of a target adds all of them in order. n log n, the same bits whatever the launch. */
+ * its number in the window. Blocks sort some keys each in shared memory; a key's place among all is
+ * the sum of those that binary searches find in all of these runs. Then the first key of a target
+ * adds all of them in order: the same bits whatever the launch. Targets that many rows go to are
+ * left out there: blocks fetch the rows of one of them, some columns each, and add these in order.
+ */
 
 enum {
-    DPARI_CUDA_SORT = 2048,  /* keys that a block sorts */
-    DPARI_CUDA_ROW_BITS = 15 /* of a key: the number; rows of 4 bytes that 49 bits tell apart are */
-};                           /* more than addresses reach */
+    DPARI_CUDA_SORT = 1024,   /* keys that a block sorts */
+    DPARI_CUDA_ROW_BITS = 15, /* of a key: the number; the other 49: more than addresses reach */
+    DPARI_CUDA_HOT = 64,      /* keys: a target that fills a block of them is hot */
+    DPARI_CUDA_STAGE = 128,   /* rows of a hot target that are fetched at a time */
+    DPARI_CUDA_TILE = 8       /* fours of columns of one block */
+};
 
 struct dpari_cuda_scatter {
     dpar_mem_scatter s;
     uint64_t *key, *merged;
     int64_t first, n; /* rows of the window */
-    int64_t run;      /* keys that follow in order so far */
     dpari_cuda_rows r;
     int32_t span; /* keys of a block: a power of two */
     int32_t even; /* may rows be met by vectors? */
@@ -3488,28 +4081,83 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
+/* A thread has a key; the runs come into shared memory one after the other, the next one's keys
+ * are under way while this one is searched. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
-    dpari_cuda_sort_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
+    dpari_cuda_sort_rank_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
 {
+    enum { PER = DPARI_CUDA_SORT / DPARI_CUDA_THREADS };
+    __shared__ uint64_t run[DPARI_CUDA_SORT];
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x; i < s.n; i += step) {
-        const int64_t own = i / s.run * s.run, two = own / (2 * s.run) * (2 * s.run);
-        const int64_t other = own == two ? own + s.run : two;
-        const int64_t left = other < s.n ? s.n - other : 0;
-        const uint64_t key = s.key[i];
-        s.merged[two + (i - own) +
-                 dpari_cuda_rank(s.key + other, left < s.run ? left : s.run, key)] = key;
+    for (int64_t c = (int64_t)blockIdx.x * DPARI_CUDA_THREADS; c < s.n; c += step) {
+        const uint64_t key = c + threadIdx.x < s.n ? s.key[c + threadIdx.x] : 0;
+        uint64_t next[PER];
+        int64_t below = 0;
+        for (int64_t r = -DPARI_CUDA_SORT; r < s.n; r += DPARI_CUDA_SORT) {
+            __syncthreads();
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < PER; j++) {
+                const int32_t k = j * DPARI_CUDA_THREADS + (int32_t)threadIdx.x;
+                const int64_t at = r + DPARI_CUDA_SORT + k;
+                if (r >= 0) {
+                    run[k] = next[j];
+                }
+                next[j] = at < s.n ? s.key[at] : UINT64_MAX;
+            }
+            __syncthreads();
+            int32_t lo = 0;
+            for (int32_t half = DPARI_CUDA_SORT / 2; half > 0 && r >= 0; half /= 2) {
+                lo += run[lo + half - 1] < key ? half : 0;
+            }
+            below += r >= 0 ? lo + (run[lo] < key) : 0;
+        }
+        if (c + threadIdx.x < s.n) {
+            s.merged[below] = key;
+        }
     }
 }
 
-/* Four elements of the row that key `p` and those behind it are bound for. */
+/* Does the target of key `p` fill the first whole block of DPARI_CUDA_HOT keys from there on? */
+__device__ static inline int dpari_cuda_hot(const dpari_cuda_scatter &s, int64_t p)
+{
+    const int64_t last =
+        (p + DPARI_CUDA_HOT - 1) / DPARI_CUDA_HOT * DPARI_CUDA_HOT + DPARI_CUDA_HOT - 1;
+    return last < s.n && s.key[last] >> DPARI_CUDA_ROW_BITS == s.key[p] >> DPARI_CUDA_ROW_BITS;
+}
+
+/* What came out of sums: a NaN among them has stayed one. */
+template <typename W>
+__device__ static inline void dpari_cuda_scatter_store(const dpari_cuda_scatter &s, W *to,
+                                                       int64_t at, W *sum)
+{
+    const int32_t width = (int32_t)sizeof(W);
+    dpari_cuda_four made;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        sum[e] = dpari_cuda_plain(sum[e]);
+    }
+    dpari_cuda_narrow(&made, width == 8 ? DPAR_F64 : DPAR_F32, sum);
+    dpari_cuda_store<0>(&made, to, at, s.s.width, width, s.even);
+}
+
+/* Four elements of a key's row. */
+template <typename W>
+__device__ static inline void dpari_cuda_scatter_load(const dpari_cuda_scatter &s, uint64_t key,
+                                                      int64_t at, dpari_cuda_four *v)
+{
+    const int64_t i = s.first + (int64_t)(key & ((1u << DPARI_CUDA_ROW_BITS) - 1));
+    dpari_cuda_load<0, sizeof(W) == 8>(v, (const W *)s.s.from + i * s.s.width, at, s.s.width,
+                                       (int32_t)sizeof(W), s.even);
+}
+
+/* Four elements of the row that `key`, which is number p, and those behind it are bound for. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &s, int64_t p,
-                                                      int64_t at)
+                                                      uint64_t key, int64_t at)
 {
     enum { AHEAD = 4 };
     const int32_t width = (int32_t)sizeof(W), type = width == 8 ? DPAR_F64 : DPAR_F32;
-    const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
+    const uint64_t target = key >> DPARI_CUDA_ROW_BITS;
     W *to = (W *)s.s.to + (int64_t)target * s.s.width;
     dpari_cuda_four v[AHEAD], made;
     W sum[4], x[4];
@@ -3520,11 +4168,9 @@ __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &
         some = 0;
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
-            const uint64_t key = p + j < s.n ? s.key[p + j] : UINT64_MAX;
-            if (key >> DPARI_CUDA_ROW_BITS == target) {
-                const int64_t i = s.first + (int64_t)(key & ((1u << DPARI_CUDA_ROW_BITS) - 1));
-                const W *from = (const W *)s.s.from + i * s.s.width;
-                dpari_cuda_load<0, sizeof(W) == 8>(&v[j], from, at, s.s.width, width, s.even);
+            const uint64_t next = p + j < s.n ? s.key[p + j] : UINT64_MAX;
+            if (next >> DPARI_CUDA_ROW_BITS == target) {
+                dpari_cuda_scatter_load<W>(s, next, at, &v[j]);
                 some++;
             }
         }
@@ -3534,15 +4180,15 @@ __device__ static inline void dpari_cuda_scatter_unit(const dpari_cuda_scatter &
                 dpari_cuda_widen(&v[j], type, x);
                 DPARI_CUDA_UNROLL
                 for (int e = 0; e < 4; e++) {
-                    sum[e] = dpari_cuda_plain(dpari_cuda_add(sum[e], x[e]));
+                    sum[e] = dpari_cuda_add(sum[e], x[e]);
                 }
             }
         }
     }
-    dpari_cuda_narrow(&made, type, sum);
-    dpari_cuda_store<0>(&made, to, at, s.s.width, width, s.even);
+    dpari_cuda_scatter_store(s, to, at, sum);
 }
 
+/* Targets that are not hot: the thread of a target's first key has it. */
 template <typename W>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
@@ -3556,9 +4202,114 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             }
             const uint64_t key = s.key[p], before = p > 0 ? s.key[p - 1] : UINT64_MAX;
             if (dpari_cuda_bound(key) &&
-                key >> DPARI_CUDA_ROW_BITS != before >> DPARI_CUDA_ROW_BITS) {
-                dpari_cuda_scatter_unit<W>(s, p, 4 * unit);
+                key >> DPARI_CUDA_ROW_BITS != before >> DPARI_CUDA_ROW_BITS &&
+                !dpari_cuda_hot(s, p)) {
+                dpari_cuda_scatter_unit<W>(s, p, key, 4 * unit);
             }
+        }
+    }
+}
+
+template <typename W> struct alignas(16) dpari_cuda_units_of {
+    W x[4];
+};
+
+/* The rows of keys [begin, end) to one target, TILE fours of columns of it from `first` on. A
+ * thread fetches the same four of every 32nd row; those of the next stage are under way while some
+ * threads add this one's, in order. */
+template <typename W>
+__device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s, int64_t begin,
+                                                     int64_t end, int64_t first)
+{
+    enum {
+        STAGE = DPARI_CUDA_STAGE,
+        TILE = DPARI_CUDA_TILE,
+        APART = DPARI_CUDA_THREADS / TILE,
+        PER = STAGE / APART,
+        AHEAD = 8
+    };
+    __shared__ dpari_cuda_units_of<W> stage[STAGE][TILE];
+    const int32_t width = (int32_t)sizeof(W), type = width == 8 ? DPAR_F64 : DPAR_F32;
+    const int32_t lane = (int32_t)threadIdx.x % TILE, row = (int32_t)threadIdx.x / TILE;
+    const int64_t column = first + 4 * lane;
+    W *to = (W *)s.s.to + (int64_t)(s.key[begin] >> DPARI_CUDA_ROW_BITS) * s.s.width;
+    dpari_cuda_four v[PER];
+    W sum[4];
+    if (row == 0 && column < s.s.width) {
+        dpari_cuda_load<0, sizeof(W) == 8>(&v[0], to, column, s.s.width, width, s.even);
+        dpari_cuda_widen(&v[0], type, sum);
+    }
+    for (int64_t p = begin - STAGE; p < end; p += STAGE) {
+        const int64_t now = p < begin ? 0 : end - p < STAGE ? end - p : (int64_t)STAGE;
+        __syncthreads();
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            if (row + j * APART < now && column < s.s.width) {
+                dpari_cuda_widen(&v[j], type, stage[row + j * APART][lane].x);
+            }
+        }
+        __syncthreads();
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            const int64_t at = p + STAGE + row + j * APART;
+            if (at < end && column < s.s.width) {
+                dpari_cuda_scatter_load<W>(s, s.key[at], column, &v[j]);
+            }
+        }
+        for (int64_t k = 0; k < now && row == 0; k += AHEAD) { /* behind the end: not added */
+            dpari_cuda_units_of<W> x[AHEAD];
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                x[j] = stage[k + j][lane];
+            }
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < 4 * AHEAD; j++) {
+                W *all = &sum[j % 4];
+                *all = k + j / 4 < now ? dpari_cuda_add(*all, x[j / 4].x[j % 4]) : *all;
+            }
+        }
+    }
+    if (row == 0 && column < s.s.width) {
+        dpari_cuda_scatter_store(s, to, column, sum);
+    }
+}
+
+/* All hot targets: each block looks for them, as that is some loads, and takes its share of their
+ * tiles of columns. */
+template <typename W>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_scatter_hot_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter s)
+{
+    enum { WORDS = (1 << DPARI_CUDA_ROW_BITS) / DPARI_CUDA_HOT / 32 };
+    __shared__ uint32_t hot[WORDS]; /* a bit a block of keys: a hot target's first */
+    const int64_t tiles = (s.s.width + 4 * DPARI_CUDA_TILE - 1) / (4 * DPARI_CUDA_TILE);
+    int64_t item = blockIdx.x; /* tiles are counted through all hot targets */
+    for (int32_t k = (int32_t)threadIdx.x; k < 32 * WORDS; k += DPARI_CUDA_THREADS) {
+        const int64_t p = (int64_t)k * DPARI_CUDA_HOT;
+        const int is = p < s.n && dpari_cuda_bound(s.key[p]) && dpari_cuda_hot(s, p) &&
+                       (k == 0 || s.key[p - DPARI_CUDA_HOT] >> DPARI_CUDA_ROW_BITS !=
+                                      s.key[p] >> DPARI_CUDA_ROW_BITS);
+        const uint32_t bits = __ballot_sync(0xffffffffu, is);
+        if (k % 32 == 0) {
+            hot[k / 32] = bits;
+        }
+    }
+    __syncthreads();
+    for (int32_t k = 0; k < 32 * WORDS; k++) {
+        const int64_t p = (int64_t)k * DPARI_CUDA_HOT;
+        if (hot[k / 32] >> (k % 32) == 0) { /* no more in this word */
+            k |= 31;
+        } else if (hot[k / 32] >> (k % 32) & 1u) {
+            if (item < tiles) {
+                const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
+                const int64_t begin = dpari_cuda_rank(s.key, s.n, target << DPARI_CUDA_ROW_BITS);
+                const int64_t end =
+                    dpari_cuda_rank(s.key, s.n, (target + 1) << DPARI_CUDA_ROW_BITS);
+                for (; item < tiles; item += gridDim.x) {
+                    dpari_cuda_scatter_run<W>(s, begin, end, item * 4 * DPARI_CUDA_TILE);
+                }
+            }
+            item -= tiles;
         }
     }
 }
@@ -3573,12 +4324,18 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
         s->span *= 2;
     }
     st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_kernel, *s, dpari_cuda_wave(gpu, most));
-    for (s->run = s->span; s->run < s->n && st == DPAR_OK; s->run *= 2) {
+    if (st == DPAR_OK && s->n > s->span) {
         uint64_t *key = s->merged;
-        st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_merge_kernel, *s,
+        st = dpari_cuda_launch(gpu, "scatter", dpari_cuda_sort_rank_kernel, *s,
                                dpari_cuda_units_blocks(gpu, s->n));
         s->merged = s->key;
         s->key = key;
+    }
+    if (st == DPAR_OK && s->n >= DPARI_CUDA_HOT) {
+        st = dpari_cuda_launch(gpu, "scatter",
+                               s->s.type == DPAR_F64 ? dpari_cuda_scatter_hot_kernel<double>
+                                                     : dpari_cuda_scatter_hot_kernel<float>,
+                               *s, dpari_cuda_wave(gpu, 4 * (int64_t)gpu->units));
     }
     s->r = dpari_cuda_rows_of(s->n, (s->s.width + 3) / 4);
     return st != DPAR_OK
@@ -3586,7 +4343,7 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
                : dpari_cuda_launch(gpu, "scatter",
                                    s->s.type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
                                                          : dpari_cuda_scatter_kernel<float>,
-                                   *s, dpari_cuda_wave(gpu, s->r.chunks));
+                                   *s, dpari_cuda_each(gpu, s->r.chunks));
 }
 
 static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
@@ -3683,10 +4440,67 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     }
 }
 
+/* Rows of one type in units of 16 bytes, of two rows in flight: the same numbers. */
+template <int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
+    dpari_cuda_mix_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
+{
+    enum { AHEAD = 2, FOURS = dpari_cuda_fours_of(TYPE) };
+    const dpar_mem_combine &m = s.m;
+    const int32_t width = dpari_cuda_width(TYPE);
+    for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
+        for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
+             local += DPARI_CUDA_THREADS) {
+            int64_t t, unit;
+            double sum[FOURS][4] = {{0.0}};
+            dpari_cuda_four made[FOURS];
+            if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
+                continue;
+            }
+            for (int64_t j = 0; j < m.k; j += AHEAD) {
+                dpari_cuda_four v[AHEAD][FOURS];
+                double x[4], w[AHEAD];
+                int64_t row[AHEAD];
+                DPARI_CUDA_UNROLL
+                for (int a = 0; a < AHEAD; a++) {
+                    row[a] = j + a < m.k ? dpari_cuda_row(m.index, t * m.k + j + a) : -1;
+                    if (row[a] >= 0) {
+                        dpari_cuda_load_all<0, FOURS>(v[a], m.from,
+                                                      row[a] * m.width + 4 * FOURS * unit, width);
+                    }
+                    w[a] = 1.0;
+                    if (row[a] >= 0 && m.weight != NULL) {
+                        w[a] = dpari_cuda_one<double>(m.weight, t * m.k + j + a, m.weight_type);
+                    }
+                }
+                DPARI_CUDA_UNROLL
+                for (int a = 0; a < AHEAD * FOURS; a++) {
+                    double *to = sum[a % FOURS];
+                    if (row[a / FOURS] < 0) {
+                        continue;
+                    }
+                    dpari_cuda_widen(&v[a / FOURS][a % FOURS], TYPE, x);
+                    DPARI_CUDA_UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        x[e] = m.weight != NULL ? dpari_cuda_mul(w[a / FOURS], x[e]) : x[e];
+                        to[e] = dpari_cuda_add(to[e], x[e]);
+                    }
+                }
+            }
+            DPARI_CUDA_UNROLL
+            for (int k = 0; k < FOURS; k++) {
+                dpari_cuda_narrow(&made[k], TYPE, sum[k]);
+            }
+            dpari_cuda_store_all<0, FOURS>(made, m.to, t * m.width + 4 * FOURS * unit, width);
+        }
+    }
+}
+
 static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_combine *m = combine;
+    void (*kernel)(const dpari_cuda_mix) = dpari_cuda_mix_kernel;
     dpari_cuda_mix s;
     if (m->rows < 0 || m->k < 0 || m->width < 0 || !dpari_cuda_is_float(m->to_type) ||
         !dpari_cuda_is_float(m->from_type) ||
@@ -3703,8 +4517,14 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
     s.even_to = m->width % 4 == 0 && dpari_cuda_even(m->to, 0, dpari_cuda_width(m->to_type));
     s.even_from = m->width % 4 == 0 && dpari_cuda_even(m->from, 0, dpari_cuda_width(m->from_type));
     s.r = dpari_cuda_rows_of(m->rows, (m->width + 3) / 4);
-    return dpari_cuda_launch(gpu, "combine", dpari_cuda_mix_kernel, s,
-                             dpari_cuda_wave(gpu, s.r.chunks));
+    if (m->to_type == m->from_type && (m->to_type == DPAR_BF16 || m->to_type == DPAR_F32) &&
+        dpari_cuda_aligned(m->to) && dpari_cuda_aligned(m->from) &&
+        m->width * dpari_cuda_width(m->to_type) % 16 == 0) {
+        kernel = m->to_type == DPAR_BF16 ? dpari_cuda_mix_wide_kernel<DPAR_BF16>
+                                         : dpari_cuda_mix_wide_kernel<DPAR_F32>;
+        s.r = dpari_cuda_rows_of(m->rows, m->width * dpari_cuda_width(m->to_type) / 16);
+    }
+    return dpari_cuda_launch(gpu, "combine", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
 }
 
 /* ---- products of rows ---- */
@@ -3715,12 +4535,15 @@ struct dpari_cuda_dots {
     int32_t room;
 };
 
-/* A warp has a row; which lane has which elements is fixed. */
+/* A warp has a row; which lane has which elements is fixed. TYPE: where the kernel knows it, of
+ * vectors alone: four of each row in flight. */
+template <int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_dot_kernel(DPARI_CUDA_ARGS dpari_cuda_dots s)
 {
+    enum { WHOLE = TYPE != DPAR_NO_TYPE, PER = WHOLE ? 4 : 1, APART = 4 * 32 };
     const dpar_mem_dot &d = s.d;
-    const int32_t width = dpari_cuda_width(d.type);
+    const int32_t type = WHOLE ? TYPE : (int)d.type, width = dpari_cuda_width(type);
     const int64_t lane = threadIdx.x % 32;
     int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     for (; i < d.rows; i += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
@@ -3728,16 +4551,30 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const unsigned char *a = (const unsigned char *)d.a + i / d.k * d.width * width;
         const unsigned char *b = (const unsigned char *)d.b + (row < 0 ? 0 : row) * d.width * width;
         double sum = 0.0;
-        for (int64_t at = 4 * lane; at < d.width && row >= 0; at += 4 * 32) {
-            dpari_cuda_four x, y;
-            double u[4], v[4];
-            dpari_cuda_load<0>(&x, a, at, d.width, width, s.even);
-            dpari_cuda_load<0>(&y, b, at, d.width, width, s.even);
-            dpari_cuda_widen(&x, d.type, u);
-            dpari_cuda_widen(&y, d.type, v);
+        for (int64_t at = 4 * lane; at < d.width && row >= 0; at += PER * APART) {
+            dpari_cuda_four x[PER], y[PER];
             DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                sum = at + e < d.width ? dpari_cuda_add(sum, dpari_cuda_mul(u[e], v[e])) : sum;
+            for (int j = 0; j < PER; j++) {
+                if (at + j * APART < d.width) {
+                    dpari_cuda_load<0>(&x[j], a, at + j * APART, d.width, width, WHOLE || s.even);
+                    dpari_cuda_load<0>(&y[j], b, at + j * APART, d.width, width, WHOLE || s.even);
+                }
+            }
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < PER; j++) {
+                const int64_t left = d.width - (at + j * APART);
+                double u[4], v[4];
+                if (left <= 0) {
+                    continue;
+                }
+                dpari_cuda_widen(&x[j], type, u);
+                dpari_cuda_widen(&y[j], type, v);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    if (WHOLE || e < left) {
+                        sum = dpari_cuda_add(sum, dpari_cuda_mul(u[e], v[e]));
+                    }
+                }
             }
         }
         sum = dpari_cuda_warp_sum(sum);
@@ -3769,8 +4606,11 @@ static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
     s.even = dot->width % 4 == 0 && dpari_cuda_even(dot->a, 0, width) &&
              dpari_cuda_even(dot->b, 0, width);
     return dpari_cuda_launch(
-        gpu, "dot", dpari_cuda_dot_kernel, s,
-        dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
+        gpu, "dot",
+        s.even && dot->type == DPAR_BF16  ? dpari_cuda_dot_kernel<DPAR_BF16>
+        : s.even && dot->type == DPAR_F32 ? dpari_cuda_dot_kernel<DPAR_F32>
+                                          : dpari_cuda_dot_kernel<DPAR_NO_TYPE>,
+        s, dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
 /* ---- cross-entropy -----------------------------------------------------------------------------
@@ -3807,97 +4647,122 @@ __device__ static inline int dpari_cuda_counts(const dpar_mem_cross_entropy &x, 
     return target >= 0 && (x.ignore == 0 || target != x.ignore - 1);
 }
 
-/* The largest and the sum of exponentials below it, as they go: one pass. */
-struct dpari_cuda_soft {
-    double most, below, sum;
+/* The largest logit so far, and the sum of exponentials below it, of a thread. */
+template <typename V> struct dpari_cuda_soft {
+    V most;
+    double below;
 };
 
-template <int FAST> __device__ static inline void dpari_cuda_soften(dpari_cuda_soft *a, double x)
+/* N more: their largest first, so that the sum changes its base once. */
+template <int FAST, int N, typename V>
+__device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *x)
 {
-    const double lowest = dpari_cuda_lowest();
-    a->sum = dpari_cuda_add(a->sum, x);
-    if (x > a->most) {
-        a->below = a->most == lowest ? 0.0 : a->below * dpari_cuda_exp<FAST>(a->most - x);
-        a->below = dpari_cuda_add(a->below, x - x == 0.0 ? 1.0 : x - x);
-        a->most = x;
-    } else if (x != lowest) {
-        a->below = dpari_cuda_add(a->below, dpari_cuda_exp<FAST>(x - a->most));
+    const V lowest = (V)dpari_cuda_lowest();
+    V top = a->most, base;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        top = x[e] > top ? x[e] : top;
+    }
+    if (top > a->most) { /* where there was none, the sum is 0, or NaN */
+        a->below *= a->most == lowest ? 1.0 : dpari_cuda_exp<FAST>((double)a->most - (double)top);
+        a->most = top;
+    }
+    base = top == lowest ? (V)0 : top; /* of infinities below it: 0 */
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        const double below = FAST ? (double)dpari_cuda_add(x[e], -base)
+                                  : dpari_cuda_add((double)x[e], -(double)base);
+        a->below = dpari_cuda_add(a->below, dpari_cuda_exp<FAST>(below));
     }
 }
 
-template <int FAST>
-__device__ static inline dpari_cuda_soft dpari_cuda_soft_join(dpari_cuda_soft a, dpari_cuda_soft b)
+/* Of all threads, to all: on the largest of all. */
+template <int FAST, typename V>
+__device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_soft<V> a)
 {
-    const double lowest = dpari_cuda_lowest();
-    dpari_cuda_soft c;
-    c.most = b.most > a.most ? b.most : a.most;
-    c.sum = dpari_cuda_add(a.sum, b.sum);
-    a.below = a.most == lowest || a.most == c.most
-                  ? a.below
-                  : a.below * dpari_cuda_exp<FAST>(a.most - c.most);
-    b.below = b.most == lowest || b.most == c.most
-                  ? b.below
-                  : b.below * dpari_cuda_exp<FAST>(b.most - c.most);
-    c.below = dpari_cuda_add(a.below, b.below);
-    return c;
+    __shared__ V part[DPARI_CUDA_WARPS];
+    V top = a.most;
+    for (int bits = 16; bits > 0; bits /= 2) {
+        const V other = __shfl_xor_sync(0xffffffffu, top, bits);
+        top = other > top ? other : top;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = top;
+    }
+    __syncthreads();
+    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
+        top = part[w] > top ? part[w] : top;
+    }
+    if (a.most != (V)dpari_cuda_lowest() && a.most != top) {
+        a.below *= dpari_cuda_exp<FAST>((double)a.most - (double)top);
+    }
+    a.below = dpari_cuda_block_sum(a.below);
+    a.most = top;
+    return a;
 }
 
-/* Of all threads' in the order of the threads' numbers, by halves; to thread 0. */
-template <int FAST>
-__device__ static inline dpari_cuda_soft dpari_cuda_soft_block(dpari_cuda_soft a)
+/* Logits u, u + a block, ... of a run in fours, PER of them; behind its end the lowest. Their sum,
+ * where it is asked for. */
+template <int PER, int TYPE, typename V>
+__device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_t n, int even,
+                                                int64_t u, V *v, int sums, double *sum)
 {
-    __shared__ dpari_cuda_soft part[DPARI_CUDA_THREADS];
-    __syncthreads();
-    part[threadIdx.x] = a;
-    for (unsigned n = DPARI_CUDA_THREADS / 2; n > 0; n /= 2) {
-        __syncthreads();
-        if (threadIdx.x < n) {
-            part[threadIdx.x] =
-                dpari_cuda_soft_join<FAST>(part[threadIdx.x], part[threadIdx.x + n]);
+    enum { APART = DPARI_CUDA_THREADS };
+    const int32_t width = dpari_cuda_width(TYPE);
+    dpari_cuda_four four[PER];
+    if (even && 4 * (u + (PER - 1) * APART + 1) <= n) {
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            dpari_cuda_load<0>(&four[j], run + 4 * (u + j * APART) * width, 0, 4, width, 1);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            dpari_cuda_widen(&four[j], TYPE, v + 4 * j);
+        }
+    } else {
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4 * PER; j++) {
+            const int64_t at = 4 * (u + j / 4 * APART) + j % 4;
+            v[j] = at < n ? dpari_cuda_one<V>(run, at, TYPE) : (V)dpari_cuda_lowest();
         }
     }
-    __syncthreads();
-    return part[0];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < 4 * PER; j++) {
+        if (sums && 4 * (u + j / 4 * APART) + j % 4 < n) {
+            *sum = dpari_cuda_add(*sum, (double)v[j]);
+        }
+    }
 }
 
-/* Four logits of a thread at a time: a unit of a token's row, whose first may be unaligned. */
-template <int FAST>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+/* A block has a token; a thread eight logits of it at a time. */
+template <int FAST, int TYPE, typename V>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 2 : 4)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
+    enum { PER = 2 };
     const dpar_mem_cross_entropy &x = s.x;
-    const int32_t width = dpari_cuda_width(x.type);
+    const int32_t width = dpari_cuda_width(TYPE);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
         const unsigned char *base = (const unsigned char *)x.logits + token * x.rows * width;
-        dpari_cuda_soft a;
-        a.most = dpari_cuda_lowest();
-        a.below = a.sum = 0.0;
+        dpari_cuda_soft<V> a;
+        double sum = 0.0;
+        a.most = (V)dpari_cuda_lowest();
+        a.below = 0.0;
         for (int w = 0; w < 2; w++) { /* units from the first column on, whatever its address */
             const unsigned char *run = base + x.lo[w] * width;
             const int64_t n = x.hi[w] - x.lo[w];
             const int even = dpari_cuda_even(run, 0, width);
-            for (int64_t u = threadIdx.x; 4 * u < n; u += 2 * DPARI_CUDA_THREADS) {
-                dpari_cuda_four four[2];
-                double v[4];
-                const int64_t second = 4 * (u + DPARI_CUDA_THREADS);
-                dpari_cuda_load<0>(&four[0], run, 4 * u, n, width, even);
-                if (second < n) {
-                    dpari_cuda_load<0>(&four[1], run, second, n, width, even);
-                }
-                DPARI_CUDA_UNROLL
-                for (int j = 0; j < 2; j++) {
-                    const int64_t at = 4 * (u + j * DPARI_CUDA_THREADS);
-                    dpari_cuda_widen(&four[j], x.type, v);
-                    DPARI_CUDA_UNROLL
-                    for (int e = 0; e < 4; e++) {
-                        if (at + e < n) {
-                            dpari_cuda_soften<FAST>(&a, v[e]);
-                        }
-                    }
-                }
+            for (int64_t u = threadIdx.x; 4 * u < n; u += PER * DPARI_CUDA_THREADS) {
+                V v[4 * PER];
+                dpari_cuda_logits<PER, TYPE>(run, n, even, u, v, x.smoothing > 0.0, &sum);
+                dpari_cuda_soften<FAST, 4 * PER>(&a, v);
             }
         }
         a = dpari_cuda_soft_block<FAST>(a);
+        if (x.smoothing > 0.0) {
+            sum = dpari_cuda_block_sum(sum);
+        }
         if (threadIdx.x == 0) {
             const int64_t h = dpari_cuda_row(x.target, token);
             const int none = x.hi[0] <= x.lo[0] && x.hi[1] <= x.lo[1];
@@ -3906,13 +4771,12 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
                 own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_logit(x, token * x.rows + h));
             }
             if (x.smoothing > 0.0) { /* else 0 x infinity */
-                own =
-                    dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, a.sum));
+                own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, sum));
             }
-            a.most = none ? 0.0 : a.most;
+            a.most = none ? (V)0 : a.most;
             if (x.type == DPAR_F64) {
                 double *three = (double *)x.own + 3 * token;
-                three[0] = a.most;
+                three[0] = (double)a.most;
                 three[1] = a.below;
                 three[2] = own;
             } else {
@@ -3997,43 +4861,87 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-template <int FAST>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+/* dx of N logits from column i on; of them, that of the target, where it is one. */
+template <int FAST, int N>
+__device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entropy &x, int64_t i,
+                                                      int64_t own, double lse, double factor,
+                                                      double *v)
+{
+    const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        v[e] = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
+    }
+    if ((uint64_t)(own - i) < N) {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < N; e++) {
+            v[e] = i + e == own ? v[e] - x.scale * (1.0 - x.smoothing) : v[e];
+        }
+    }
+    if (x.lo[0] != 0 || x.hi[0] != x.rows) { /* some columns are no part of the vocabulary */
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < N; e++) {
+            const int64_t c = i + e;
+            const int real = (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
+            v[e] = real ? v[e] : 0.0;
+        }
+    }
+}
+
+/* A block has a token; a thread two fours of its logits in flight; what is left at both ends, some
+ * threads one each. */
+template <int FAST, int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
+    enum { PER = 2, APART = DPARI_CUDA_THREADS };
     const dpar_mem_cross_entropy &x = s.x;
-    const int32_t width = dpari_cuda_width(x.type);
-    const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
+    const int32_t width = dpari_cuda_width(TYPE);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
         unsigned char *base = (unsigned char *)x.logits + token * x.rows * width;
-        const int64_t head = dpari_cuda_head(base, width), units = dpari_cuda_fours(x.rows, head);
-        const int64_t h = dpari_cuda_row(x.target, token);
+        const int64_t aligned = dpari_cuda_head(base, width);
+        const int64_t head = aligned < x.rows ? aligned : x.rows, fours = (x.rows - head) / 4;
+        const int64_t own = dpari_cuda_row(x.target, token);
         const int counts = dpari_cuda_counts(x, token);
         const double lse = x.lse[token];
         const double factor =
             dpari_cuda_mul(x.scale, dpari_cuda_add(1.0, dpari_cuda_mul(2.0 * x.z, lse)));
-        for (int64_t u = threadIdx.x; u < units; u += DPARI_CUDA_THREADS) {
-            const int64_t i = dpari_cuda_first(u, head);
-            dpari_cuda_four four;
-            double v[4];
-            if (i >= x.rows) {
-                continue;
-            }
-            dpari_cuda_load<0>(&four, base, i, x.rows, width, 1);
-            dpari_cuda_widen(&four, x.type, v);
+        for (int64_t u = threadIdx.x; u < fours; u += PER * APART) {
+            unsigned char *at = base + (head + 4 * u) * width;
+            dpari_cuda_four four[PER];
             DPARI_CUDA_UNROLL
-            for (int e = 0; e < 4; e++) {
-                const int64_t c = i + e;
-                const int real = (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
-                double made = 0.0;
-                if (real && counts) {
-                    made = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
-                    made = c == h ? made - x.scale * (1.0 - x.smoothing) : made;
+            for (int j = 0; j < PER; j++) {
+                if (u + j * APART < fours) {
+                    dpari_cuda_load<0>(&four[j], at + 4 * j * APART * width, 0, 4, width, 1);
                 }
-                v[e] = made;
             }
-            dpari_cuda_narrow(&four, x.type, v);
-            dpari_cuda_store<0>(&four, base, i, x.rows, width, 1);
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < PER; j++) {
+                double v[4] = {0.0, 0.0, 0.0, 0.0};
+                if (u + j * APART >= fours) {
+                    continue;
+                }
+                if (counts) {
+                    dpari_cuda_widen(&four[j], TYPE, v);
+                    dpari_cuda_entropy_back<FAST, 4>(x, head + 4 * (u + j * APART), own, lse,
+                                                     factor, v);
+                }
+                dpari_cuda_narrow(&four[j], TYPE, v);
+                dpari_cuda_store<0>(&four[j], at + 4 * j * APART * width, 0, 4, width, 1);
+            }
+        }
+        if (threadIdx.x < x.rows - 4 * fours) {
+            const int64_t i = threadIdx.x < head ? threadIdx.x : threadIdx.x + 4 * fours;
+            double v = 0.0;
+            if (counts) {
+                v = dpari_cuda_one<double>(base, i, TYPE);
+                dpari_cuda_entropy_back<FAST, 1>(x, i, own, lse, factor, &v);
+            }
+            if (TYPE == DPAR_F64) {
+                ((double *)(void *)base)[i] = v;
+            } else {
+                ((float *)(void *)base)[i] = dpari_cuda_to_f32(v);
+            }
         }
     }
 }
@@ -4061,6 +4969,7 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int fast = gpu->fast && entropy->type == DPAR_F32;
     const int64_t blocks = dpari_cuda_wave(gpu, entropy->tokens);
+    void (*kernel)(const dpari_cuda_entropy);
     dpari_cuda_entropy s;
     dpar_status st;
     if (!dpari_cuda_entropy_fine(entropy)) {
@@ -4086,15 +4995,15 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
         return DPAR_OK;
     }
     if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-        return dpari_cuda_launch(gpu, "cross_entropy",
-                                 fast ? dpari_cuda_entropy_part_kernel<1>
-                                      : dpari_cuda_entropy_part_kernel<0>,
-                                 s, blocks);
+        kernel = fast                        ? dpari_cuda_entropy_part_kernel<1, DPAR_F32, float>
+                 : entropy->type == DPAR_F32 ? dpari_cuda_entropy_part_kernel<0, DPAR_F32, float>
+                                             : dpari_cuda_entropy_part_kernel<0, DPAR_F64, double>;
+    } else {
+        kernel = fast                        ? dpari_cuda_entropy_gradient_kernel<1, DPAR_F32>
+                 : entropy->type == DPAR_F32 ? dpari_cuda_entropy_gradient_kernel<0, DPAR_F32>
+                                             : dpari_cuda_entropy_gradient_kernel<0, DPAR_F64>;
     }
-    return dpari_cuda_launch(gpu, "cross_entropy",
-                             fast ? dpari_cuda_entropy_gradient_kernel<1>
-                                  : dpari_cuda_entropy_gradient_kernel<0>,
-                             s, blocks);
+    return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
 
 /* ---- online softmax ----------------------------------------------------------------------------
@@ -4302,21 +5211,31 @@ struct dpari_cuda_moment {
     uint8_t shift, room[7];
 };
 
-__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
-                                                    const dpari_cuda_three_of &b)
+/* `share`: what part of both is b's; `both`: the product of their counts over the sum. */
+__device__ static inline void dpari_cuda_three_join_by(dpari_cuda_three_of *a,
+                                                       const dpari_cuda_three_of &b, double share,
+                                                       double both)
 {
-    const double n = a->count + b.count, delta = b.mean - a->mean;
-    if (b.count <= 0.0) {
-        return;
-    }
+    const double delta = b.mean - a->mean;
     if (a->count <= 0.0) {
         *a = b;
         return;
     }
-    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, b.count / n));
-    a->m2 = dpari_cuda_add(a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta),
-                                                                      a->count * b.count / n)));
-    a->count = n;
+    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, share));
+    a->m2 = dpari_cuda_add(
+        a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta), both)));
+    a->count += b.count;
+}
+
+__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
+                                                    const dpari_cuda_three_of &b)
+{
+    const double n = a->count + b.count;
+    if (a->count == b.count && n > 0.0 && n < 67108864.0) { /* 2^26: both are exact */
+        dpari_cuda_three_join_by(a, b, 0.5, 0.5 * b.count);
+    } else if (b.count > 0.0) {
+        dpari_cuda_three_join_by(a, b, b.count / n, a->count * b.count / n);
+    }
 }
 
 /* Where point i of a set's points, of all its planes, lies. */
@@ -4391,56 +5310,90 @@ __device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, i
     to[2] = sum.m2;
 }
 
-/* Some points about their mean, merged with what there was: the first n of x. */
-template <int SOME>
-__device__ static inline void dpari_cuda_moment_some(dpari_cuda_three_of *a, const double *x,
-                                                     int32_t n)
+/* Some points about their mean: the first n of x. */
+template <int SOME, typename V>
+__device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, int32_t n)
 {
     dpari_cuda_three_of one;
     double sum = 0.0, m2 = 0.0;
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
-        sum = dpari_cuda_add(sum, x[j]); /* 0 where there is none */
+        sum = dpari_cuda_add(sum, (double)x[j]); /* 0 where there is none */
     }
     one.count = (double)n;
-    one.mean = sum / one.count;
+    one.mean = n == 16 ? dpari_cuda_mul(sum, 0.0625) : sum / one.count; /* the same quotient */
     DPARI_CUDA_UNROLL
     for (int j = 0; j < SOME; j++) {
-        const double off = x[j] - one.mean;
+        const double off = (double)x[j] - one.mean;
         m2 = j < n ? fma(off, off, m2) : m2;
     }
     one.m2 = m2;
-    dpari_cuda_three_join(a, one);
+    return one;
+}
+
+/* Points i .. i + 3 of those below `hi`, which follow on each other from `base` on, in vectors. */
+template <int TYPE>
+__device__ static inline void dpari_cuda_points_of(const unsigned char *base, int64_t i, int64_t hi,
+                                                   float *x)
+{
+    dpari_cuda_four four;
+    if (i < hi) {
+        dpari_cuda_load<0>(&four, base, i, hi, dpari_cuda_width(TYPE), 1);
+        dpari_cuda_widen(&four, TYPE, x);
+    } else {
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
+    }
 }
 
 /* A block has one slice of one set; a thread sixteen points of it at a time, four and four a block
  * apart: their mean, their squares about it, merged with what it has. Only the last slice may end
  * within four. */
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
+template <typename V, int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYPE ? 4 : 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
-    enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS };
+    enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS, KNOWN = 64 };
+    __shared__ double share[KNOWN], both[KNOWN]; /* of sixteen points beside k times as many */
     const int64_t all = s.planes * s.plane.points;
+    const int64_t run = s.planes * s.m.step * dpari_cuda_width(TYPE); /* where TYPE is known */
+    if (threadIdx.x < KNOWN) {
+        const double k = 16.0 * (double)threadIdx.x;
+        share[threadIdx.x] = 16.0 / (k + 16.0);
+        both[threadIdx.x] = k * 16.0 / (k + 16.0);
+    }
+    __syncthreads();
     for (int64_t c = blockIdx.x; c < s.sets * s.slices; c += gridDim.x) {
         const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
+        int32_t k = 0;
         dpari_cuda_three_of a;
         a.count = a.mean = a.m2 = 0.0;
-        for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART) {
-            double x[4 * FOURS];
+        for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART, k++) {
+            V x[4 * FOURS];
             DPARI_CUDA_UNROLL
             for (int j = 0; j < FOURS; j++) {
-                dpari_cuda_points(s, set, i + j * APART, hi, x + 4 * j);
+                if constexpr (TYPE != DPAR_NO_TYPE) {
+                    dpari_cuda_points_of<TYPE>((const unsigned char *)s.m.x + set * run,
+                                               i + j * APART, hi, x + 4 * j);
+                } else {
+                    dpari_cuda_points(s, set, i + j * APART, hi, x + 4 * j);
+                }
             }
             if (i + 3 * APART + 4 <= hi) {
-                dpari_cuda_moment_some<4 * FOURS>(&a, x, 4 * FOURS);
+                const dpari_cuda_three_of one = dpari_cuda_moment_some<4 * FOURS>(x, 4 * FOURS);
+                if (k < KNOWN) {
+                    dpari_cuda_three_join_by(&a, one, share[k], both[k]);
+                } else {
+                    dpari_cuda_three_join(&a, one);
+                }
                 continue;
             }
             DPARI_CUDA_UNROLL
             for (int j = 0; j < FOURS; j++) {
                 const int64_t left = hi - (i + j * APART);
                 if (left > 0) {
-                    dpari_cuda_moment_some<4>(&a, x + 4 * j, left < 4 ? (int32_t)left : 4);
+                    dpari_cuda_three_join(
+                        &a, dpari_cuda_moment_some<4>(x + 4 * j, left < 4 ? (int32_t)left : 4));
                 }
             }
         }
@@ -4453,17 +5406,38 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
     }
 }
 
+/* A warp has a set: its lanes prepare the next 32 slices, of which all but the set's last one have
+ * `each` points, then these are merged one after the other. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_moment_end_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
 {
-    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+    __shared__ dpari_cuda_three_of part[DPARI_CUDA_WARPS][32];
+    __shared__ double share[DPARI_CUDA_WARPS][32], both[DPARI_CUDA_WARPS][32];
+    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + warp;
+    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
         dpari_cuda_three_of a;
         a.count = a.mean = a.m2 = 0.0;
-        for (int64_t k = 0; k < s.slices; k++) {
-            dpari_cuda_three_join(&a, s.part[set * s.slices + k]);
+        for (int64_t k = 0; k < s.slices; k += 32) {
+            const int32_t n = s.slices - k < 32 ? (int32_t)(s.slices - k) : 32;
+            __syncwarp();
+            if (lane < n) {
+                const dpari_cuda_three_of one = s.part[set * s.slices + k + lane];
+                const double before = (double)((k + lane) * s.each), all = before + one.count;
+                part[warp][lane] = one;
+                share[warp][lane] = one.count / all;
+                both[warp][lane] = before * one.count / all;
+            }
+            __syncwarp();
+            for (int32_t j = 0; j < n; j++) {
+                if (part[warp][j].count > 0.0) {
+                    dpari_cuda_three_join_by(&a, part[warp][j], share[warp][j], both[warp][j]);
+                }
+            }
         }
-        dpari_cuda_three_put(s, set, a);
+        if (lane == 0) {
+            dpari_cuda_three_put(s, set, a);
+        }
     }
 }
 
@@ -4471,6 +5445,7 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_moments *m = moments;
+    void (*kernel)(const dpari_cuda_moment) = dpari_cuda_moment_kernel<double, DPAR_NO_TYPE>;
     dpari_cuda_moment s;
     dpar_status st;
     const int64_t *const stride[1] = {m->stride};
@@ -4503,12 +5478,17 @@ static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments
     if (s.sets == 0) {
         return DPAR_OK;
     }
-    st = dpari_cuda_launch(gpu, "moments", dpari_cuda_moment_kernel, s,
-                           dpari_cuda_wave(gpu, s.sets * s.slices));
+    if (s.fours && m->groups > 0 && (m->step == s.plane.points || s.planes == 1)) {
+        kernel = m->type == DPAR_F32    ? dpari_cuda_moment_kernel<float, DPAR_F32>
+                 : m->type == DPAR_BF16 ? dpari_cuda_moment_kernel<float, DPAR_BF16>
+                                        : kernel; /* all points of a set follow on each other */
+    }
+    st = dpari_cuda_launch(gpu, "moments", kernel, s, dpari_cuda_wave(gpu, s.sets * s.slices));
     return st != DPAR_OK || s.slices == 1
                ? st
-               : dpari_cuda_launch(gpu, "moments", dpari_cuda_moment_end_kernel, s,
-                                   dpari_cuda_units_blocks(gpu, s.sets));
+               : dpari_cuda_launch(
+                     gpu, "moments", dpari_cuda_moment_end_kernel, s,
+                     dpari_cuda_wave(gpu, (s.sets + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
 }
 
 /* ---- norms -------------------------------------------------------------------------------------
@@ -4520,6 +5500,7 @@ struct dpari_cuda_norm {
     int64_t sets;
     int64_t slices, each; /* of a plane; points of a slice */
     double *part;         /* [planes][slices][2] */
+    int32_t dense, room;  /* on all sides a plane's points follow on each other */
 };
 
 DPARI_CUDA_FN int64_t dpari_cuda_norm_set(const dpar_mem_norm &m, int64_t plane)
@@ -4555,6 +5536,44 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
+/* What APPLY and GRADIENT make of a plane's points: all that is the same for them. */
+struct dpari_cuda_norm_line {
+    double middle, inverse, scale;
+    double a, b;        /* APPLY */
+    double mean, slope; /* GRADIENT */
+};
+
+__device__ static inline dpari_cuda_norm_line dpari_cuda_norm_line_of(const dpar_mem_norm &m,
+                                                                      int64_t plane, int32_t back)
+{
+    const int64_t set = dpari_cuda_norm_set(m, plane), channel = plane % m.channels;
+    dpari_cuda_norm_line l;
+    l.middle = m.saved[2 * set];
+    l.inverse = m.saved[2 * set + 1];
+    l.scale = m.scale != NULL ? dpari_cuda_norm_wide(m.scale, channel, m.type) : 1.0;
+    l.a = dpari_cuda_mul(l.inverse, l.scale);
+    l.b = l.mean = l.slope = 0.0;
+    if (back) {
+        const double n = m.total[3 * set + 2] > 1.0 ? m.total[3 * set + 2] : 1.0;
+        l.mean = m.total[3 * set] / n;
+        l.slope = dpari_cuda_mul(l.inverse, m.total[3 * set + 1] / n);
+    } else {
+        l.b = m.shift != NULL ? dpari_cuda_norm_wide(m.shift, channel, m.type) : 0.0;
+    }
+    return l;
+}
+
+__device__ static inline double dpari_cuda_norm_point(const dpari_cuda_norm_line &l, int32_t back,
+                                                      double x, double dy)
+{
+    const double v = dpari_cuda_add(x, -l.middle);
+    return back
+               ? dpari_cuda_mul(l.inverse,
+                                dpari_cuda_add(dpari_cuda_add(dpari_cuda_mul(l.scale, dy), -l.mean),
+                                               -dpari_cuda_mul(v, l.slope)))
+               : dpari_cuda_add(dpari_cuda_mul(l.a, v), l.b);
+}
+
 /* A block has one slice of one plane: APPLY and GRADIENT. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_map_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
@@ -4564,31 +5583,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
         const int64_t plane = c / s.slices, lo = (c - plane * s.slices) * s.each;
         const int64_t hi = lo + s.each < s.plane.points ? lo + s.each : s.plane.points;
-        const int64_t set = dpari_cuda_norm_set(m, plane), channel = plane % m.channels;
-        const double middle = m.saved[2 * set], inverse = m.saved[2 * set + 1];
-        const double scale = m.scale != NULL ? dpari_cuda_norm_wide(m.scale, channel, m.type) : 1.0;
-        double a = dpari_cuda_mul(inverse, scale), b = 0.0, mean = 0.0, slope = 0.0;
-        if (back) {
-            const double n = m.total[3 * set + 2] > 1.0 ? m.total[3 * set + 2] : 1.0;
-            mean = m.total[3 * set] / n;
-            slope = dpari_cuda_mul(inverse, m.total[3 * set + 1] / n);
-        } else {
-            b = m.shift != NULL ? dpari_cuda_norm_wide(m.shift, channel, m.type) : 0.0;
-        }
+        const dpari_cuda_norm_line line = dpari_cuda_norm_line_of(m, plane, back);
         for (int64_t i = lo + threadIdx.x; i < hi; i += DPARI_CUDA_THREADS) {
             int64_t at[3];
-            double v;
+            double v, g = 0.0;
             dpari_cuda_plane_at(s.plane, i, at);
-            v = dpari_cuda_add(dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type),
-                               -middle);
             if (back) {
-                const double g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
-                v = dpari_cuda_mul(inverse,
-                                   dpari_cuda_add(dpari_cuda_add(dpari_cuda_mul(scale, g), -mean),
-                                                  -dpari_cuda_mul(v, slope)));
-            } else {
-                v = dpari_cuda_add(dpari_cuda_mul(a, v), b);
+                g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
             }
+            v = dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type);
+            v = dpari_cuda_norm_point(line, back, v, g);
             if (m.type == DPAR_F64) {
                 ((double *)m.to.data)[plane * m.to.step + at[2]] = v;
             } else {
@@ -4598,10 +5602,65 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
-/* The same for SUMS: of dy, and of dy (x - mean). */
+/* The same of F32 where all lies in units of 16 bytes: two a thread and side in flight. */
+template <int BACK>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_norm_wide_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
+{
+    enum { PER = 2, APART = 4 * DPARI_CUDA_THREADS };
+    const dpar_mem_norm &m = s.m;
+    for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
+        const int64_t plane = c / s.slices, lo = (c - plane * s.slices) * s.each;
+        const int64_t hi = lo + s.each < s.plane.points ? lo + s.each : s.plane.points;
+        const dpari_cuda_norm_line line = dpari_cuda_norm_line_of(m, plane, BACK);
+        const float *x = (const float *)m.x.data + plane * m.x.step;
+        const float *dy = (const float *)m.dy.data + plane * m.dy.step;
+        float *to = (float *)m.to.data + plane * m.to.step;
+        for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += PER * APART) {
+            dpari_cuda_four p[PER], q[PER];
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < PER; j++) {
+                if (i + j * APART < hi) {
+                    dpari_cuda_load_all<0, 1>(&p[j], x, i + j * APART, 4);
+                }
+                if (BACK && i + j * APART < hi) {
+                    dpari_cuda_load_all<0, 1>(&q[j], dy, i + j * APART, 4);
+                }
+            }
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < PER; j++) {
+                double v[4], g[4] = {0.0, 0.0, 0.0, 0.0};
+                if (i + j * APART >= hi) {
+                    continue;
+                }
+                dpari_cuda_widen(&p[j], DPAR_F32, v);
+                if (BACK) {
+                    dpari_cuda_widen(&q[j], DPAR_F32, g);
+                }
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    v[e] = dpari_cuda_norm_point(line, BACK, v[e], g[e]);
+                }
+                dpari_cuda_narrow(&p[j], DPAR_F32, v);
+                dpari_cuda_store_all<0, 1>(&p[j], to, i + j * APART, 4);
+            }
+        }
+    }
+}
+
+/* One point's part of the sums of dy, and of dy (x - mean). */
+__device__ static inline void dpari_cuda_norm_add(double x, double dy, double middle, double *of_dy,
+                                                  double *of_both)
+{
+    *of_dy = dpari_cuda_add(*of_dy, dy);
+    *of_both = dpari_cuda_add(*of_both, dpari_cuda_mul(dy, dpari_cuda_add(x, -middle)));
+}
+
+/* A block has one slice of one plane: SUMS. */
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_norm_sums_kernel(DPARI_CUDA_ARGS dpari_cuda_norm s)
 {
+    enum { PER = 8 };
     __shared__ double part[2][DPARI_CUDA_THREADS];
     const dpar_mem_norm &m = s.m;
     for (int64_t c = blockIdx.x; c < m.planes * s.slices; c += gridDim.x) {
@@ -4610,13 +5669,29 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const int64_t set = dpari_cuda_norm_set(m, plane);
         const double middle = m.saved[2 * set];
         double of_dy = 0.0, of_both = 0.0;
-        for (int64_t i = lo + threadIdx.x; i < hi; i += DPARI_CUDA_THREADS) {
+        int64_t i = lo + threadIdx.x;
+        if (s.dense && m.type == DPAR_F32) { /* some of each side in flight; the same order */
+            const float *px = (const float *)m.x.data + plane * m.x.step;
+            const float *pg = (const float *)m.dy.data + plane * m.dy.step;
+            for (; i + (PER - 1) * DPARI_CUDA_THREADS < hi; i += PER * DPARI_CUDA_THREADS) {
+                float x[PER], g[PER];
+                DPARI_CUDA_UNROLL
+                for (int j = 0; j < PER; j++) {
+                    x[j] = px[i + j * DPARI_CUDA_THREADS];
+                    g[j] = pg[i + j * DPARI_CUDA_THREADS];
+                }
+                DPARI_CUDA_UNROLL
+                for (int j = 0; j < PER; j++) {
+                    dpari_cuda_norm_add((double)x[j], (double)g[j], middle, &of_dy, &of_both);
+                }
+            }
+        }
+        for (; i < hi; i += DPARI_CUDA_THREADS) {
             int64_t at[3];
             dpari_cuda_plane_at(s.plane, i, at);
-            const double g = dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type);
-            const double x = dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type);
-            of_dy = dpari_cuda_add(of_dy, g);
-            of_both = dpari_cuda_add(of_both, dpari_cuda_mul(g, dpari_cuda_add(x, -middle)));
+            dpari_cuda_norm_add(dpari_cuda_norm_wide(m.x.data, plane * m.x.step + at[0], m.type),
+                                dpari_cuda_norm_wide(m.dy.data, plane * m.dy.step + at[1], m.type),
+                                middle, &of_dy, &of_both);
         }
         __syncthreads();
         part[0][threadIdx.x] = of_dy;
@@ -4624,8 +5699,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         for (unsigned n = DPARI_CUDA_THREADS / 2; n > 0; n /= 2) {
             __syncthreads();
             if (threadIdx.x < 2 * n) { /* half of them for each sum */
-                const unsigned which = threadIdx.x / n, i = threadIdx.x % n;
-                part[which][i] = dpari_cuda_add(part[which][i], part[which][i + n]);
+                const unsigned which = threadIdx.x / n, k = threadIdx.x % n;
+                part[which][k] = dpari_cuda_add(part[which][k], part[which][k + n]);
             }
         }
         __syncthreads();
@@ -4724,11 +5799,44 @@ static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
                          : st;
 }
 
+/* Points of a slice for `wide`: long ones, as long as there are enough of them for all units. */
+static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_t points)
+{
+    int64_t each = 16384;
+    while (each > 4096 && planes * ((points + each - 1) / each) < 16 * (int64_t)gpu->units) {
+        each /= 2;
+    }
+    return each;
+}
+
+/* APPLY and GRADIENT. */
+static dpar_status dpari_cuda_norm_map(dpar_cuda *gpu, dpari_cuda_norm *s)
+{
+    const dpar_mem_norm *m = &s->m;
+    const int back = m->phase == DPAR_MEM_NORM_GRADIENT;
+    const int wide = s->dense && m->type == DPAR_F32 && s->plane.points % 4 == 0 &&
+                     (m->x.step | m->to.step | (back ? m->dy.step : 0)) % 4 == 0 &&
+                     dpari_cuda_aligned(m->x.data) && dpari_cuda_aligned(m->to.data) &&
+                     (!back || dpari_cuda_aligned(m->dy.data));
+    void (*kernel)(const dpari_cuda_norm) = dpari_cuda_norm_map_kernel;
+    if (s->plane.points == 0) {
+        return DPAR_OK;
+    }
+    if (wide) {
+        kernel = back ? dpari_cuda_norm_wide_kernel<1> : dpari_cuda_norm_wide_kernel<0>;
+        s->each = dpari_cuda_norm_each(gpu, m->planes, s->plane.points);
+        s->slices = (s->plane.points + s->each - 1) / s->each;
+    }
+    return dpari_cuda_launch(gpu, "norm", kernel, *s, dpari_cuda_wave(gpu, m->planes * s->slices));
+}
+
 static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int sums = m->phase == DPAR_MEM_NORM_SUMS;
-    const int64_t *const stride[3] = {m->x.stride, m->dy.stride, m->to.stride};
+    const int64_t *const stride[3] = {m->x.stride, /* sides that the phase does not have: as x */
+                                      m->phase == DPAR_MEM_NORM_APPLY ? m->x.stride : m->dy.stride,
+                                      sums ? m->x.stride : m->to.stride};
     dpari_cuda_norm s;
     int64_t most;
     if (!dpari_cuda_norm_fits(m)) {
@@ -4746,6 +5854,8 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
                                  dpari_cuda_units_blocks(gpu, s.sets));
     }
     dpari_cuda_plane_lay(m->dims, m->extent, stride, &s.plane);
+    s.dense = s.plane.dims == 1 && s.plane.stride[0][0] == 1 && s.plane.stride[1][0] == 1 &&
+              s.plane.stride[2][0] == 1;
     most = sums ? 2 * DPARI_CUDA_PARTS / m->planes : s.plane.points;
     s.slices = (s.plane.points + 4095) / 4096 < most ? (s.plane.points + 4095) / 4096 : most;
     s.slices = s.slices < 1 ? 1 : s.slices;
@@ -4753,12 +5863,7 @@ static dpar_status dpari_cuda_norm_of(void *ctx, const dpar_mem_norm *m)
     if (s.slices > 1) {
         s.part = (double *)gpu->scratch;
     }
-    if (sums) {
-        return dpari_cuda_norm_sum(gpu, &s);
-    }
-    return s.plane.points == 0 ? DPAR_OK
-                               : dpari_cuda_launch(gpu, "norm", dpari_cuda_norm_map_kernel, s,
-                                                   dpari_cuda_wave(gpu, m->planes * s.slices));
+    return sums ? dpari_cuda_norm_sum(gpu, &s) : dpari_cuda_norm_map(gpu, &s);
 }
 
 /* ---- blocks of 8 bits --------------------------------------------------------------------------
@@ -4801,26 +5906,86 @@ DPARI_CUDA_FN float dpari_cuda_from_f8(uint32_t code)
     return sign != 0 ? -((float)size * (1.0f / 512.0f)) : (float)size * (1.0f / 512.0f);
 }
 
-DPARI_CUDA_FN uint32_t dpari_cuda_code(float x, float scale, int32_t type)
+/* Four of them, no NaN. */
+__device__ static inline uint32_t dpari_cuda_to_f8s(const float *x)
 {
-    if (!(scale > 0.0f)) {
-        return 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    const uint32_t y = low | (uint32_t)high << 16, size = y & 0x7f7f7f7fu;
+    return size | (y & (size + 0x7f7f7f7fu) & 0x80808080u); /* 0 has no sign */
+#else
+    uint32_t four = 0;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        four |= dpari_cuda_to_f8(x[e]) << (8 * e);
     }
-    if (type == DPAR_F8) {
-        return dpari_cuda_to_f8(dpari_cuda_divide(x, scale));
+    return four;
+#endif
+}
+
+__device__ static inline uint32_t dpari_cuda_to_i8s(const float *x)
+{
+    uint32_t four = 0;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const int32_t y = __float2int_rn(x[e]);
+        four |= ((uint32_t)(y > 127 ? 127 : y < -127 ? -127 : y) & 0xffu) << (8 * e);
     }
-    const float y = rintf(dpari_cuda_divide(x, scale));
-    return (uint32_t)(int32_t)(y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y) & 0xffu;
+    return four;
+}
+
+__device__ static inline void dpari_cuda_from_codes(uint32_t four, int32_t type, float *x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if (type == DPAR_F8) { /* by way of f16, which has all of them */
+        uint32_t low, high;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(low) : "h"((uint16_t)four));
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(high) : "h"((uint16_t)(four >> 16)));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[0]) : "h"((uint16_t)low));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[1]) : "h"((uint16_t)(low >> 16)));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[2]) : "h"((uint16_t)high));
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x[3]) : "h"((uint16_t)(high >> 16)));
+        return;
+    }
+#endif
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const uint32_t c = four >> (8 * e) & 0xffu;
+        x[e] = type == DPAR_F8 ? dpari_cuda_from_f8(c) : (float)(int32_t)(int8_t)c;
+    }
+}
+
+/* What a block's numbers are divided by; 1 over it where that is enough for the division's own
+ * result (Markstein 1990): with remainders that are exact, as none is so small or large that a bit
+ * of it is lost. Else 0. */
+struct dpari_cuda_scaling {
+    float scale, inverse;
+};
+
+DPARI_CUDA_FN float dpari_cuda_scaled(float x, dpari_cuda_scaling by)
+{
+    float q = dpari_cuda_mul(x, by.inverse);
+    if (by.inverse == 0.0f) {
+        return dpari_cuda_divide(x, by.scale);
+    }
+    q = fmaf(fmaf(-q, by.scale, x), by.inverse, q);
+    return fmaf(fmaf(-q, by.scale, x), by.inverse, q);
 }
 
 /* The largest |x| as its bits, of which those of NaN and infinity are the largest: of a warp, */
 __device__ static inline uint32_t dpari_cuda_largest(uint32_t mine)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, mine);
+#else
     for (int bits = 16; bits > 0; bits /= 2) {
         const uint32_t other = __shfl_xor_sync(0xffffffffu, mine, bits);
         mine = other > mine ? other : mine;
     }
     return mine;
+#endif
 }
 
 /* and of a block. */
@@ -4839,24 +6004,33 @@ __device__ static inline uint32_t dpari_cuda_largest_all(uint32_t mine)
     return mine;
 }
 
-/* A block's numbers in F32, four of them. */
-__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int64_t first,
-                                                    int64_t n, int64_t i, float *x)
+/* A block's numbers in F32, four of them; behind its end 0. */
+__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int32_t type,
+                                                    int64_t first, int64_t n, int64_t i, float *x)
 {
-    const int32_t width = dpari_cuda_width(s.q.type);
+    const int32_t width = dpari_cuda_width(type);
     dpari_cuda_four four;
-    dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width, s.even);
-    dpari_cuda_widen(&four, s.q.type, x);
+    if (i < n) {
+        dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width,
+                           s.even);
+        dpari_cuda_widen(&four, type, x);
+    } else {
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
+    }
 }
 
-__device__ static inline float dpari_cuda_scale_of(uint32_t largest, int32_t type)
+__device__ static inline dpari_cuda_scaling dpari_cuda_scale_of(uint32_t largest, int32_t type)
 {
-    float scale;
-    if (largest >= 0x7f800000u) {
-        return dpari_cuda_bits<float>((uint32_t)0x7fc00000u);
+    const float most = dpari_cuda_bits<float>(largest);
+    dpari_cuda_scaling by = {dpari_cuda_bits<float>((uint32_t)0x7fc00000u), 0.0f};
+    if (largest < 0x7f800000u) {
+        by.scale = dpari_cuda_divide(most, type == DPAR_F8 ? 448.0f : 127.0f);
+        by.scale = dpari_cuda_bits<uint32_t>(by.scale) < 0x00800000u ? 0.0f : by.scale;
     }
-    scale = dpari_cuda_divide(dpari_cuda_bits<float>(largest), type == DPAR_F8 ? 448.0f : 127.0f);
-    return dpari_cuda_bits<uint32_t>(scale) < 0x00800000u ? 0.0f : scale;
+    if (by.scale >= 0x1p-64f && by.scale <= 0x1p100f) {
+        by.inverse = dpari_cuda_divide(1.0f, by.scale);
+    }
+    return by;
 }
 
 __device__ static inline int64_t dpari_cuda_quant_count(const dpari_cuda_quant &s, int64_t b)
@@ -4884,13 +6058,17 @@ __device__ static inline void dpari_cuda_quant_scale(const dpari_cuda_quant &s, 
 /* Codes i .. i + 3 of the n of block b. */
 __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, int64_t b,
                                                      int64_t n, int64_t i, const float *x,
-                                                     float scale)
+                                                     dpari_cuda_scaling by)
 {
     unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
     uint32_t four = 0;
-    DPARI_CUDA_UNROLL
-    for (int e = 0; e < 4; e++) {
-        four |= dpari_cuda_code(x[e], scale, s.q.code_type) << (8 * e);
+    if (by.scale > 0.0f) { /* else NaN, infinity, or numbers that are next to 0 */
+        float y[4];
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            y[e] = dpari_cuda_scaled(x[e], by);
+        }
+        four = s.q.code_type == DPAR_F8 ? dpari_cuda_to_f8s(y) : dpari_cuda_to_i8s(y);
     }
     if (s.even_code && i + 4 <= n) {
         *(uint32_t *)(void *)(code + i) = four;
@@ -4901,45 +6079,50 @@ __device__ static inline void dpari_cuda_quant_store(const dpari_cuda_quant &s, 
     }
 }
 
-/* A warp has four blocks of at most 128 (MANY), or one of at most 512: all in registers. */
-template <int MANY>
+/* A warp has four blocks of at most 128 (MANY), or one of at most 512: all in registers. A lane
+ * computes the scale of one of them, for all. TYPE: where the kernel knows it. */
+template <int MANY, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
 {
+    const int32_t type = TYPE != DPAR_NO_TYPE ? TYPE : (int)s.q.type;
     const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
     const int64_t lane = threadIdx.x % 32, team = MANY ? 4 : 1;
     for (int64_t b = warp * team; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * team) {
-        uint32_t largest[4] = {0, 0, 0, 0};
+        uint32_t largest[4] = {0, 0, 0, 0}, mine;
+        int64_t n[4];
         float x[4][4];
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4; j++) {
             const int64_t at = MANY ? b + j : b, i = 4 * lane + (MANY ? 0 : 128 * j);
-            const int64_t n = dpari_cuda_quant_count(s, at);
-            if (i < n) {
-                dpari_cuda_quant_load(s, at * s.q.block, n, i, x[j]);
-            }
+            n[j] = dpari_cuda_quant_count(s, at);
+            dpari_cuda_quant_load(s, type, at * s.q.block, n[j], i, x[j]);
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4; j++) {
-            const int64_t n = dpari_cuda_quant_count(s, MANY ? b + j : b);
-            if (4 * lane + (MANY ? 0 : 128 * j) < n) {
-                largest[MANY ? j : 0] = dpari_cuda_larger(x[j], largest[MANY ? j : 0]);
-            }
+            largest[MANY ? j : 0] = dpari_cuda_larger(x[j], largest[MANY ? j : 0]);
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < (MANY ? 4 : 1); j++) {
             largest[j] = dpari_cuda_largest(largest[j]);
-            if (lane == 0 && b + j < s.blocks) {
-                dpari_cuda_quant_scale(s, b + j, dpari_cuda_scale_of(largest[j], s.q.code_type));
-            }
+        }
+        mine = largest[0];
+        if (MANY) {
+            mine = lane % 2 == 0 ? mine : largest[1];
+            mine = lane % 4 < 2 ? mine : lane % 2 == 0 ? largest[2] : largest[3];
+        }
+        const dpari_cuda_scaling by = dpari_cuda_scale_of(mine, s.q.code_type);
+        if (lane < team && b + lane < s.blocks) {
+            dpari_cuda_quant_scale(s, b + lane, by.scale);
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < 4; j++) {
             const int64_t at = MANY ? b + j : b, i = 4 * lane + (MANY ? 0 : 128 * j);
-            const int64_t n = dpari_cuda_quant_count(s, at);
-            if (i < n) {
-                dpari_cuda_quant_store(s, at, n, i, x[j],
-                                       dpari_cuda_scale_of(largest[MANY ? j : 0], s.q.code_type));
+            dpari_cuda_scaling its;
+            its.scale = __shfl_sync(0xffffffffu, by.scale, MANY ? j : 0);
+            its.inverse = __shfl_sync(0xffffffffu, by.inverse, MANY ? j : 0);
+            if (i < n[j]) {
+                dpari_cuda_quant_store(s, at, n[j], i, x[j], its);
             }
         }
     }
@@ -4952,18 +6135,76 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     for (int64_t b = blockIdx.x; b < s.blocks; b += gridDim.x) {
         const int64_t first = b * s.q.block, n = dpari_cuda_quant_count(s, b);
         uint32_t largest = 0;
-        float x[4], scale;
+        dpari_cuda_scaling by;
+        float x[4];
         for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
-            dpari_cuda_quant_load(s, first, n, i, x);
+            dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
             largest = dpari_cuda_larger(x, largest);
         }
-        scale = dpari_cuda_scale_of(dpari_cuda_largest_all(largest), s.q.code_type);
+        by = dpari_cuda_scale_of(dpari_cuda_largest_all(largest), s.q.code_type);
         if (threadIdx.x == 0) {
-            dpari_cuda_quant_scale(s, b, scale);
+            dpari_cuda_quant_scale(s, b, by.scale);
         }
         for (int64_t i = 4 * (int64_t)threadIdx.x; i < n; i += 4 * DPARI_CUDA_THREADS) {
-            dpari_cuda_quant_load(s, first, n, i, x);
-            dpari_cuda_quant_store(s, b, n, i, x, scale);
+            dpari_cuda_quant_load(s, s.q.type, first, n, i, x);
+            dpari_cuda_quant_store(s, b, n, i, x, by);
+        }
+    }
+}
+
+/* Codes i .. i + 3 of the n that begin there. */
+__device__ static inline uint32_t
+dpari_cuda_quant_codes(const dpari_cuda_quant &s, const unsigned char *code, int64_t n, int64_t i)
+{
+    uint32_t four = 0;
+    if (s.even_code && i + 4 <= n) {
+        return *(const uint32_t *)(const void *)(code + i);
+    }
+    for (int e = 0; e < 4 && i + e < n; e++) {
+        four |= (uint32_t)code[i + e] << (8 * e);
+    }
+    return four;
+}
+
+/* A warp has four blocks of at most 128, of one type of at most 32 bits, nothing to add to. */
+template <int TYPE>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_unquant_many_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    enum { TEAM = 4 };
+    const int32_t width = dpari_cuda_width(TYPE);
+    const int64_t warp = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
+    const int32_t i = 4 * (int32_t)(threadIdx.x % 32);
+    for (int64_t b = warp * TEAM; b < s.blocks; b += gridDim.x * DPARI_CUDA_WARPS * TEAM) {
+        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
+        const unsigned char *scale = (const unsigned char *)s.q.scale + b * s.q.scale_step;
+        unsigned char *to = (unsigned char *)s.q.x + b * s.q.block * width;
+        const int64_t left = s.q.count - b * s.q.block; /* of all blocks from b on */
+        uint32_t four[TEAM];
+        float by[TEAM];
+        int32_t n[TEAM];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            const int64_t more = left - j * s.q.block;
+            n[j] = (int32_t)(more < s.q.block ? more : s.q.block);
+            if (i < n[j]) {
+                four[j] = dpari_cuda_quant_codes(s, code + j * s.q.code_step, n[j], i);
+                by[j] = *(const float *)(const void *)(scale + j * s.q.scale_step);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            dpari_cuda_four made;
+            float x[4];
+            if (i < n[j]) {
+                dpari_cuda_from_codes(four[j], s.q.code_type, x);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    x[e] = dpari_cuda_plain(dpari_cuda_mul(x[e], by[j]));
+                }
+                dpari_cuda_narrow(&made, TYPE, x);
+                dpari_cuda_store<0>(&made, to + j * s.q.block * width, i, n[j], width, s.even);
+            }
         }
     }
 }
@@ -4985,24 +6226,15 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
             dpari_cuda_four old;
             double x[4], y[4];
-            uint32_t four = 0;
-            if (s.even_code && i + 4 <= n) {
-                four = *(const uint32_t *)(const void *)(code + i);
-            } else {
-                for (int e = 0; e < 4 && i + e < n; e++) {
-                    four |= (uint32_t)code[i + e] << (8 * e);
-                }
-            }
+            float v[4];
+            dpari_cuda_from_codes(dpari_cuda_quant_codes(s, code, n, i), s.q.code_type, v);
             if (s.q.add) {
                 dpari_cuda_load<0>(&old, base, i, n, width, s.even);
                 dpari_cuda_widen(&old, s.q.type, y);
             }
             DPARI_CUDA_UNROLL
             for (int e = 0; e < 4; e++) {
-                const uint32_t c = four >> (8 * e) & 0xffu;
-                const float v =
-                    s.q.code_type == DPAR_F8 ? dpari_cuda_from_f8(c) : (float)(int32_t)(int8_t)c;
-                x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v, scale));
+                x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v[e], scale));
                 x[e] = s.q.add ? dpari_cuda_add(y[e], x[e]) : x[e];
             }
             dpari_cuda_narrow(&old, s.q.type, x);
@@ -5040,19 +6272,31 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int64_t block = quantize->block;
-    return block <= 128 ? dpari_cuda_quantum(gpu, "quantize", quantize, 4 * DPARI_CUDA_WARPS,
-                                             dpari_cuda_quant_kernel<1>)
-           : block <= 512
-               ? dpari_cuda_quantum(gpu, "quantize", quantize, DPARI_CUDA_WARPS,
-                                    dpari_cuda_quant_kernel<0>)
-               : dpari_cuda_quantum(gpu, "quantize", quantize, 1, dpari_cuda_quant_long_kernel);
+    void (*kernel)(const dpari_cuda_quant) = dpari_cuda_quant_long_kernel;
+    if (block <= 128) {
+        kernel = quantize->type == DPAR_F32    ? dpari_cuda_quant_kernel<1, DPAR_F32>
+                 : quantize->type == DPAR_BF16 ? dpari_cuda_quant_kernel<1, DPAR_BF16>
+                                               : dpari_cuda_quant_kernel<1, DPAR_NO_TYPE>;
+    } else if (block <= 512) {
+        kernel = dpari_cuda_quant_kernel<0, DPAR_NO_TYPE>;
+    }
+    return dpari_cuda_quantum(gpu, "quantize", quantize,
+                              block <= 128   ? 4 * DPARI_CUDA_WARPS
+                              : block <= 512 ? DPARI_CUDA_WARPS
+                                             : 1,
+                              kernel);
 }
 
 static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    return dpari_cuda_quantum(gpu, "dequantize", quantize,
-                              quantize->block <= 2048 ? DPARI_CUDA_WARPS : 1,
+    const dpar_mem_quantize *q = quantize;
+    if (q->block <= 128 && !q->add && (q->type == DPAR_F32 || q->type == DPAR_BF16)) {
+        return dpari_cuda_quantum(gpu, "dequantize", q, 4 * DPARI_CUDA_WARPS,
+                                  q->type == DPAR_F32 ? dpari_cuda_unquant_many_kernel<DPAR_F32>
+                                                      : dpari_cuda_unquant_many_kernel<DPAR_BF16>);
+    }
+    return dpari_cuda_quantum(gpu, "dequantize", q, q->block <= 2048 ? DPARI_CUDA_WARPS : 1,
                               dpari_cuda_unquant_kernel);
 }
 
@@ -5301,6 +6545,7 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
         (void)dpari_cuda_heard(&made, error, "cudaMalloc of scratch");
         return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
     }
+    made.known = calloc(1, sizeof(dpari_cuda_memory)); /* NULL: nothing is kept */
     *gpu = made;
     return DPAR_OK;
 }
@@ -5313,6 +6558,8 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
         gpu->pins = 0;
         (void)dpari_cuda_release(gpu);
         (void)cudaFree(gpu->scratch);
+        free(gpu->known);
+        gpu->known = NULL;
         gpu->scratch = NULL;
         gpu->scratch_bytes = 0;
     }
