@@ -748,7 +748,8 @@ typedef struct dpari_rank {
     int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
     char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
-    char room_2[DPARI_LINE - 8];
+    uint32_t owes;    /* what it has still to say of messages that are done on its side */
+    char room_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS];
 } dpari_rank;
 
@@ -837,6 +838,8 @@ DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 /* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
  * is known. */
 DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+/* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
+DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
@@ -924,7 +927,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                        double quiet, int32_t *links);
-/* Has this rank of the world begun to close the communicator? It sends and takes nothing more. */
+/* Has this rank of the world begun to close the communicator, and said all that it owes of
+ * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
@@ -1532,8 +1536,6 @@ DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
-/* " (failed: all-reduce #3 (...))": the last one that failed, if one did. */
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
@@ -7415,7 +7417,7 @@ DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int
     }
 }
 
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_DOOR DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
@@ -7580,6 +7582,7 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     dpari_put_rank(&t, g, rank);
     if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
+        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* why, most likely */
     } else {
         dpari_put_ending(&t, g->world, g->world_rank[rank]);
         dpari_put_last(&t, g->world, g->world_rank[rank]);
@@ -7588,11 +7591,14 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
 
+/* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
+ * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
+           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
+           DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
@@ -9174,6 +9180,7 @@ static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
     n->head = head;
     n->where = *where;
     dpari_p2p_note_append(&link->answers, n);
+    DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes + 1);
     return 1;
 }
 
@@ -9264,6 +9271,7 @@ static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
         dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
         dpari_p2p_note_unlink(&link->answers, NULL, n);
         dpari_p2p_note_free(p, n);
+        DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes - 1);
     }
     return 1;
 }

@@ -160,6 +160,7 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     dpari_put_rank(&t, g, rank);
     if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
+        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* why, most likely */
     } else {
         dpari_put_ending(&t, g->world, g->world_rank[rank]);
         dpari_put_last(&t, g->world, g->world_rank[rank]);
@@ -168,11 +169,14 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     return dpari_group_break(g, DPAR_E_PEER, why.text);
 }
 
+/* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
+ * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id;
+           f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
+           DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)

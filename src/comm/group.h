@@ -86,7 +86,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                        double quiet, int32_t *links);
-/* Has this rank of the world begun to close the communicator? It sends and takes nothing more. */
+/* Has this rank of the world begun to close the communicator, and said all that it owes of
+ * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);

@@ -413,6 +413,7 @@ static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
     n->head = head;
     n->where = *where;
     dpari_p2p_note_append(&link->answers, n);
+    DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes + 1);
     return 1;
 }
 
@@ -503,6 +504,7 @@ static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
         dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
         dpari_p2p_note_unlink(&link->answers, NULL, n);
         dpari_p2p_note_free(p, n);
+        DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes - 1);
     }
     return 1;
 }

@@ -834,7 +834,7 @@ DPARI_API DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int
     }
 }
 
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_DOOR DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     dpari_flight f;
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {

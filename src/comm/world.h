@@ -53,7 +53,8 @@ typedef struct dpari_rank {
     int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
     char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
-    char room_2[DPARI_LINE - 8];
+    uint32_t owes;    /* what it has still to say of messages that are done on its side */
+    char room_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS];
 } dpari_rank;
 
@@ -142,6 +143,8 @@ DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 /* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
  * is known. */
 DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+/* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
+DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
@@ -197,7 +200,5 @@ DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
-/* " (failed: all-reduce #3 (...))": the last one that failed, if one did. */
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
 
 #endif

@@ -78,6 +78,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
+        dpari_put_failed(&t, x->world, p->world);
     } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {

@@ -6,7 +6,9 @@
 
 #include "check.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LARGEST = (8 << 20) + 5 };
@@ -346,6 +348,54 @@ static int groups(dpar_comm *c, void *arg)
     return bad;
 }
 
+/* Rank 1 has all messages of a communicator, and closes it before there was room to say so to their
+ * sender; and stands still. That is no sender's loss: it waits until it is told. */
+static int owes_at_close(dpar_comm *c, void *arg)
+{
+    enum { LARGE = 20, SMALL = 28, BYTES = 8192 };
+    dpar_comm *d = NULL;
+    dpar_work work[LARGE] = {{0}};
+    unsigned char *at = memory(c, 1, BYTES), small = 7;
+    int32_t pid = (int32_t)getpid(), child;
+    int bad = 0;
+    (void)arg;
+    fill(at, BYTES, 3);
+    EXPECT(dpar_comm_split(c, 0, 0, &d) == DPAR_OK);
+    if (c->rank == 1) {
+        EXPECT(dpar_send(c, &pid, 1, DPAR_I32, 0, 1, NULL) == DPAR_OK);
+        EXPECT(dpar_recv(c, &small, 1, DPAR_U8, 0, 1, NULL) == DPAR_OK);
+        for (int32_t i = 0; i < SMALL; i++) { /* the channel is almost full */
+            EXPECT(dpar_send(c, &small, 1, DPAR_U8, 0, 2, NULL) == DPAR_OK);
+        }
+        for (int32_t i = 0; i < LARGE; i++) {
+            EXPECT(dpar_recv(d, at, BYTES, DPAR_U8, 0, 3, NULL) == DPAR_OK);
+        }
+        EXPECT(dpar_comm_close(d) == DPAR_OK);
+    } else {
+        EXPECT(dpar_recv(c, &pid, 1, DPAR_I32, 1, 1, NULL) == DPAR_OK);
+        for (int32_t i = 0; i < LARGE; i++) {
+            EXPECT(dpar_send(d, at, BYTES, DPAR_U8, 1, 3, &work[i]) == DPAR_OK);
+        }
+        EXPECT(dpar_send(c, &small, 1, DPAR_U8, 1, 1, NULL) == DPAR_OK);
+        usleep(200000); /* nothing is taken in */
+        kill(pid, SIGSTOP);
+        child = (int32_t)fork();
+        if (child == 0) {
+            usleep(200000);
+            kill(pid, SIGCONT);
+            _exit(0);
+        }
+        EXPECT(dpar_wait_all(work, LARGE) == DPAR_OK);
+        EXPECT(waitpid(child, NULL, 0) == child);
+        EXPECT(dpar_comm_close(d) == DPAR_OK);
+        for (int32_t i = 0; i < SMALL; i++) {
+            EXPECT(dpar_recv(c, &small, 1, DPAR_U8, 1, 2, NULL) == DPAR_OK);
+        }
+    }
+    drop(c, 1, at);
+    return bad;
+}
+
 /* Many blocking sends to ranks that are in a barrier: a wait of any kind takes them in. */
 static int before_barrier(dpar_comm *c, void *arg)
 {
@@ -499,5 +549,6 @@ int main(void)
             run("behind", 3, behind, &in_barrier, threads, 0);
         }
     }
+    run("owes_at_close", 2, owes_at_close, NULL, 0, 0);
     return CHECK_DONE();
 }
