@@ -108,9 +108,11 @@ mpis=
 for kind in openmpi mpich; do
     ! have mpicc.$kind || mpis="$mpis .$kind"
 done
-if [ "${1:-}" = quick ]; then # one MPI
+if [ "${1:-}" = quick ]; then # the first
     set -- $mpis
     mpis=${1:-}
+else
+    mpis=$(one_mpi $mpis)
 fi
 for suffix in ${mpis:-plain}; do
     [ "$suffix" != plain ] || suffix=

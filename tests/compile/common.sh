@@ -22,6 +22,12 @@ some_of() {
     done
 }
 
+# Of the MPIs that are here a push takes one where the other would say the same: as DPAR_MPI (0 or 1) says.
+one_mpi() {
+    [ "${DPAR_PARTS_OF:-1}" -eq 1 ] || [ $# -lt 2 ] || { [ "${DPAR_MPI:-0}" -eq 0 ] || shift; set -- "$1"; }
+    echo "$*"
+}
+
 # Runs `function item` for each item, two at a time (give the longest first); begins no other after one
 # that fails, and ends with what it says. k is the item's number.
 in_pairs() {

@@ -6,6 +6,7 @@
 # strategy (for a message, a collective or the device's work). No compiler is needed for that:
 # the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
 # tests/gpu/run.sh, which builds them here unless build/gpu has those of these very sources (run.sh keep).
+# A push takes a part of the places.
 #     tests/gpu/mutate_events.sh          all places of both headers; the first test that tells ends each
 #     tests/gpu/mutate_events.sh waits           the waits of strategies
 #     tests/gpu/mutate_events.sh table           each place by each test: who tells (minutes)
@@ -103,6 +104,7 @@ table) way=table ;;
 waits) places=$waits ;;
 *:*) way=one places=$1 ;;
 esac
+[ "$way" != all ] || places=$(some_of $places)
 exec 3>&1
 # shellcheck disable=SC2086
 in_pairs each $places

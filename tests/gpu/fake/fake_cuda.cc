@@ -100,6 +100,7 @@ struct block { // of memory, which the device reaches
 enum { EDGE = 256 }; // guarded bytes before and after device memory
 constexpr unsigned char POISON = 0xff, EDGE_BYTE = 0xa5;
 constexpr size_t ARENA = size_t{1} << 37;
+constexpr size_t HUGE_PAGE = size_t{1} << 21;
 
 struct failure {
     std::string name;
@@ -240,10 +241,16 @@ cudaError_t counted(const char *name)
 
 // ---- the device's memory ----
 
+// In whole huge pages: opening and closing costs by the page, and happens at every step.
+size_t guarded()
+{
+    return (m().used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
 void open_device()
 {
     if (!m().open && m().guard && m().used > 0) {
-        if (mprotect(m().arena, m().used, PROT_READ | PROT_WRITE) != 0) {
+        if (mprotect(m().arena, guarded(), PROT_READ | PROT_WRITE) != 0) {
             die("mprotect: error %d", errno);
         }
     }
@@ -253,7 +260,7 @@ void open_device()
 void close_device()
 {
     if (m().open && m().guard && m().used > 0) {
-        (void)mprotect(m().arena, m().used, PROT_NONE);
+        (void)mprotect(m().arena, guarded(), PROT_NONE);
     }
     m().open = false;
 }
@@ -321,7 +328,7 @@ cudaError_t take_device(void **memory, size_t bytes)
     close_device();
     char *base = m().arena + m().used;
     m().used = (m().used + whole + 4095) / 4096 * 4096;
-    if (mprotect(m().arena, m().used, PROT_READ | PROT_WRITE) != 0) {
+    if (mprotect(m().arena, guarded(), PROT_READ | PROT_WRITE) != 0) {
         return cudaErrorMemoryAllocation;
     }
     m().open = true;
@@ -343,8 +350,8 @@ void give_back(std::map<uintptr_t, block>::iterator it)
     check_edges(it->first, it->second.bytes);
     ASAN_POISON_MEMORY_REGION(memory, it->second.bytes);
     close_device();
-    const uintptr_t begin = (it->first + 4095) / 4096 * 4096;
-    const uintptr_t end = (it->first + it->second.bytes) / 4096 * 4096;
+    const uintptr_t begin = (it->first + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const uintptr_t end = (it->first + it->second.bytes) / HUGE_PAGE * HUGE_PAGE;
     if (begin < end) { // the addresses are not given out again
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
     }
@@ -516,11 +523,13 @@ void begin_machine()
     one.room = size_t{8} << 30;
     one.failures = parse_failures(std::getenv("FAKE_CUDA_FAIL"));
     set_seed(std::strtoull(setting("FAKE_CUDA_SEED", "0"), nullptr, 10));
-    one.arena = (char *)mmap(nullptr, ARENA, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (one.arena == MAP_FAILED) {
+    void *space = mmap(nullptr, ARENA + 2 * HUGE_PAGE, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) {
         die("no address space for the device's memory");
     }
+    one.arena = (char *)(((uintptr_t)space + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    (void)madvise(one.arena, ARENA + HUGE_PAGE, MADV_HUGEPAGE);
     one.streams.push_back(std::make_shared<CUstream_st>());
     struct sigaction act = {};
     act.sa_sigaction = on_fault;
