@@ -12,7 +12,7 @@ OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/strategies \
-	$(B)/overlap
+	$(B)/overlap $(B)/host_kernels
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
@@ -136,6 +136,9 @@ $(B)/overlap: bench/overlap.c $(B)/libdpar.a
 	$(LINK)
 $(B)/accuracy: bench/accuracy.c $(B)/libdpar.a
 	$(LINK)
+$(B)/host_kernels: bench/host_kernels.c $(B)/libdpar.a
+	$(CC) -O3 -march=native -DPLAIN -c bench/host_kernels.c -o $(B)/plain.o
+	$(CC) $(CFLAGS) -I. bench/host_kernels.c $(B)/plain.o $(B)/libdpar.a -o $@ -lm
 # looks at what is inside
 $(B)/kernel_speed: bench/kernel_speed.c dpar_comm.h dpar.h
 	@mkdir -p $(B)
@@ -227,9 +230,10 @@ bench:
 	./$(B)/p2p_speed
 	./$(B)/strategies 1
 	./$(B)/overlap
+	./$(B)/host_kernels
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 
-performance: $(B)/strategies $(B)/overlap
+performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
 	sh bench/comm_speed.sh 5 > docs/performance.md.new
 	echo >> docs/performance.md.new
 	sh bench/halo.sh 5 >> docs/performance.md.new

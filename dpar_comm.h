@@ -1179,8 +1179,28 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
     dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
-/* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that
- * have no division, one of Heron's. */
+/* The CPU's own square root, exactly rounded, where a library's would set errno and need -lm. */
+#if defined(__GNUC__) && defined(__AVX__) && !defined(DPARI_NO_VECTOR)
+#define DPARI_ELEMENTS_ROOT(y, x) __asm__("vsqrtsd %1, %1, %0" : "=x"(y) : "x"(x))
+#elif defined(__GNUC__) && defined(__x86_64__) && !defined(DPARI_NO_VECTOR)
+#define DPARI_ELEMENTS_ROOT(y, x) __asm__("sqrtsd %1, %0" : "=x"(y) : "x"(x))
+#elif defined(__GNUC__) && defined(__aarch64__) && !defined(DPARI_NO_VECTOR)
+#define DPARI_ELEMENTS_ROOT(y, x) __asm__("fsqrt %d0, %d1" : "=w"(y) : "w"(x))
+#endif
+
+/* sqrt(x), 0 for x <= 0. */
+#if defined(DPARI_ELEMENTS_ROOT)
+DPARI_FN double dpari_elements_sqrt(double x)
+{
+    double y = 0.0;
+    if (x > 0.0 || x != x) {
+        DPARI_ELEMENTS_ROOT(y, x);
+    }
+    return y;
+}
+#else
+/* Within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that have no
+ * division, one of Heron's. */
 DPARI_FN double dpari_elements_sqrt(double x)
 {
     uint64_t bits;
@@ -1198,6 +1218,7 @@ DPARI_FN double dpari_elements_sqrt(double x)
     s = x * y;
     return s + 0.5 * y * (x - s * s);
 }
+#endif
 
 /* ==== comm/mem_run.h ==== */
 

@@ -47,6 +47,16 @@ END
 build/overlap --steps "$steps" || exit 1
 cat << 'END'
 
+### Optimizers on the host
+
+A step of `dpar_optimizer_step` of 932,608 parameters, all arrays in f32, computed in f64, beside plain
+loops in f32 and in f64 that the compiler vectorises for this CPU (`bench/host_kernels.c`, -O3
+-march=native; dpar at -O2): the median of rounds in turns.
+
+END
+build/host_kernels || exit 1
+cat << 'END'
+
 ### Beside PyTorch's DDP
 
 The same gradients through PyTorch's DistributedDataParallel over gloo, two processes, each of one

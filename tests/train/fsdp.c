@@ -97,6 +97,80 @@ static void test_optimizers(void)
     test_steps(o);
 }
 
+/* The bits of an element do not depend on how many are updated with it: thousands at once, pieces
+ * of 1 to 9 elements, and one at a time by way of gradients of another type. */
+enum { MANY = 4099 }; /* enough for all that the CPU has, and some left over */
+static void fill_strange(double *at, int from)
+{
+    static const double strange[] = {0.0,   -0.0,  1e-310, -3e-320, 1e308, -1e308,
+                                     1e-45, 1e-39, 3.4e38, 7e-46,   1e300, -1e-300};
+    for (int i = 0; i < MANY; i++) {
+        const int k = (i + from) % 31;
+        at[i] = k < 12    ? strange[k]
+                : k == 12 ? HUGE_VAL
+                : k == 13 ? -HUGE_VAL
+                : k == 14 ? NAN
+                          : wave(i, from);
+    }
+}
+
+static void test_cuts(dpar_optimizer o, int32_t type)
+{
+    static double array[4][MANY], cut[3][MANY], one[3][MANY];
+    const size_t size = (size_t)dpar_type_bytes(type);
+    dpar_optimizer_piece p;
+    int moments = moments_of(&o), wrong = 0;
+    memset(&p, 0, sizeof p);
+    p.weight_type = p.gradient_type = type;
+    for (int k = 0; k < 4; k++) {
+        fill_strange(array[k], 3 * k);
+        for (int i = 0; i < MANY; i++) {
+            array[k][i] = k == 2 ? fabs(array[k][i]) : array[k][i]; /* v is no less than 0 */
+            if (type == DPAR_F32) {
+                ((float *)array[k])[i] = (float)array[k][i];
+            }
+        }
+    }
+    memcpy(cut, array, sizeof cut);
+    memcpy(one, array, sizeof one);
+#define AT(of, k, i) ((void *)((char *)(of)[k] + (size_t)(i)*size))
+    for (int i = 0, n; i < MANY; i += n) {
+        n = i % 9 + 1 < MANY - i ? i % 9 + 1 : MANY - i;
+        p.weight = AT(cut, 0, i), p.m = moments > 0 ? AT(cut, 1, i) : NULL;
+        p.v = moments > 1 ? AT(cut, 2, i) : NULL;
+        p.gradient = AT(array, 3, i), p.count = n, p.index = (uint64_t)i;
+        CHECK_INT(dpar_optimizer_step(&o, &p, 3, 0.01, 0.5), DPAR_OK);
+    }
+    for (int i = 0; i < MANY; i++) {
+        double wide = type == DPAR_F32 ? (double)((float *)array[3])[i] : array[3][i];
+        float thin = (float)wide;
+        p.weight = AT(one, 0, i), p.m = moments > 0 ? AT(one, 1, i) : NULL;
+        p.v = moments > 1 ? AT(one, 2, i) : NULL;
+        p.gradient = type == DPAR_F32 ? (void *)&wide : (void *)&thin;
+        p.gradient_type = type == DPAR_F32 ? DPAR_F64 : DPAR_F32;
+        if (type == DPAR_F64 && !((double)thin == wide || wide != wide)) {
+            p.gradient = &wide, p.gradient_type = DPAR_F64;
+        }
+        p.count = 1, p.index = (uint64_t)i;
+        CHECK_INT(dpar_optimizer_step(&o, &p, 3, 0.01, 0.5), DPAR_OK);
+    }
+    p.weight = array[0], p.m = moments > 0 ? array[1] : NULL, p.v = moments > 1 ? array[2] : NULL;
+    p.gradient = array[3], p.gradient_type = type, p.count = MANY, p.index = 0;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 3, 0.01, 0.5), DPAR_OK);
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < MANY; i++) {
+            const double x = type == DPAR_F32 ? (double)((float *)array[k])[i] : array[k][i];
+            /* which NaN of two an F64 sum keeps is the compiler's */
+            wrong +=
+                memcmp(AT(array, k, i), AT(cut, k, i), size) != 0 && (type == DPAR_F32 || x == x);
+            wrong +=
+                memcmp(AT(array, k, i), AT(one, k, i), size) != 0 && (type == DPAR_F32 || x == x);
+        }
+    }
+#undef AT
+    CHECK_INT(wrong, 0);
+}
+
 /* Roots that differ in every bit of the exponent: v of one element after one step without beta1. */
 static void test_roots(void)
 {
@@ -600,7 +674,6 @@ static void test_bytes(void)
     compare("pure-bf16", 1, DPAR_BF16, DPAR_BF16, DPAR_BF16, DPAR_BF16);
 }
 
-
 /* Moments of an fsdp: 2 bytes instead of 4, and none beside masters of F64. */
 static void test_narrow_bytes(void)
 {
@@ -668,6 +741,15 @@ int main(void)
     test_skipped();
     test_optimizers();
     test_roots();
+    for (int32_t type = DPAR_F64; type == DPAR_F64 || type == DPAR_F32;
+         type += DPAR_F32 - DPAR_F64) {
+        dpar_optimizer o = sgd(0.9);
+        test_cuts(adamw(), type);
+        test_cuts(sgd(0.0), type);
+        test_cuts(o, type);
+        o.nesterov = 1;
+        test_cuts(o, type);
+    }
     test_refusals();
     test_stochastic();
     test_narrow_moments();
