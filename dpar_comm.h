@@ -398,7 +398,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
  * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken.
- * A barrier. */
+ * A barrier. Close plans that use it before it. While the world is open, what is asked of one of
+ * its last 16 that were closed, by a plan or directly, is E_ARG: "closed before". */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
@@ -674,6 +675,21 @@ DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequenc
  * world. COLLECTIVE. Errors as dpar_all_reduce. */
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                 int32_t wire, int32_t op, dpar_work *work);
+
+/* ---- after the close ----
+ *
+ * Plans hold their communicator, and may be run when it was closed. An engine keeps the last ones
+ * that it closed, for as long as their world is open: each call of such a one is E_ARG with a
+ * sentence. */
+enum { DPARI_ENDED = 16 };
+typedef struct dpari_ended {
+    dpar_comm *last[DPARI_ENDED];
+    uint32_t count; /* so far */
+} dpari_ended;
+/* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
+DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
+/* At the end: the next one to be freed, NULL when there is none. */
+DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
 
 /* ---- operations that post their messages bit by bit ----
  *
@@ -6165,6 +6181,90 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     return dpar_comm_split(c, color, key, out);
 }
 
+static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    (void)color;
+    (void)key;
+    *out = NULL;
+    return c->status;
+}
+
+static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)bytes;
+    *memory = NULL;
+    return c->status;
+}
+
+static void dpari_ended_release(dpar_comm *c, void *memory)
+{
+    (void)c;
+    (void)memory;
+}
+
+static dpar_status dpari_ended_progress(dpar_comm *c, int32_t on)
+{
+    (void)on;
+    return c->status;
+}
+
+static void dpari_ended_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    (void)c;
+    (void)status;
+    (void)text;
+}
+
+static void dpari_ended_report(dpar_comm *c, dpar_text *out)
+{
+    dpar_text_put(out, c->why.text);
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_ended_describe(dpar_comm *c, dpar_text *out)
+{
+    (void)c;
+    dpar_text_put(out, ", closed");
+}
+
+static dpar_status dpari_ended_close(dpar_comm *c)
+{
+    (void)c;
+    return DPAR_E_ARG;
+}
+
+/* Operations look at c->status first: what is left of the engine's table is what does not. */
+DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
+{
+    dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
+    dpar_text t;
+    *at = c;
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, "this communicator was closed before");
+    DPARI_STORE(&c->status, (dpar_status)DPAR_E_ARG);
+    c->engine.split = dpari_ended_split;
+    c->engine.alloc = dpari_ended_alloc;
+    c->engine.release = dpari_ended_release;
+    c->engine.progress = dpari_ended_progress;
+    c->engine.abort = dpari_ended_abort;
+    c->engine.report = dpari_ended_report;
+    c->engine.describe = dpari_ended_describe;
+    c->engine.close = dpari_ended_close;
+    return gone;
+}
+
+DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
+{
+    for (int32_t i = 0; i < DPARI_ENDED; i++) {
+        dpar_comm *c = closed->last[i];
+        closed->last[i] = NULL;
+        if (c) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
 {
     return c ? c->engine.close(c) : DPAR_OK;
@@ -9820,7 +9920,8 @@ typedef struct dpari_shm {
 typedef struct dpari_node {
     dpari_world *world;
     dpari_p2p *p2p;
-    dpari_shm *open;   /* communicators */
+    dpari_shm *open; /* communicators */
+    dpari_ended closed;
     uint64_t spare;    /* ref of a member for the next one; 0: none */
     uint32_t highest;  /* name of a communicator that this rank was in */
     int32_t lent;      /* dpar_launch closes the world's, not the user */
@@ -10531,14 +10632,25 @@ static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t o
     return n;
 }
 
+static void dpari_shm_free(dpar_comm *c)
+{
+    if (c) {
+        dpari_os_unmap(c, dpari_shm_of(c)->bytes);
+    }
+}
+
 static void dpari_node_close(dpari_node *n)
 {
+    dpar_comm *c;
+    while ((c = dpari_ended_take(&n->closed)) != NULL) {
+        dpari_shm_free(c);
+    }
     dpari_p2p_close(n->p2p);
     dpari_world_close(n->world);
     dpari_os_unmap(n, (int64_t)sizeof *n);
 }
 
-/* Out of the list of open ones, and gone. */
+/* Out of the list of open ones. */
 static void dpari_shm_drop(dpari_shm *s)
 {
     dpari_shm **link = &s->node->open;
@@ -10546,7 +10658,7 @@ static void dpari_shm_drop(dpari_shm *s)
         link = &(*link)->next;
     }
     *link = s->next;
-    dpari_os_unmap(s, s->bytes);
+    dpari_shm_free(dpari_ended_keep(&s->node->closed, &s->group.comm));
 }
 
 static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)

@@ -342,6 +342,7 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *spare;
     dpari_mpi_memory *memory;
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
+    dpari_ended closed;
     dpar_comm *node;      /* all ranks of this one's node: their memory; NULL: there is none, */
     dpar_why flat;        /* and why */
 } dpari_mpi_world;
@@ -2560,6 +2561,7 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
 {
     dpari_mpi_task *t, *next;
     dpari_mpi_memory *m, *after;
+    dpar_comm *c;
     w->communicators--;
     if (w->communicators > 0) {
         return;
@@ -2579,6 +2581,9 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
         after = m->after;
         free(m->base);
     }
+    while ((c = dpari_ended_take(&w->closed)) != NULL) {
+        free(dpari_mpi_ctx_of(c));
+    }
     if (alive) {
         MPI_Op_free(&w->max);
         MPI_Op_free(&w->min);
@@ -2590,6 +2595,7 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
 static dpar_status dpari_mpi_close(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_world *w = c->world;
     int32_t lost = dpari_mpi_lose_tasks(c);
     int finalized = 0, kept;
     if (comm->node != NULL && comm->status < 0) {
@@ -2608,14 +2614,15 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         MPI_Comm_free(&c->main);
         MPI_Comm_free(&c->side);
     }
-    dpari_mpi_leave_world(c->world, !finalized);
-    if (!kept) {
+    if (!kept) { /* MPI has nothing of it */
         free(c->waiting);
         free(c->broken);
         free(c->heard);
         free(c->scratch);
-        free(c);
+        comm = dpari_ended_keep(&w->closed, comm);
+        free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
     }
+    dpari_mpi_leave_world(w, !finalized);
     return lost > 0 ? (dpar_status)DPAR_E_ARG : (dpar_status)DPAR_OK;
 }
 

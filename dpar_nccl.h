@@ -552,6 +552,7 @@ struct dpari_nccl_world {
     dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
     dpari_nccl_ctx *comms;          /* in the order of making */
     dpari_nccl_ctx *closed;         /* those that a thread may still abort */
+    dpari_ended kept;              /* others, which plans may name */
     dpari_nccl_memory *memory;
     char *scratch, *staging, *letters; /* the device's; page-locked: operations, messages */
     dpari_nccl_used *used;
@@ -3319,9 +3320,17 @@ static void dpari_nccl_ctx_free(dpari_nccl_ctx *c)
     free(c);
 }
 
+static void dpari_nccl_forget(dpar_comm *comm)
+{
+    if (comm != NULL) {
+        dpari_nccl_ctx_free(dpari_nccl_ctx_of(comm));
+    }
+}
+
 static void dpari_nccl_world_end(dpari_nccl_world *w)
 {
     dpari_nccl_message m;
+    dpar_comm *comm;
     int32_t i;
     if (w->watched) {
         DPARI_STORE(&w->ending, 1u);
@@ -3350,6 +3359,9 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
         dpari_nccl_ctx *c = w->closed;
         w->closed = c->next;
         dpari_nccl_ctx_free(c);
+    }
+    while ((comm = dpari_ended_take(&w->kept)) != NULL) {
+        dpari_nccl_forget(comm);
     }
     while (w->memory != NULL) {
         dpari_nccl_memory *memory = w->memory;
@@ -4082,7 +4094,7 @@ static void dpari_nccl_retire(dpari_nccl_ctx *c)
         c->next = c->world->closed;
         c->world->closed = c;
     } else {
-        dpari_nccl_ctx_free(c);
+        dpari_nccl_forget(dpari_ended_keep(&c->world->kept, &c->comm));
     }
 }
 

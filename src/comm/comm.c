@@ -745,6 +745,90 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     return dpar_comm_split(c, color, key, out);
 }
 
+static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    (void)color;
+    (void)key;
+    *out = NULL;
+    return c->status;
+}
+
+static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)bytes;
+    *memory = NULL;
+    return c->status;
+}
+
+static void dpari_ended_release(dpar_comm *c, void *memory)
+{
+    (void)c;
+    (void)memory;
+}
+
+static dpar_status dpari_ended_progress(dpar_comm *c, int32_t on)
+{
+    (void)on;
+    return c->status;
+}
+
+static void dpari_ended_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    (void)c;
+    (void)status;
+    (void)text;
+}
+
+static void dpari_ended_report(dpar_comm *c, dpar_text *out)
+{
+    dpar_text_put(out, c->why.text);
+    dpari_text_char(out, '\n');
+}
+
+static void dpari_ended_describe(dpar_comm *c, dpar_text *out)
+{
+    (void)c;
+    dpar_text_put(out, ", closed");
+}
+
+static dpar_status dpari_ended_close(dpar_comm *c)
+{
+    (void)c;
+    return DPAR_E_ARG;
+}
+
+/* Operations look at c->status first: what is left of the engine's table is what does not. */
+DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
+{
+    dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
+    dpar_text t;
+    *at = c;
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, "this communicator was closed before");
+    DPARI_STORE(&c->status, (dpar_status)DPAR_E_ARG);
+    c->engine.split = dpari_ended_split;
+    c->engine.alloc = dpari_ended_alloc;
+    c->engine.release = dpari_ended_release;
+    c->engine.progress = dpari_ended_progress;
+    c->engine.abort = dpari_ended_abort;
+    c->engine.report = dpari_ended_report;
+    c->engine.describe = dpari_ended_describe;
+    c->engine.close = dpari_ended_close;
+    return gone;
+}
+
+DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
+{
+    for (int32_t i = 0; i < DPARI_ENDED; i++) {
+        dpar_comm *c = closed->last[i];
+        closed->last[i] = NULL;
+        if (c) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
 {
     return c ? c->engine.close(c) : DPAR_OK;

@@ -238,7 +238,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
  * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken.
- * A barrier. */
+ * A barrier. Close plans that use it before it. While the world is open, what is asked of one of
+ * its last 16 that were closed, by a plan or directly, is E_ARG: "closed before". */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each

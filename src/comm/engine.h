@@ -30,6 +30,21 @@ DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequenc
 DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                 int32_t wire, int32_t op, dpar_work *work);
 
+/* ---- after the close ----
+ *
+ * Plans hold their communicator, and may be run when it was closed. An engine keeps the last ones
+ * that it closed, for as long as their world is open: each call of such a one is E_ARG with a
+ * sentence. */
+enum { DPARI_ENDED = 16 };
+typedef struct dpari_ended {
+    dpar_comm *last[DPARI_ENDED];
+    uint32_t count; /* so far */
+} dpari_ended;
+/* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
+DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
+/* At the end: the next one to be freed, NULL when there is none. */
+DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
+
 /* ---- operations that post their messages bit by bit ----
  *
  * One that has begun may have messages that it posts later, when others have come (a halo exchange

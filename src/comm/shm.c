@@ -29,7 +29,8 @@ typedef struct dpari_shm {
 typedef struct dpari_node {
     dpari_world *world;
     dpari_p2p *p2p;
-    dpari_shm *open;   /* communicators */
+    dpari_shm *open; /* communicators */
+    dpari_ended closed;
     uint64_t spare;    /* ref of a member for the next one; 0: none */
     uint32_t highest;  /* name of a communicator that this rank was in */
     int32_t lent;      /* dpar_launch closes the world's, not the user */
@@ -740,14 +741,25 @@ static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t o
     return n;
 }
 
+static void dpari_shm_free(dpar_comm *c)
+{
+    if (c) {
+        dpari_os_unmap(c, dpari_shm_of(c)->bytes);
+    }
+}
+
 static void dpari_node_close(dpari_node *n)
 {
+    dpar_comm *c;
+    while ((c = dpari_ended_take(&n->closed)) != NULL) {
+        dpari_shm_free(c);
+    }
     dpari_p2p_close(n->p2p);
     dpari_world_close(n->world);
     dpari_os_unmap(n, (int64_t)sizeof *n);
 }
 
-/* Out of the list of open ones, and gone. */
+/* Out of the list of open ones. */
 static void dpari_shm_drop(dpari_shm *s)
 {
     dpari_shm **link = &s->node->open;
@@ -755,7 +767,7 @@ static void dpari_shm_drop(dpari_shm *s)
         link = &(*link)->next;
     }
     *link = s->next;
-    dpari_os_unmap(s, s->bytes);
+    dpari_shm_free(dpari_ended_keep(&s->node->closed, &s->group.comm));
 }
 
 static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)

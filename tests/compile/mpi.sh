@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT-0
 # dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks and
 # of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes one number with
-# each MPI, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second, MPICH, whose waits never yield, at most 4.
+# each MPI, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second, MPICH, whose waits never yield, at most as
+# many as there are cores, and 4.
 # All of it by messages alone, as between nodes; then some by way of the node's memory, as is the default.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DPAR_MPI_FLAT=1
@@ -144,5 +145,7 @@ for suffix in $mpis; do
     programs
     by_memory
     echo "mpicc$suffix: as C and C++; ${counts}ranks"
-    whole || counts="$((${counts% } % 4 + 1)) " # the next one's
+    # the next one's: its waits spin, and where they share cores each costs slices of time
+    share=$((cores < 4 ? cores : 4))
+    whole || counts="$((${counts% } % share + 1)) "
 done

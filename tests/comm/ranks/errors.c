@@ -229,6 +229,43 @@ static void groups(oracle *o)
     works(o, c);
 }
 
+/* One that was closed says so, also when many others were closed since, up to 16. */
+static void after_close(oracle *o)
+{
+    dpar_comm *part[20];
+    void *memory = part;
+    int32_t word = 0;
+    int i;
+    for (i = 0; i < 20; i++) {
+        dpar_comm *other = NULL, *c = NULL;
+        char text[200] = "";
+        dpar_work work;
+        dpar_text t;
+        memset(&work, 0, sizeof work);
+        expect(o, "split", dpar_comm_split(o->world, 0, 0, &part[i]), DPAR_OK);
+        expect(o, "close", dpar_comm_close(part[i]), DPAR_OK);
+        c = part[i < 15 ? 0 : i - 15];
+        expect(o, "status", c->status, DPAR_E_ARG);
+        expect(o, "sum", dpar_all_reduce(c, &word, &word, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_E_ARG);
+        expect(o, "sentence", strcmp(c->why.text, "this communicator was closed before"), 0);
+        expect(o, "posted", dpar_send(c, &word, 1, DPAR_I32, 0, 0, &work), DPAR_E_ARG);
+        expect(o, "its wait", dpar_wait(&work), DPAR_E_ARG);
+        expect(o, "split of it", dpar_comm_split(c, 0, 0, &other), DPAR_E_ARG);
+        expect(o, "alloc", dpar_comm_alloc(c, 64, &memory), DPAR_E_ARG);
+        expect(o, "memory", memory == NULL, 1);
+        expect(o, "progress", dpar_comm_progress(c, 1), DPAR_E_ARG);
+        dpar_comm_release(c, part);
+        dpar_comm_abort(c, DPAR_E_PEER, "no");
+        dpar_text_init(&t, text, sizeof text);
+        dpar_comm_describe(c, &t);
+        expect(o, "description", strstr(text, ", closed") != NULL, 1);
+        dpar_comm_report(c, &t);
+        expect(o, "report", strstr(text, "closed before") != NULL, 1);
+        expect(o, "close of it", dpar_comm_close(c), DPAR_E_ARG);
+    }
+    works(o, o->world);
+}
+
 /* comm.h: zeroed, aligned to 4096, also when it was used before; E_MEMORY when there is no more. */
 static void memory(oracle *o)
 {
@@ -420,6 +457,7 @@ static void errors(oracle *o)
     pieces(o);
     calls_and_works(o);
     groups(o);
+    after_close(o);
     memory(o);
     unfinished(o);
     closed_early(o);

@@ -931,6 +931,51 @@ static int misuse_main(dpar_comm *comm, void *arg)
     return wrong;
 }
 
+/* A plan of a communicator that was closed says so, whatever it is asked for. */
+static void of_a_closed(dpar_comm *world)
+{
+    const int64_t extent[1] = {4 * world->size};
+    const dpar_placement cut[] = {dpar_shard(0)};
+    double a[16] = {0};
+    dpar_comm *part = NULL;
+    dpar_halo_exchange *x = NULL, *other = NULL;
+    dpar_halo_field f;
+    dpar_halo halo;
+    dpar_mesh mesh;
+    dpar_why why = {""};
+    void *memory = NULL;
+    int64_t bytes = 0;
+    memset(&f, 0, sizeof f);
+    memset(&halo, 0, sizeof halo);
+    expect(world, "split", dpar_comm_split(world, 0, 0, &part), DPAR_OK, NULL);
+    expect(world, "mesh", dpar_mesh_init(&mesh, "x", &world->size, DPAR_LAST_FASTEST, 0, &why),
+           DPAR_OK, NULL);
+    expect(world, "layout", dpar_layout_init(&halo.grid, &mesh, 1, extent, cut, &why), DPAR_OK,
+           NULL);
+    halo.low[0] = halo.high[0] = 1;
+    halo.periodic = 1;
+    f.halo = &halo;
+    f.type = DPAR_F64;
+    f.data = a;
+    expect(world, "bytes", plan_bytes(part, &f, 1, NULL, &bytes, &why), DPAR_OK, NULL);
+    expect(world, "memory", (dpar_status)posix_memalign(&memory, 64, (size_t)bytes), DPAR_OK, NULL);
+    expect(world, "plan", plan_init(memory, bytes, part, &f, 1, NULL, &x, &why), DPAR_OK, NULL);
+    expect(world, "run", dpar_halo_exchange_run(x), DPAR_OK, NULL);
+    expect(world, "close", dpar_comm_close(part), DPAR_OK, NULL);
+    expect(world, "run after the close", dpar_halo_exchange_run(x), DPAR_E_ARG, NULL);
+    if (strstr(part->why.text, "was closed before") == NULL) {
+        say("no word of the close", &part->why, world->rank);
+    }
+    expect(world, "adjoint after the close", dpar_halo_exchange_begin_adjoint(x, DPAR_SUM),
+           DPAR_E_ARG, NULL);
+    expect(world, "bind after the close", dpar_halo_exchange_bind(x, 0, a, NULL), DPAR_OK, NULL);
+    expect(world, "plan after the close", plan_init(memory, bytes, part, &f, 1, NULL, &other, &why),
+           DPAR_E_ARG, NULL);
+    expect(world, "end of the plan", dpar_halo_exchange_close(x), DPAR_E_ARG, NULL);
+    expect(world, "close again", dpar_comm_close(part), DPAR_E_ARG, NULL);
+    free(memory);
+}
+
 static int rank_main(dpar_comm *comm, void *arg)
 {
     const arguments *a = (const arguments *)arg;
@@ -941,6 +986,7 @@ static int rank_main(dpar_comm *comm, void *arg)
         say("split", &comm->why, comm->rank);
     }
 #endif
+    of_a_closed(comm);
     for (int i = 0; i < a->rounds && wrong == 0; i++) {
         rng r;
         dpar_why why;
