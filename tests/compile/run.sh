@@ -52,7 +52,7 @@ int main(void)
 EOF
 }
 example > "$work/example.c"
-library "$work/dpar.a" $CC -O2
+usual_library "$work/dpar.a" -O2
 some=$(some_of collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \

@@ -343,7 +343,7 @@ case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7
 case " $programs " in
 *' planet '*)
     for name in $rank_tests; do items="$items $name:0 $name:2"; done
-    items="$items strict:0 strict:2 sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
+    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 big:0 gpu_kernels:1" ;; esac
