@@ -3320,7 +3320,7 @@ static void dpari_nccl_ctx_free(dpari_nccl_ctx *c)
     free(c);
 }
 
-static void dpari_nccl_forget(dpar_comm *comm)
+static void dpari_nccl_kept_free(dpar_comm *comm)
 {
     if (comm != NULL) {
         dpari_nccl_ctx_free(dpari_nccl_ctx_of(comm));
@@ -3361,7 +3361,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
         dpari_nccl_ctx_free(c);
     }
     while ((comm = dpari_ended_take(&w->kept)) != NULL) {
-        dpari_nccl_forget(comm);
+        dpari_nccl_kept_free(comm);
     }
     while (w->memory != NULL) {
         dpari_nccl_memory *memory = w->memory;
@@ -4094,7 +4094,7 @@ static void dpari_nccl_retire(dpari_nccl_ctx *c)
         c->next = c->world->closed;
         c->world->closed = c;
     } else {
-        dpari_nccl_forget(dpari_ended_keep(&c->world->kept, &c->comm));
+        dpari_nccl_kept_free(dpari_ended_keep(&c->world->kept, &c->comm));
     }
 }
 
