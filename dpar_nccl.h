@@ -552,7 +552,7 @@ struct dpari_nccl_world {
     dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
     dpari_nccl_ctx *comms;          /* in the order of making */
     dpari_nccl_ctx *closed;         /* those that a thread may still abort */
-    dpari_ended kept;              /* others, which plans may name */
+    dpari_ended kept;               /* others, which plans may name */
     dpari_nccl_memory *memory;
     char *scratch, *staging, *letters; /* the device's; page-locked: operations, messages */
     dpari_nccl_used *used;

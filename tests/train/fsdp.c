@@ -114,6 +114,18 @@ static void fill_strange(double *at, int from)
     }
 }
 
+static double value_at(const void *array, int i, int32_t type)
+{
+    double wide;
+    float thin;
+    if (type == DPAR_F32) {
+        memcpy(&thin, (const char *)array + 4 * i, 4);
+        return (double)thin;
+    }
+    memcpy(&wide, (const char *)array + 8 * i, 8);
+    return wide;
+}
+
 static void test_cuts(dpar_optimizer o, int32_t type)
 {
     static double array[4][MANY], cut[3][MANY], one[3][MANY];
@@ -127,7 +139,8 @@ static void test_cuts(dpar_optimizer o, int32_t type)
         for (int i = 0; i < MANY; i++) {
             array[k][i] = k == 2 ? fabs(array[k][i]) : array[k][i]; /* v is no less than 0 */
             if (type == DPAR_F32) {
-                ((float *)array[k])[i] = (float)array[k][i];
+                const float thin = (float)array[k][i];
+                memcpy((char *)array[k] + 4 * i, &thin, 4);
             }
         }
     }
@@ -142,7 +155,7 @@ static void test_cuts(dpar_optimizer o, int32_t type)
         CHECK_INT(dpar_optimizer_step(&o, &p, 3, 0.01, 0.5), DPAR_OK);
     }
     for (int i = 0; i < MANY; i++) {
-        double wide = type == DPAR_F32 ? (double)((float *)array[3])[i] : array[3][i];
+        double wide = value_at(array[3], i, type);
         float thin = (float)wide;
         p.weight = AT(one, 0, i), p.m = moments > 0 ? AT(one, 1, i) : NULL;
         p.v = moments > 1 ? AT(one, 2, i) : NULL;
@@ -159,7 +172,7 @@ static void test_cuts(dpar_optimizer o, int32_t type)
     CHECK_INT(dpar_optimizer_step(&o, &p, 3, 0.01, 0.5), DPAR_OK);
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < MANY; i++) {
-            const double x = type == DPAR_F32 ? (double)((float *)array[k])[i] : array[k][i];
+            const double x = value_at(array[k], i, type);
             /* which NaN of two an F64 sum keeps is the compiler's */
             wrong +=
                 memcmp(AT(array, k, i), AT(cut, k, i), size) != 0 && (type == DPAR_F32 || x == x);

@@ -348,6 +348,7 @@ void give_back(std::map<uintptr_t, block>::iterator it)
     void *memory = (void *)it->first;
     open_device();
     check_edges(it->first, it->second.bytes);
+    std::memset(memory, POISON, it->second.bytes); // who still reads it sees that
     ASAN_POISON_MEMORY_REGION(memory, it->second.bytes);
     close_device();
     const uintptr_t begin = (it->first + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
