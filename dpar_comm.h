@@ -538,7 +538,7 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
 /* How messages travel. */
 enum {
     DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
-    DPAR_MOVE_P2P,       /* sends and receives; ranks without transfers do nothing */
+    DPAR_MOVE_P2P,       /* sends and receives between the ranks that the transfers name */
     DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
 };
 
@@ -588,9 +588,12 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
  * that is sent is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the
  * same box and its other parts come right before.
  *
- * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
- * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
- * deadline. Lists that do not fit together: E_MISMATCH. O(sends + receives + elements). */
+ * COLLECTIVE over c: all its ranks call it, those without transfers with empty lists. Type, tag and
+ * how it travels are compared on all ranks, and each list with those of its peers, before anything
+ * is sent: E_MISMATCH, on all ranks, with both ranks and what does not fit. E_ARG, E_ROOM and
+ * E_MEMORY of one rank are told to all as by dpar_redistribute_run, and nothing was moved.
+ * O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16 bytes a
+ * rank. */
 DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
@@ -7780,12 +7783,13 @@ enum {
     DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
     DPARI_CMA_PIECE = 8 << 10,     /* bytes from which the kernel's copy beats two of ours */
     DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
-    DPARI_BROADCAST_LEAST = 8 << 10, /* so many bytes */
-    DPARI_BROADCAST_MOST = 128 << 10 /* to so many */
+    DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
+    DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
+    DPARI_BROADCAST_CMA = 32 << 10    /* bytes from which the kernel copies one, where it can */
 };
 /* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
  * stores past the cache are faster; bytes of a reduction from which the kernel's copy is. */
-#define DPARI_STREAM_FROM (INT64_C(4) << 20)
+#define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 #define DPARI_CMA_FROM (INT64_C(4) << 20)
 
@@ -8836,6 +8840,14 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* Through the kernel a broadcast is one copy, in pieces it is two that overlap: up to 25 % faster
+ * where the cores share a cache, three times as slow where they do not. */
+static int dpari_by_kernel(const dpari_offers *all, int32_t kind)
+{
+    return all->cma && !all->in_place &&
+           (kind != DPAR_BROADCAST || all->largest >= DPARI_BROADCAST_CMA);
+}
+
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -8843,7 +8855,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    if (all.readable || (all.cma && !all.in_place && k->call.kind != DPAR_BROADCAST)) {
+    if (all.readable || dpari_by_kernel(&all, k->call.kind)) {
         status = dpari_pull(g, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
@@ -8923,14 +8935,15 @@ enum {
     DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
     DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
     DPARI_P2P_BLOCK = 8192,
-    DPARI_P2P_DIRECT = 4096,    /* registered messages from here on are copied once */
-    DPARI_P2P_EAGER = 65536,    /* larger ones wait for their receive */
-    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
-    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
-    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
-    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
-    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
-    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
+    DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
+    DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
+    DPARI_P2P_EAGER_CMA = 16384, /* so where the kernel copies them */
+    DPARI_P2P_SHARE = 32768,     /* both ranks copy a half, if they are there and can */
+    DPARI_P2P_STREAM = 8 << 20,  /* where copies go past the cache */
+    DPARI_P2P_OFTEN = 16,        /* looks at one channel for one at all */
+    DPARI_P2P_PATIENT = 256,     /* looks in vain after which it is no hurry */
+    DPARI_P2P_CLASSES = 12,      /* of notes: 128 B .. 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20    /* notes are cut from */
 };
 
 enum {
@@ -9341,7 +9354,8 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_w
     if (bytes >= DPARI_P2P_DIRECT) {
         where.ref = dpari_p2p_ref(p, k->call.in, bytes);
     }
-    if (bytes > DPARI_P2P_EAGER || where.ref) {
+    if (bytes > (p->cma && w->rank[w->me].can_cma ? DPARI_P2P_EAGER_CMA : DPARI_P2P_EAGER) ||
+        where.ref) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
         where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
@@ -9507,13 +9521,14 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
-/* Copies from the sender's process. A sender that is there streams faster, with both cores; one
- * that is not, or that has no core, would have to come first. */
+/* Copies from the sender's process: one copy, where pieces through the ring are two. With a sender
+ * that is there these overlap; they are 30 % faster for 8 MiB and more where the cores share a
+ * cache, and take three times as long where they do not. */
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
     const dpari_world *w = p->world;
-    if (!p->cma || link->no_cma || where->present || !w->rank[w->me].can_cma) {
+    if (!p->cma || link->no_cma || !w->rank[w->me].can_cma) {
         return 0;
     }
     link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address,
@@ -13073,7 +13088,7 @@ typedef struct dpari_move {
     int64_t head;            /* receives before it are all there */
     int64_t stamp;
     const void **part;         /* what is reduced at once: array, messages; twice */
-    int64_t *count;            /* collective: counts and begins of both sides */
+    int64_t *count;            /* four a rank: counts and begins of both sides; lists: words */
     unsigned char *next;       /* scratch that is left */
     unsigned char *next_there; /* on a device: so, for messages; */
     unsigned char *stage;      /* for parts that are reduced at once, */
@@ -13691,7 +13706,7 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
              dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
              dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
                                (int64_t)sizeof(void *)) &&
-             (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+             dpari_scratch_add(&bytes, m->c->size, 4 * 8);
     if (ok && m->c->mem != NULL) {
         const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
@@ -14319,7 +14334,7 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
     dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
     dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+    m->count = (int64_t *)dpari_carve(m, m->c->size, 32);
     m->stage = m->next_there;
 }
 
@@ -14438,12 +14453,10 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
     return DPAR_OK;
 }
 
-/* Averages whose parts do not all come at once; what a rank sends itself and does not receive. */
-static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
+/* Averages need all their parts at once. */
+static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
 {
-    const int32_t me = m->c->rank;
-    const dpari_move_stream *to, *from;
-    int64_t i, k, end;
+    int64_t i, end;
     for (i = 0; i < m->in.items; i = end) {
         end = i + 1;
         if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
@@ -14454,30 +14467,64 @@ static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
                              0, 0, 0);
         }
     }
-    i = k = -1;
-    if (m->in.of_peer[me] > 0) {
-        to = &m->in.stream[m->in.of_peer[me] - 1];
-        i = to->first;
-    }
-    if (m->out.of_peer[me] > 0) {
-        from = &m->out.stream[m->out.of_peer[me] - 1];
-        k = from->first;
-    }
-    for (; i >= 0 && k >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
-        int32_t d;
-        for (d = 0; d < m->in.array.dims; d++) {
-            if (m->in.item[i].extent[d] != m->out.item[k].extent[d]) {
-                break;
+    return DPAR_OK;
+}
+
+/* Of each stream its number of boxes and a hash of what both its ends must have alike, at the
+ * number of its peer. */
+static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, int64_t *word)
+{
+    int32_t k, d;
+    dpari_zero(word, (size_t)m->c->size * 16);
+    for (k = 0; k < side->streams; k++) {
+        const dpari_move_stream *s = &side->stream[k];
+        int64_t *of = &word[2 * s->peer], i;
+        uint64_t hash = dpari_hash(side->array.dims, s->round != NULL);
+        for (i = s->first; i >= 0; i = side->item[i].next) {
+            for (d = 0; d < side->array.dims; d++) {
+                hash = dpari_hash(hash, side->item[i].extent[d]);
             }
+            of[0]++;
         }
-        if (d < m->in.array.dims) {
-            break;
+        of[1] = (int64_t)hash;
+    }
+}
+
+/* Does each rank receive what the others send it? Each tells each, and all hear of it. */
+static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
+{
+    const int32_t me = m->c->rank;
+    int64_t *mine = m->count, *theirs = mine + 2 * (int64_t)m->c->size;
+    dpar_status st;
+    int32_t k;
+    dpari_side_words(m, &m->out, mine);
+    st = dpar_all_to_all(m->c, mine, theirs, 2, DPAR_I64, NULL);
+    if (st != DPAR_OK) {
+        return dpari_move_failed(m, st, why);
+    }
+    dpari_side_words(m, &m->in, mine);
+    for (k = 0; k < m->c->size && st == DPAR_OK; k++) {
+        if (theirs[2 * k] != mine[2 * k]) {
+            st = dpari_say(DPAR_E_MISMATCH, why,
+                           "rank # sends # boxes to rank #, whose list receives # of it", k,
+                           theirs[2 * k], me, mine[2 * k]);
+        } else if (theirs[2 * k + 1] != mine[2 * k + 1]) {
+            st = dpari_say(DPAR_E_MISMATCH, why,
+                           "rank # sends rank # # boxes of other extents or ops than it receives",
+                           k, me, mine[2 * k], 0);
         }
     }
-    return i < 0 && k < 0
-               ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "rank # sends itself other boxes than it receives", me,
-                           0, 0, 0);
+    return dpari_agree(m->c, st, why);
+}
+
+/* What all ranks must give alike, of lists and of layouts. */
+static void dpari_move_state(dpari_facts *f, const void *given)
+{
+    const dpari_move *m = (const dpari_move *)given;
+    dpari_fact_type(f, "type", 0, m->type);
+    dpari_fact(f, "how", 0, m->collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
+    dpari_fact(f, "tag", 0, m->tag);
+    dpari_fact(f, "elements of a message", 0, m->piece);
 }
 
 /* Arrays and lists of one rank, judged. */
@@ -14542,31 +14589,46 @@ static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *
     return st;
 }
 
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_why *why)
+/* Scratch is taken, the lists lie in it. */
+static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, const dpar_move *o,
+                                     dpari_move_memory *memory, dpar_why *why)
 {
-    dpari_move move;
-    dpari_move_source source;
     dpari_move_totals sent, got;
+    dpar_status st = dpari_source_total(source, DPAR_SENDS, &sent, why);
+    st = st == DPAR_OK ? dpari_source_total(source, DPAR_RECEIVES, &got, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_move_scratch(m, o, dpari_scratch_bytes(m, &sent, &got), memory, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_move_build(m, source, &sent, &got, memory);
+        st = dpari_list_averages(m, why);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
+{
+    dpar_move none;
+    const dpar_move *o = move;
+    dpari_move m;
+    dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
-    if (c == NULL || o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator or the move is NULL", 0, 0, 0, 0);
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    if (move == NULL) { /* all ranks hear of it */
+        dpari_zero(&none, sizeof none);
+        o = &none;
     }
     dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
-    st = dpari_move_init(&move, c, o->type, o, why);
-    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, o, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
-    if (st == DPAR_OK) {
-        const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
-        st = dpari_move_scratch(&move, o, bytes, &memory, why);
-    }
-    if (st == DPAR_OK) {
-        dpari_move_build(&move, &source, &sent, &got, &memory);
-        st = dpari_list_fits(&move, why);
-        st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
-    }
-    dpari_move_release(&move, o, &memory);
+    st = dpari_move_init(&m, c, o->type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&m, &source, o, why) : st;
+    st = st == DPAR_OK ? dpari_lists_build(&m, &source, o, &memory, why) : st;
+    st = dpari_agree_on(c, st, "transfers", dpari_move_state, &m, why);
+    st = st == DPAR_OK ? dpari_lists_fit(&m, why) : st;
+    st = st == DPAR_OK ? dpari_move_go(&m, why) : st;
+    dpari_move_release(&m, o, &memory);
     return st;
 }
 
@@ -14718,13 +14780,10 @@ static void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout 
 static void dpari_redistribution_state(dpari_facts *f, const void *given)
 {
     const dpari_redistribution *r = (const dpari_redistribution *)given;
-    dpari_fact_type(f, "type", 0, r->move.type);
+    dpari_move_state(f, &r->move);
     dpari_fact_layout(f, "from->", r->source.from);
     dpari_fact_layout(f, "to->", r->source.to);
-    dpari_fact(f, "how", 0, r->move.collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
     dpari_fact(f, "per_node", 0, r->source.per_node);
-    dpari_fact(f, "tag", 0, r->move.tag);
-    dpari_fact(f, "elements of a message", 0, r->move.piece);
 }
 
 /* All ranks hear of one that cannot, and what differs. *apart: on any of them. */

@@ -35,16 +35,27 @@
  * DPAR_MPI_LIMIT, a number of elements, sets that border lower and the _c functions aside (tests).
  *
  * Where all ranks share one node's memory, that carries everything: the communicator is what
- * dpar_init makes, as fast, and all holds that dpar_comm.h says. On several nodes messages of MPI
- * carry it, but for halos between ranks of a node, and dpar_comm_alloc gives memory that the node's
- * ranks reach. dpar_comm_describe says how it is, and why.
+ * dpar_init makes, as fast, and all holds that dpar_comm.h says.
  *
- * What differs from what dpar_comm.h says of its calls, where messages of MPI carry them:
+ * On several nodes what is within a node goes by its memory, and messages of MPI go between nodes:
+ *     send, recv, halos   to a rank of the same node: by memory
+ *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, between them, in
+ *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
+ *         its part: all ports and cores work. Below 16 KiB the first ranks carry all
+ *     the other collectives, the _v forms, sums of F16 and BF16, rank_order   by messages alone.
+ *         So do all_gather and reduce_scatter where nodes have different numbers of ranks, and
+ *         reduce_scatter where the ranks of a node do not follow each other
+ *     a communicator that is split from it and lies on one node   by memory, all of it
+ *     dpar_comm_alloc   gives memory that the node's ranks reach
+ * dpar_comm_describe says how it is, and why.
  *
- * Order of reductions: MPI's own, which may differ between sizes and libraries, unless rank_order.
- * F16 and BF16 go in rank order up to 64 ranks; above, they travel as f32 in blocks. MAX, MIN and
- * 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives and some MPIs get
- * unsigned or 8-bit integers wrong.
+ * What differs from what dpar_comm.h says of its calls, on several nodes or with flat:
+ *
+ * Order of reductions: that of the way they go, the same bits on all ranks of an all_reduce, but
+ * other ones on other numbers of nodes, for other sizes and MPIs, unless rank_order. Up to 64 ranks
+ * F16 and BF16 go in rank order; above, they travel as f32 in blocks. MAX, MIN and 8-bit sums go by
+ * operations of dpar, because MPI leaves open what a NaN gives and some MPIs get unsigned or 8-bit
+ * integers wrong.
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
@@ -71,9 +82,10 @@
  * buffers alone and end with MPI_Abort.
  *
  * Cost: calls that block are posted too and tested until the deadline, so that one rank may post
- * what another waits for at once. all_reduce of f32, 2 ranks on a node, against MPI_Allreduce: Open
- * MPI 4.1 0.71 us to 0.46 at 4 B, 291 to 188 at 1 MiB; MPICH 4.0 1.45 to 0.96, 228 to 226.
- * blocking = 1 wins that back.
+ * what another waits for at once. MPI's own posted reductions are slow (Open MPI 4.1: up to 5 times
+ * the blocking ones): up to 8 ranks, and up to 64 where pieces have 2 KiB, each rank sends each a
+ * piece, adds one, and sends it back; small ones of more ranks go by doubling. blocking = 1 has
+ * MPI's blocking calls instead, where messages alone carry it.
  *
  * Posted work goes on inside dpar calls; what takes several steps (16-bit floats, rank_order,
  * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
@@ -167,15 +179,21 @@ enum {
     DPARI_MPI_SMALL = 1 << 14, /* bytes of all ranks' pieces that are gathered, not exchanged */
 #if defined(DPAR_MPI_LIMIT)
     DPARI_MPI_EXCHANGED = 2,
+    DPARI_MPI_DIRECT = 2,
+    DPARI_MPI_TRADED = 2,
 #else
+    DPARI_MPI_DIRECT = 8,     /* ranks up to which each trades with each, small sizes too */
+    DPARI_MPI_TRADED = 64,    /* and up to which large pieces go so */
     DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
 #endif
-    DPARI_MPI_RING = 32,         /* operations that a report shows */
+    DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all */
+    DPARI_MPI_WORTH = 2048,    /* bytes of a piece from which so many ranks trade each with each: */
+    DPARI_MPI_RING = 32,       /* operations that a report shows */
     DPARI_MPI_RANKS_TOLD = 1024, /* larger communicators do not tell each other who waits */
     DPARI_MPI_TAGS = 32000,      /* MPI promises tags up to 32767 */
     DPARI_MPI_FINISHED = 2,      /* work->phase, task->finished */
-    DPARI_MPI_POLLS = 256,       /* of a wait, before it yields the core each time */
-    DPARI_MPI_TAG_NOTE = 0,      /* tags of ctx->side: notes; pieces above */
+    DPARI_MPI_POLLS = 32,   /* of a wait, before it yields the core each time: ranks may share it */
+    DPARI_MPI_TAG_NOTE = 0, /* tags of ctx->side: notes; pieces above */
     DPARI_MPI_TAG_PIECE = 1
 };
 
@@ -343,8 +361,8 @@ typedef struct dpari_mpi_world {
     dpari_mpi_memory *memory;
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
     dpari_ended closed;
-    dpar_comm *node;      /* all ranks of this one's node: their memory; NULL: there is none, */
-    dpar_why flat;        /* and why */
+    dpar_comm *node; /* all ranks of this one's node: their memory; NULL: there is none, */
+    dpar_why flat;   /* and why */
 } dpari_mpi_world;
 
 /* What a rank tells another: "I wait here", or (status < 0) "this communicator is broken". */
@@ -367,8 +385,22 @@ typedef struct dpari_mpi_record {
     int32_t state; /* DPAR_MORE, then how it ended */
 } dpari_mpi_record;
 
+/* The nodes of a communicator. */
+typedef struct dpari_mpi_levels {
+    dpar_comm *inside; /* this node's ranks, in their order, for the engine alone; NULL: every rank
+                          is alone on its node, or messages carry all */
+    int32_t nodes, node, lanes; /* node: this rank's; lanes: ranks of the smallest one */
+    int32_t even;               /* all nodes have as many ranks, */
+    int32_t in_order;           /* and those of a node follow each other */
+    int32_t *node_of, *lane_of; /* of each rank: its node, and which of that node's ranks it is */
+    int32_t *member;            /* the ranks, node after node, */
+    int32_t *begin;             /* whose first lie there: [nodes + 1] */
+    int32_t *lane;              /* [nodes] the ranks of this one's lane; -1: none */
+} dpari_mpi_levels;
+
 struct dpari_mpi_ctx {
     dpar_comm comm;
+    dpari_mpi_levels level;
     dpari_mpi_world *world;
     MPI_Comm main, side; /* the operations; pieces, checks and notes */
     dpar_mpi_options options;
@@ -376,7 +408,7 @@ struct dpari_mpi_ctx {
     int64_t records;
     int64_t pass;  /* of the world: a collective that still has steps was met in it */
     int64_t unfed; /* collectives that still have steps */
-    int32_t tag_most, nodes;
+    int32_t tag_most;
     double listened;
     dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
     dpari_mpi_note *heard;              /* the last of each rank */
@@ -395,17 +427,22 @@ typedef struct dpari_mpi_piece {
 } dpari_mpi_piece;
 
 enum {
-    DPARI_MPI_MOVE,           /* one call of MPI */
-    DPARI_MPI_MESSAGE,        /* send, recv */
-    DPARI_MPI_EXCHANGE,       /* the _v forms that move */
-    DPARI_MPI_PIECES,         /* reductions to one or all: MPI's, in pieces below the limit */
-    DPARI_MPI_STAGED,         /* the same in f32 */
-    DPARI_MPI_SCATTER,        /* reduce_scatter(_v): MPI's */
-    DPARI_MPI_SCATTER_STAGED, /* in f32, or past the limit */
-    DPARI_MPI_GATHERED,       /* rank order, small: all gathered */
-    DPARI_MPI_ORDERED,        /* rank order, to one or all */
-    DPARI_MPI_ORDERED_SCATTER /* rank order, reduce_scatter(_v) */
+    DPARI_MPI_MOVE,            /* one call of MPI */
+    DPARI_MPI_MESSAGE,         /* send, recv */
+    DPARI_MPI_EXCHANGE,        /* the _v forms that move */
+    DPARI_MPI_PIECES,          /* reductions to one or all: MPI's, in pieces below the limit */
+    DPARI_MPI_STAGED,          /* the same in f32 */
+    DPARI_MPI_SCATTER,         /* reduce_scatter(_v): MPI's */
+    DPARI_MPI_SCATTER_STAGED,  /* in f32, or past the limit */
+    DPARI_MPI_GATHERED,        /* rank order, small: all gathered */
+    DPARI_MPI_DOUBLING,        /* all-reduce, small: pairs, then pairs of pairs */
+    DPARI_MPI_ORDERED,         /* rank order, to one or all: each rank a piece */
+    DPARI_MPI_ORDERED_SCATTER, /* rank order, reduce_scatter(_v) */
+    DPARI_MPI_WITHIN,          /* all in the node's memory */
+    DPARI_MPI_LEVELS,          /* in nodes and between them */
+    DPARI_MPI_TRADES           /* the same between ranks: what moves, a barrier */
 };
+enum { DPARI_MPI_FIRST, DPARI_MPI_BETWEEN, DPARI_MPI_LAST }; /* task->level */
 enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_RUNNING };
 
 /* An operation under way: posts requests, and when they are done the next ones. */
@@ -417,11 +454,23 @@ struct dpari_mpi_task {
     int64_t sequence;
     int32_t path, phase, finished;
     dpar_status status;
-    int32_t block;   /* call MPI's blocking functions */
-    int32_t last;    /* nothing is posted after what is under way */
-    int32_t feeding; /* counted in ctx->unfed */
-    int32_t posted;  /* a step was posted and has not landed */
-    int32_t sharing; /* rank order: pieces are on their way back */
+    int32_t block;       /* call MPI's blocking functions */
+    int32_t last;        /* nothing is posted after what is under way */
+    int32_t feeding;     /* counted in ctx->unfed */
+    int32_t posted;      /* a step was posted and has not landed */
+    const int32_t *peer; /* what trades: these ranks; NULL: all, */
+    int32_t ranks, me;   /* so many, this one among them, */
+    const void *in;      /* with this, which may be `out` */
+    void *out;
+    int64_t elements;
+    int32_t op;
+    int32_t sharing;    /* rank order: pieces are on their way back */
+    int32_t round;      /* doubling, trees */
+    dpar_work inside;   /* an operation of the node's memory, */
+    int32_t inside_on;  /* under way */
+    int32_t level, leg; /* the next one */
+    int32_t ended;      /* all between nodes is posted */
+    int64_t *pieces;    /* of the node's ranks: counts, begins */
     int32_t told;
     double since, next_note;
     int64_t number;          /* of the record */
@@ -657,6 +706,9 @@ static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const c
         dpar_text_put(&t, c->comm.why.text);
         dpari_mpi_tell(c, &c->broken, &note);
     }
+    if (c->level.inside != NULL) { /* the letters go first: they say it best */
+        dpar_comm_abort(c->level.inside, status, c->comm.why.text);
+    }
     return status;
 }
 
@@ -741,8 +793,8 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
     const dpari_mpi_note *h = t->ctx->heard == NULL ? NULL : &t->ctx->heard[rank];
     const dpar_call *call = &t->call;
     return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
-           h->type == call->type && h->op == call->op && h->root == call->root &&
-           (call->varies || h->count == call->count);
+           (h->type == call->type || call->kind == DPAR_BARRIER) && h->op == call->op &&
+           h->root == call->root && (call->varies || h->count == call->count);
 }
 
 /* "1, 3"; at most 8 of them. */
@@ -959,7 +1011,9 @@ static void dpari_mpi_give(dpari_mpi_task *t)
     dpari_mpi_return_scratch(t);
     free(t->counts);
     free(t->calls);
+    free(t->pieces);
     t->counts = NULL;
+    t->pieces = NULL;
     t->calls = NULL;
     t->after = w->spare;
     w->spare = t;
@@ -1026,6 +1080,11 @@ static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
     dpari_mpi_fed(t);
     if (t->requests > 0) {
         dpari_mpi_take_back(t);
+    }
+    if (t->inside_on) { /* broken: it ends at once */
+        dpar_comm_abort(t->ctx->level.inside, status, t->ctx->comm.why.text);
+        (void)dpar_wait(&t->inside);
+        t->inside_on = 0;
     }
     held = t->requests > 0;
     t->status = status;
@@ -1344,7 +1403,7 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
 
 static int32_t dpari_mpi_has_result(const dpari_mpi_task *t)
 {
-    return t->call.kind == DPAR_ALL_REDUCE || t->ctx->comm.rank == t->call.root;
+    return t->call.kind != DPAR_REDUCE || t->ctx->comm.rank == t->call.root;
 }
 
 /* n elements of the wide type from `in` (may be `out`) to `out` on all ranks or the root. */
@@ -1598,29 +1657,68 @@ static void dpari_mpi_scatter_staged_land(dpari_mpi_task *t)
 
 /* ==== reductions in rank order ==== */
 
+/* Of a reduction: what each of the ranks that trade has, and which they are. */
+static void dpari_mpi_among(dpari_mpi_task *t, const int32_t *peer, int32_t ranks, int32_t me,
+                            const void *in, void *out, int64_t elements)
+{
+    t->peer = peer;
+    t->ranks = ranks;
+    t->me = me;
+    t->in = in;
+    t->out = out;
+    t->elements = elements;
+    t->at = t->len = 0;
+    t->sharing = t->round = 0;
+}
+
 /* out[n] becomes row 0 op row 1 op ...; the rows, in memory of the task, lie `stride` elements
  * apart. */
 static void dpari_mpi_reduce_rows(dpari_mpi_task *t, void *out, int64_t stride, int64_t n)
 {
-    const dpar_call *call = &t->call;
-    dpari_mpi_ctx *c = t->ctx;
+    const void **rows = t->ctx->rows;
     int32_t r;
-    for (r = 0; r < c->comm.size; r++) {
-        c->rows[r] = dpari_mpi_past(t->memory, call->type, r * stride);
+    for (r = 0; r < t->ranks; r++) {
+        rows[r] = dpari_mpi_past(t->memory, t->call.type, r * stride);
     }
-    dpari_kern_reduce(&out, 1, c->rows, c->comm.size, n, call->type, call->op, 0);
+    dpari_kern_reduce(&out, 1, rows, t->ranks, n, t->call.type, t->op, 0);
 }
 
-/* Gets `gets` elements from rank r and gives it `gives`; nothing is posted for none. */
+/* Gets `gets` elements from the r-th that trades and gives it `gives`; nothing is posted for none.
+ */
 static int dpari_mpi_trade(dpari_mpi_task *t, int32_t r, void *to, int64_t gets, const void *from,
                            int64_t gives)
 {
     int code = MPI_SUCCESS, tag = dpari_mpi_piece_tag(t);
+    const int32_t peer = t->peer != NULL ? t->peer[r] : r;
     if (gets > 0) {
-        code = dpari_mpi_recv_piece(t, t->ctx->side, tag, r, to, gets);
+        code = dpari_mpi_recv_piece(t, t->ctx->side, tag, peer, to, gets);
     }
     if (gives > 0 && code == MPI_SUCCESS) {
-        code = dpari_mpi_send_piece(t, t->ctx->side, tag, r, from, gives);
+        code = dpari_mpi_send_piece(t, t->ctx->side, tag, peer, from, gives);
+    }
+    return code;
+}
+
+/* Does a small all-reduce go as messages of each rank to each? MPI's own that are posted take 1.3
+ * to 5 times as long. */
+static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *t)
+{
+    return t->call.kind != DPAR_REDUCE && t->ranks <= DPARI_MPI_DIRECT && !t->block;
+}
+
+static int dpari_mpi_trade_all(dpari_mpi_task *t, void *rows)
+{
+    int32_t r, code = MPI_SUCCESS;
+    if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
+        return MPI_ERR_NO_MEM;
+    }
+    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
+        void *row = dpari_mpi_at(rows, t->call.type, r * t->elements);
+        if (r == t->me) {
+            dpari_mpi_copy(row, t->in, dpari_mpi_bytes(t->call.type, t->elements));
+        } else {
+            code = dpari_mpi_trade(t, r, row, t->elements, t->in, t->elements);
+        }
     }
     return code;
 }
@@ -1631,12 +1729,15 @@ static int dpari_mpi_gathered(dpari_mpi_task *t)
     const dpar_call *call = &t->call;
     dpari_mpi_ctx *c = t->ctx;
     MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
-    dpari_mpi_count n = (dpari_mpi_count)call->count;
-    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, call->count * c->comm.size));
+    dpari_mpi_count n = (dpari_mpi_count)t->elements;
+    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, t->elements * t->ranks));
     if (x == NULL) {
         return MPI_ERR_NO_MEM;
     }
     t->last = 1;
+    if (dpari_mpi_each_to_each(t)) {
+        return dpari_mpi_trade_all(t, x);
+    }
     if (call->kind == DPAR_ALL_REDUCE) {
         return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, call->in, n, type, x, n, type,
                             c->main);
@@ -1647,49 +1748,114 @@ static int dpari_mpi_gathered(dpari_mpi_task *t)
 
 static void dpari_mpi_gathered_land(dpari_mpi_task *t)
 {
-    const dpar_call *call = &t->call;
     if (dpari_mpi_has_result(t)) {
-        dpari_mpi_reduce_rows(t, call->out, call->count, call->count);
+        dpari_mpi_reduce_rows(t, t->out, t->elements, t->elements);
     }
 }
 
-/* Where rank r's piece of a block of `len` begins. */
+/* ---- a small all-reduce of many ranks ----
+ *
+ * Of n ranks the first p = 2^k trade what they have with the rank whose number differs in bit 0,
+ * then 1, ...: after round i each group of 2^i has its sum. Before that each of the others gives
+ * its own to a rank below p, and gets the result from there at the end. Both of a pair add in the
+ * order of ranks, so all end with the same bits. */
+
+static int32_t dpari_mpi_rounds(int32_t n)
+{
+    int32_t k = 0;
+    while (2 << k <= n) {
+        k++;
+    }
+    return k;
+}
+
+/* With which it trades in this round; -1: none. *sends, *gets: which of the two. */
+static int32_t dpari_mpi_partner(const dpari_mpi_task *t, int32_t *sends, int32_t *gets)
+{
+    const int32_t k = dpari_mpi_rounds(t->ranks), p = 1 << k, spare = t->me >= p;
+    const int32_t first = t->round == 0, last = t->round == k + 1;
+    const int32_t other = spare           ? t->me - p
+                          : first || last ? t->me + p
+                                          : t->me ^ 1 << (t->round - 1);
+    *sends = spare ? first : !first;
+    *gets = spare ? last : !last;
+    return other < t->ranks && (!spare || first || last) ? other : -1;
+}
+
+static int dpari_mpi_doubling(dpari_mpi_task *t)
+{
+    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->elements);
+    const int32_t k = dpari_mpi_rounds(t->ranks), spare = t->ranks - (1 << k);
+    int32_t other, sends, gets;
+    void *to = dpari_mpi_scratch(t, bytes);
+    if (to == NULL || !dpari_mpi_reserve(t, 2)) {
+        return MPI_ERR_NO_MEM;
+    }
+    if (t->round == 0) {
+        dpari_mpi_copy(t->out, t->in, bytes);
+        t->round = spare == 0;
+    }
+    t->last = t->round == k + (spare > 0);
+    other = dpari_mpi_partner(t, &sends, &gets);
+    to = t->round == k + 1 ? t->out : to;
+    return other < 0 ? MPI_SUCCESS
+                     : dpari_mpi_trade(t, other, to, gets ? t->elements : 0, t->out,
+                                       sends ? t->elements : 0);
+}
+
+static void dpari_mpi_doubling_land(dpari_mpi_task *t)
+{
+    const int32_t k = dpari_mpi_rounds(t->ranks);
+    int32_t sends, gets, other = dpari_mpi_partner(t, &sends, &gets);
+    if (other >= 0 && gets && t->round <= k) {
+        const void *both[2];
+        both[other < t->me] = t->out;
+        both[other > t->me] = t->memory;
+        dpari_kern_reduce(&t->out, 1, both, 2, t->elements, t->call.type,
+                          t->op == DPAR_AVG ? DPAR_SUM : t->op, 0);
+    }
+    if (t->op == DPAR_AVG && t->round == k && t->me < 1 << k) {
+        dpari_mpi_divide(t->call.type, t->out, t->elements, t->ranks);
+    }
+    t->round++;
+}
+
+/* ---- a large reduction: each rank adds a piece ---- */
+
+/* Where the piece of the r-th of n begins, of a block of `len`. */
 static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
 {
-    return len / n * r + dpari_least(r, len % n);
+    return r >= n ? len : len / n * r + dpari_least(r, len % n);
 }
 
 /* The block's rows of this rank's piece lie `stride` apart; behind them room for the result. */
 static int64_t dpari_mpi_stride(const dpari_mpi_task *t)
 {
-    return t->len / t->ctx->comm.size + 1;
+    return t->len / t->ranks + 1;
 }
 
 /* Where this rank's reduced piece of the block lies. */
 static void *dpari_mpi_ordered_result(const dpari_mpi_task *t)
 {
-    const dpar_call *call = &t->call;
-    int32_t n = t->ctx->comm.size;
     if (dpari_mpi_has_result(t)) {
-        return dpari_mpi_at(call->out, call->type,
-                            t->at + dpari_mpi_cut(t->len, t->ctx->comm.rank, n));
+        return dpari_mpi_at(t->out, t->call.type, t->at + dpari_mpi_cut(t->len, t->me, t->ranks));
     }
-    return dpari_mpi_at(t->memory, call->type, dpari_mpi_stride(t) * n);
+    return dpari_mpi_at(t->memory, t->call.type, dpari_mpi_stride(t) * t->ranks);
 }
 
 /* First half of a block: each rank gets all ranks' versions of its piece. */
 static int dpari_mpi_ordered_out(dpari_mpi_task *t)
 {
-    const dpar_call *call = &t->call;
-    int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank;
-    int64_t own = dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n);
+    const int32_t n = t->ranks, type = t->call.type;
+    int64_t own = dpari_mpi_cut(t->len, t->me + 1, n) - dpari_mpi_cut(t->len, t->me, n);
+    int32_t r;
     int code = MPI_SUCCESS;
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
         int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
-        const void *from = dpari_mpi_past(call->in, call->type, t->at + cut);
-        void *row = dpari_mpi_at(t->memory, call->type, r * dpari_mpi_stride(t));
-        if (r == me) {
-            dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, len));
+        const void *from = dpari_mpi_past(t->in, type, t->at + cut);
+        void *row = dpari_mpi_at(t->memory, type, r * dpari_mpi_stride(t));
+        if (r == t->me) {
+            dpari_mpi_copy(row, from, dpari_mpi_bytes(type, len));
         } else {
             code = dpari_mpi_trade(t, r, row, own, from, len);
         }
@@ -1701,15 +1867,16 @@ static int dpari_mpi_ordered_out(dpari_mpi_task *t)
 static int dpari_mpi_ordered_back(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
-    int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank;
-    int64_t own = dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n);
+    const int32_t n = t->ranks, here = dpari_mpi_has_result(t);
+    int64_t own = dpari_mpi_cut(t->len, t->me + 1, n) - dpari_mpi_cut(t->len, t->me, n);
     void *mine = dpari_mpi_ordered_result(t);
-    int code = MPI_SUCCESS, here = dpari_mpi_has_result(t);
+    int32_t r;
+    int code = MPI_SUCCESS;
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
         int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
-        int32_t wants = call->kind == DPAR_ALL_REDUCE || r == call->root;
-        if (r != me) {
-            void *to = here ? dpari_mpi_at(call->out, call->type, t->at + cut) : NULL;
+        int32_t wants = call->kind != DPAR_REDUCE || r == call->root;
+        if (r != t->me) {
+            void *to = here ? dpari_mpi_at(t->out, call->type, t->at + cut) : NULL;
             code = dpari_mpi_trade(t, r, to, here ? len : 0, mine, wants ? own : 0);
         }
     }
@@ -1718,28 +1885,27 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *t)
 
 static int dpari_mpi_ordered(dpari_mpi_task *t)
 {
-    const dpar_call *call = &t->call;
-    int64_t most = dpari_least(call->count, DPARI_MPI_BLOCK);
-    int32_t n = t->ctx->comm.size;
+    int64_t most = dpari_least(t->elements, DPARI_MPI_BLOCK);
+    const int32_t n = t->ranks;
     if (t->sharing) {
-        t->last = t->at + t->len >= call->count;
+        t->last = t->at + t->len >= t->elements;
         return dpari_mpi_ordered_back(t);
     }
     if (!dpari_mpi_reserve(t, 2 * n) ||
-        dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, (most / n + 1) * (n + 1))) == NULL) {
+        dpari_mpi_scratch(t, dpari_mpi_bytes(t->call.type, (most / n + 1) * (n + 1))) == NULL) {
         return MPI_ERR_NO_MEM;
     }
-    dpari_mpi_advance(t, call->count, DPARI_MPI_BLOCK);
+    dpari_mpi_advance(t, t->elements, DPARI_MPI_BLOCK);
     t->last = 0;
     return dpari_mpi_ordered_out(t);
 }
 
 static void dpari_mpi_ordered_land(dpari_mpi_task *t)
 {
-    int32_t n = t->ctx->comm.size, me = t->ctx->comm.rank;
     if (!t->sharing) {
         dpari_mpi_reduce_rows(t, dpari_mpi_ordered_result(t), dpari_mpi_stride(t),
-                              dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n));
+                              dpari_mpi_cut(t->len, t->me + 1, t->ranks) -
+                                  dpari_mpi_cut(t->len, t->me, t->ranks));
     }
     t->sharing = !t->sharing;
 }
@@ -1782,6 +1948,544 @@ static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *t)
     int64_t own = dpari_mpi_clamp(dpari_mpi_piece_of(call, t->ctx->comm.rank), t->at, t->len);
     dpari_mpi_reduce_rows(t, dpari_mpi_at(call->out, call->type, t->at), dpari_mpi_ordered_block(t),
                           own);
+}
+
+/* ==== in the node's memory, and between nodes ====
+ *
+ * What a node's ranks do among themselves they do through its memory; between nodes the i-th ranks
+ * of all of them are a lane, and each lane carries its part, so that all ports and cores work. What
+ * is small goes by the first lane alone. An operation is up to three steps: FIRST in the nodes,
+ * BETWEEN them, LAST in the nodes; several legs each. */
+
+/* A rank that breaks the communicator says why by a letter, too; that may come a moment later. */
+static void dpari_mpi_hear_why(dpari_mpi_ctx *c)
+{
+    const double until = MPI_Wtime() + 0.05;
+    while (c->comm.status >= 0 && MPI_Wtime() < until) {
+        dpari_mpi_listen(c);
+        DPARI_MPI_YIELD();
+    }
+}
+
+/* An operation of the node's memory has failed: its ranks are counted otherwise there. */
+static void dpari_mpi_inside_failed(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int32_t n = l->inside->size, *rank = l->member + l->begin[l->node];
+    dpar_why why;
+    dpar_text s;
+    int32_t i;
+    dpari_mpi_hear_why(t->ctx);
+    dpar_text_init(&s, why.text, sizeof why.text);
+    if (rank[n - 1] != n - 1) {
+        dpar_text_put(&s, "between ranks ");
+        for (i = 0; i < n && i < 8; i++) {
+            dpar_text_put(&s, i > 0 ? ", " : "");
+            dpari_text_int(&s, rank[i]);
+        }
+        dpar_text_put(&s,
+                      i < n ? ", ... (0, 1, ... of their node): " : " (0, 1, ... of their node): ");
+    }
+    dpar_text_put(&s, l->inside->why.text);
+    (void)dpari_mpi_break(t->ctx, t->inside.status, why.text, 1);
+}
+
+static int dpari_mpi_post_inside(dpari_mpi_task *t, const dpar_call *call)
+{
+    const dpar_status status = dpar_post(t->ctx->level.inside, call, &t->inside);
+    t->inside_on = status >= 0;
+    if (status < 0) {
+        t->inside.status = status;
+        dpari_mpi_inside_failed(t);
+    }
+    return MPI_SUCCESS;
+}
+
+static int32_t dpari_mpi_inside_done(dpari_mpi_task *t)
+{
+    const dpar_status status = dpar_test(&t->inside);
+    t->inside_on = status == DPAR_MORE;
+    if (status < 0) {
+        t->inside.status = status;
+        dpari_mpi_inside_failed(t);
+    }
+    return status == DPAR_OK;
+}
+
+/* The whole call there: a message within the node, or all ranks share its memory. */
+static int dpari_mpi_within(dpari_mpi_task *t)
+{
+    dpar_call call = t->call;
+    t->last = 1;
+    if (dpari_kind_sends(call.kind)) {
+        call.root = t->ctx->level.lane_of[call.root];
+    } else if (call.kind == DPAR_BARRIER) {
+        call.root = 0; /* of a split */
+    }
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* A step there: of the task's type and op. */
+static dpar_call dpari_mpi_inside_call(const dpari_mpi_task *t, int32_t kind, const void *in,
+                                       void *out, int64_t count)
+{
+    dpar_call call;
+    memset(&call, 0, sizeof call);
+    call.kind = kind;
+    call.type = t->call.type;
+    call.op = dpari_kind_reduces(kind) ? t->op : 0;
+    call.tag = t->call.tag;
+    call.in = in;
+    call.out = out;
+    call.count = count;
+    return call;
+}
+
+/* ---- the parts of lanes ---- */
+
+static int32_t dpari_mpi_by_first(const dpari_mpi_task *t)
+{
+    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count);
+    return t->path == DPARI_MPI_TRADES || t->ctx->level.lanes == 1 ||
+           bytes < (t->call.kind == DPAR_BROADCAST ? 4 : 1) * DPARI_MPI_LANES;
+}
+
+/* How many lanes carry parts of the call's array, and this rank's. */
+static int32_t dpari_mpi_carriers(const dpari_mpi_task *t)
+{
+    return dpari_mpi_by_first(t) ? 1 : t->ctx->level.lanes;
+}
+
+static int32_t dpari_mpi_lane(const dpari_mpi_task *t)
+{
+    return t->path == DPARI_MPI_LEVELS ? t->ctx->level.inside->rank : 0;
+}
+
+/* This lane's part of call.out, and its elements; none for ranks that carry nothing. */
+static void *dpari_mpi_part(const dpari_mpi_task *t, int64_t *elements)
+{
+    const int32_t lane = dpari_mpi_lane(t), n = dpari_mpi_carriers(t);
+    const int64_t begin = dpari_mpi_cut(t->call.count, lane, n);
+    *elements = dpari_mpi_cut(t->call.count, lane + 1, n) - begin;
+    return dpari_mpi_at(t->call.out, t->call.type, begin);
+}
+
+/* pieces[i]: elements of the part of the node's i-th rank. */
+static int32_t dpari_mpi_parts(dpari_mpi_task *t)
+{
+    const int32_t ranks = t->ctx->level.inside->size, n = dpari_mpi_carriers(t);
+    int32_t i;
+    if (t->pieces == NULL) {
+        t->pieces = (int64_t *)malloc((size_t)ranks * 2 * sizeof *t->pieces);
+    }
+    for (i = 0; t->pieces != NULL && i < ranks; i++) {
+        t->pieces[i] = dpari_mpi_cut(t->call.count, i + 1, n) - dpari_mpi_cut(t->call.count, i, n);
+    }
+    return t->pieces != NULL;
+}
+
+/* All parts of call.out come to all of the node. */
+static int dpari_mpi_join_parts(dpari_mpi_task *t)
+{
+    dpar_call call;
+    int64_t n;
+    void *part = dpari_mpi_part(t, &n);
+    if (dpari_mpi_by_first(t)) {
+        call = dpari_mpi_inside_call(t, DPAR_BROADCAST, t->call.out, t->call.out, t->call.count);
+        return dpari_mpi_post_inside(t, &call);
+    }
+    if (!dpari_mpi_parts(t)) {
+        return MPI_ERR_NO_MEM;
+    }
+    call = dpari_mpi_inside_call(t, DPAR_ALL_GATHER, part, t->call.out, n);
+    call.varies = 1;
+    call.out_count = t->pieces;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* ---- all-reduce ---- */
+
+/* The node's sum of each part comes to the one that carries it. */
+static int dpari_mpi_sum_inside(dpari_mpi_task *t)
+{
+    dpar_call call;
+    int64_t n;
+    void *part = dpari_mpi_part(t, &n);
+    if (dpari_mpi_by_first(t)) {
+        call = dpari_mpi_inside_call(t, DPAR_REDUCE, t->call.in, t->call.out, t->call.count);
+        return dpari_mpi_post_inside(t, &call);
+    }
+    if (!dpari_mpi_parts(t)) {
+        return MPI_ERR_NO_MEM;
+    }
+    call = dpari_mpi_inside_call(t, DPAR_REDUCE_SCATTER, t->call.in, part, n);
+    call.varies = 1;
+    call.in_count = t->pieces;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* Over the nodes: as the same operation of so many ranks goes. */
+static int32_t dpari_mpi_between_path(const dpari_mpi_task *t)
+{
+    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->elements);
+    return bytes >= DPARI_MPI_LANES && bytes / t->ranks >= DPARI_MPI_WORTH ? DPARI_MPI_ORDERED
+           : t->ranks <= DPARI_MPI_DIRECT                                  ? DPARI_MPI_GATHERED
+                                                                           : DPARI_MPI_DOUBLING;
+}
+
+static int dpari_mpi_sum_between(dpari_mpi_task *t)
+{
+    const int32_t path = dpari_mpi_between_path(t);
+    return path == DPARI_MPI_ORDERED    ? dpari_mpi_ordered(t)
+           : path == DPARI_MPI_GATHERED ? dpari_mpi_gathered(t)
+                                        : dpari_mpi_doubling(t);
+}
+
+static void dpari_mpi_sum_between_land(dpari_mpi_task *t)
+{
+    const int32_t path = dpari_mpi_between_path(t);
+    if (path == DPARI_MPI_ORDERED) {
+        dpari_mpi_ordered_land(t);
+    } else if (path == DPARI_MPI_GATHERED) {
+        dpari_mpi_gathered_land(t);
+    } else {
+        dpari_mpi_doubling_land(t);
+    }
+    if (t->ended && t->call.op == DPAR_AVG) {
+        dpari_mpi_divide(t->call.type, t->out, t->elements, t->ctx->comm.size);
+    }
+}
+
+/* ---- broadcast ----
+ *
+ * FIRST: in the root's node. BETWEEN: each lane from there to the others, by a tree. LAST: in the
+ * other nodes. */
+
+static int dpari_mpi_spread_inside(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    dpar_call call;
+    if (l->node_of[t->call.root] != l->node) {
+        return MPI_SUCCESS;
+    }
+    call = dpari_mpi_inside_call(t, DPAR_BROADCAST, t->call.out, t->call.out, t->call.count);
+    call.root = l->lane_of[t->call.root];
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* One round: of those that have it (the first 2^round, counted from the root's node) each sends it
+ * to one that has not. */
+static int dpari_mpi_spread_between(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int32_t n = t->ranks, have = 1 << t->round;
+    const int32_t root = t->path == DPARI_MPI_LEVELS ? l->node_of[t->call.root] : t->call.root;
+    const int32_t at = (t->me - root + n) % n;
+    t->last = 2 * have >= n;
+    if (!dpari_mpi_reserve(t, 1)) {
+        return MPI_ERR_NO_MEM;
+    }
+    if (at < have && at + have < n) {
+        return dpari_mpi_trade(t, (t->me + have) % n, NULL, 0, t->out, t->elements);
+    }
+    return at >= have && at < 2 * have
+               ? dpari_mpi_trade(t, (t->me - have + n) % n, t->out, t->elements, NULL, 0)
+               : MPI_SUCCESS;
+}
+
+/* ---- barrier ---- */
+
+static int dpari_mpi_meet_inside(dpari_mpi_task *t)
+{
+    dpar_call call = dpari_mpi_inside_call(t, DPAR_BARRIER, NULL, NULL, 0);
+    call.type = DPAR_NO_TYPE;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* ---- all-gather: nodes of as many ranks ----
+ *
+ * BETWEEN: each lane has the pieces of its ranks. LAST: a leg a node, whose pieces the lanes
+ * have. */
+
+static int dpari_mpi_gather_between(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t r, code = MPI_SUCCESS;
+    t->last = 1;
+    if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
+        return MPI_ERR_NO_MEM;
+    }
+    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
+        const int32_t of = t->peer != NULL ? t->peer[r] : r;
+        void *to = dpari_mpi_at(call->out, call->type, of * call->count);
+        if (r == t->me) {
+            dpari_mpi_copy(to, call->in, dpari_mpi_bytes(call->type, call->count));
+        } else {
+            code = dpari_mpi_trade(t, r, to, call->count, call->in, call->count);
+        }
+    }
+    return code;
+}
+
+static int dpari_mpi_gather_inside(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int32_t n = l->inside->size, *member = l->member + l->begin[t->leg];
+    dpar_call call;
+    int32_t i;
+    if (t->pieces == NULL) {
+        t->pieces = (int64_t *)malloc((size_t)n * 2 * sizeof *t->pieces);
+    }
+    for (i = 0; t->pieces != NULL && i < n; i++) {
+        t->pieces[i] = t->call.count;
+        t->pieces[n + i] = member[i] * t->call.count;
+    }
+    if (t->pieces == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    call = dpari_mpi_inside_call(
+        t, DPAR_ALL_GATHER,
+        dpari_mpi_at(t->call.out, t->call.type, t->pieces[n + dpari_mpi_lane(t)]), t->call.out,
+        t->call.count);
+    call.varies = 1;
+    call.out_count = t->pieces;
+    call.out_begin = t->pieces + n;
+    t->leg++;
+    t->last = t->leg == l->nodes;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* ---- all-to-all ---- */
+
+static int dpari_mpi_all_between(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    const int64_t bytes = dpari_mpi_bytes(call->type, call->count * t->ranks);
+    const void *in = call->in;
+    int32_t r, code = MPI_SUCCESS;
+    t->last = 1;
+    if (in == call->out) {
+        void *copy = dpari_mpi_scratch(t, bytes);
+        if (copy != NULL) {
+            dpari_mpi_copy(copy, in, bytes);
+        }
+        in = copy;
+    }
+    if (in == NULL || !dpari_mpi_reserve(t, 2 * t->ranks)) {
+        return MPI_ERR_NO_MEM;
+    }
+    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
+        void *to = dpari_mpi_at(call->out, call->type, r * call->count);
+        const void *from = dpari_mpi_past(in, call->type, r * call->count);
+        if (r == t->me) {
+            dpari_mpi_copy(to, from, dpari_mpi_bytes(call->type, call->count));
+        } else {
+            code = dpari_mpi_trade(t, r, to, call->count, from, call->count);
+        }
+    }
+    return code;
+}
+
+/* ---- reduce-scatter: nodes of as many ranks, that follow each other ----
+ *
+ * FIRST: a leg a node, whose pieces this one's lanes add up. BETWEEN: each goes to that node, and
+ * there they are added. */
+
+static int dpari_mpi_scatter_inside(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpar_call *of = &t->call;
+    dpar_call call;
+    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(of->type, of->count * 2 * l->nodes));
+    if (x == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    call = dpari_mpi_inside_call(
+        t, DPAR_REDUCE_SCATTER, dpari_mpi_past(of->in, of->type, l->begin[t->leg] * of->count),
+        dpari_mpi_at(x, of->type, (l->nodes + t->leg) * of->count), of->count);
+    t->leg++;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+static int dpari_mpi_scatter_between(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t r, code = MPI_SUCCESS;
+    t->last = 1;
+    if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
+        return MPI_ERR_NO_MEM;
+    }
+    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
+        void *row = dpari_mpi_at(t->memory, call->type, r * call->count);
+        const void *from = dpari_mpi_at(t->memory, call->type, (t->ranks + r) * call->count);
+        if (r == t->me) {
+            dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, call->count));
+        } else {
+            code = dpari_mpi_trade(t, r, row, call->count, from, call->count);
+        }
+    }
+    return code;
+}
+
+static void dpari_mpi_scatter_between_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    dpari_mpi_reduce_rows(t, call->out, call->count, call->count);
+    if (call->op == DPAR_AVG) {
+        dpari_mpi_divide(call->type, call->out, call->count, t->ctx->comm.size);
+    }
+}
+
+/* ---- the three steps ---- */
+
+static int dpari_mpi_level_first(dpari_mpi_task *t)
+{
+    switch (t->call.kind) {
+    case DPAR_BARRIER: return dpari_mpi_meet_inside(t);
+    case DPAR_ALL_REDUCE: return dpari_mpi_sum_inside(t);
+    case DPAR_BROADCAST: return dpari_mpi_spread_inside(t);
+    case DPAR_REDUCE_SCATTER: return dpari_mpi_scatter_inside(t);
+    default: return MPI_SUCCESS;
+    }
+}
+
+static int dpari_mpi_level_between(dpari_mpi_task *t)
+{
+    switch (t->call.kind) {
+    case DPAR_ALL_GATHER: return dpari_mpi_gather_between(t);
+    case DPAR_ALL_TO_ALL: return dpari_mpi_all_between(t);
+    case DPAR_BROADCAST: return dpari_mpi_spread_between(t);
+    case DPAR_REDUCE_SCATTER: return dpari_mpi_scatter_between(t);
+    default: return dpari_mpi_sum_between(t);
+    }
+}
+
+static int dpari_mpi_level_last(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    t->last = 1;
+    if (t->path == DPARI_MPI_TRADES) {
+        return MPI_SUCCESS;
+    }
+    switch (t->call.kind) {
+    case DPAR_BARRIER: return dpari_mpi_meet_inside(t);
+    case DPAR_ALL_GATHER: return dpari_mpi_gather_inside(t);
+    case DPAR_BROADCAST:
+        return l->node_of[t->call.root] == l->node ? MPI_SUCCESS : dpari_mpi_join_parts(t);
+    case DPAR_REDUCE_SCATTER: return MPI_SUCCESS;
+    default: return dpari_mpi_join_parts(t);
+    }
+}
+
+/* What this rank trades between nodes: its part; all-gather and reduce-scatter pieces; a barrier
+ * one number. */
+static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    int64_t n = t->call.count;
+    void *part = t->call.out;
+    if (t->call.kind == DPAR_ALL_REDUCE || t->call.kind == DPAR_BROADCAST) {
+        part = dpari_mpi_part(t, &n);
+    } else if (t->call.kind == DPAR_BARRIER) {
+        t->call.type = DPAR_I64;
+        part = t->check;
+        n = dpari_mpi_lane(t) == 0;
+    }
+    if (t->path == DPARI_MPI_LEVELS) {
+        dpari_mpi_among(t, l->lane, l->nodes, l->node, part, part, n);
+    } else {
+        dpari_mpi_among(t, NULL, t->ctx->comm.size, t->ctx->comm.rank, part, part, n);
+    }
+}
+
+/* Legs of FIRST. */
+static int32_t dpari_mpi_legs(const dpari_mpi_task *t)
+{
+    return t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_ALL_GATHER ? 0
+           : t->call.kind == DPAR_REDUCE_SCATTER                          ? t->ctx->level.nodes
+                                                                          : 1;
+}
+
+static int dpari_mpi_levels_step(dpari_mpi_task *t)
+{
+    int code;
+    if (t->level == DPARI_MPI_FIRST && t->leg < dpari_mpi_legs(t)) {
+        t->leg += t->call.kind != DPAR_REDUCE_SCATTER;
+        return dpari_mpi_level_first(t);
+    }
+    if (t->level == DPARI_MPI_FIRST) {
+        t->level = DPARI_MPI_BETWEEN;
+        t->leg = 0;
+        dpari_mpi_level_begin_between(t);
+        t->ended = t->elements == 0; /* this rank carries nothing */
+    }
+    if (t->level == DPARI_MPI_BETWEEN && !t->ended) {
+        code = dpari_mpi_level_between(t);
+        t->ended = t->last;
+        t->last = 0;
+        return code;
+    }
+    t->level = DPARI_MPI_LAST;
+    return dpari_mpi_level_last(t);
+}
+
+static void dpari_mpi_levels_land(dpari_mpi_task *t)
+{
+    if (t->level != DPARI_MPI_BETWEEN) {
+        return;
+    }
+    switch (t->call.kind) {
+    case DPAR_ALL_GATHER:
+    case DPAR_ALL_TO_ALL: break;
+    case DPAR_BROADCAST: t->round++; break;
+    case DPAR_REDUCE_SCATTER: dpari_mpi_scatter_between_land(t); break;
+    default: dpari_mpi_sum_between_land(t); break;
+    }
+}
+
+/* Do messages of each rank to each other carry an operation of so many bytes a rank's
+ * piece? */
+static int32_t dpari_mpi_direct(const dpari_mpi_ctx *c, int64_t piece)
+{
+    return !c->options.blocking && (c->comm.size <= DPARI_MPI_DIRECT ||
+                                    (c->comm.size <= DPARI_MPI_TRADED && piece >= DPARI_MPI_WORTH));
+}
+
+/* Do nodes carry such a call? */
+static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
+{
+    const dpari_mpi_levels *l = &c->level;
+    const int32_t reduces = dpari_kind_reduces(call->kind);
+    if (l->inside == NULL || call->varies ||
+        (reduces && (c->options.rank_order || dpari_mpi_is_half(call->type)))) {
+        return 0;
+    }
+    return call->kind == DPAR_BARRIER || call->kind == DPAR_ALL_REDUCE ||
+           call->kind == DPAR_BROADCAST || (call->kind == DPAR_ALL_GATHER && l->even) ||
+           (call->kind == DPAR_REDUCE_SCATTER && l->even && l->in_order);
+}
+
+/* Do messages of this engine carry one that moves, rather than MPI's own operation? Those that are
+ * posted are slow. */
+static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *c, const dpar_call *call)
+{
+    const int64_t bytes = dpari_mpi_bytes(call->type, call->count);
+    const int32_t few = c->comm.size <= DPARI_MPI_DIRECT;
+    if (c->options.blocking || call->varies) {
+        return 0;
+    }
+    return call->kind == DPAR_BARRIER ||
+           (call->kind == DPAR_BROADCAST && (few || bytes < DPARI_MPI_LANES)) ||
+           (call->kind == DPAR_ALL_GATHER && dpari_mpi_direct(c, bytes)) ||
+           (call->kind == DPAR_ALL_TO_ALL && dpari_mpi_direct(c, bytes));
+}
+
+/* Is it all in this node's memory? */
+static int32_t dpari_mpi_is_within(const dpari_mpi_ctx *c, const dpar_call *call)
+{
+    const dpari_mpi_levels *l = &c->level;
+    return l->inside != NULL &&
+           (l->nodes == 1 || (dpari_kind_sends(call->kind) && l->node_of[call->root] == l->node));
 }
 
 /* ==== check = 1 ==== */
@@ -1886,17 +2590,33 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     int32_t half = dpari_mpi_is_half(call->type), n = c->comm.size;
     int32_t ordered = c->options.rank_order || (half && n <= DPARI_MPI_EXCHANGED);
     int32_t bytes = dpar_type_bytes(call->type);
+    if (dpari_mpi_is_within(c, call)) {
+        return DPARI_MPI_WITHIN;
+    }
     if (dpari_kind_sends(call->kind)) {
         return DPARI_MPI_MESSAGE;
+    }
+    if (dpari_mpi_by_nodes(c, call)) {
+        return DPARI_MPI_LEVELS;
+    }
+    if (dpari_mpi_by_trades(c, call)) {
+        return DPARI_MPI_TRADES;
     }
     if (!dpari_kind_reduces(call->kind)) {
         return call->varies ? DPARI_MPI_EXCHANGE : DPARI_MPI_MOVE;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
         int64_t most = dpari_mpi_most(call->type, call->op);
+        ordered |= dpari_mpi_direct(c, dpari_mpi_elements(call, n) / n * bytes);
         return ordered                                      ? DPARI_MPI_ORDERED_SCATTER
                : half || dpari_mpi_elements(call, n) > most ? DPARI_MPI_SCATTER_STAGED
                                                             : DPARI_MPI_SCATTER;
+    }
+    if (call->kind == DPAR_ALL_REDUCE && !half) {
+        ordered |= dpari_mpi_direct(c, call->count / n * bytes);
+        if (!ordered && !c->options.blocking && call->count <= DPARI_MPI_SMALL / bytes) {
+            return DPARI_MPI_DOUBLING;
+        }
     }
     if (!ordered) {
         return half ? DPARI_MPI_STAGED : DPARI_MPI_PIECES;
@@ -1912,7 +2632,7 @@ static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
     return call->kind != DPAR_BARRIER && t->path != DPARI_MPI_MESSAGE &&
-           t->path != DPARI_MPI_EXCHANGE &&
+           t->path != DPARI_MPI_EXCHANGE && t->path != DPARI_MPI_WITHIN &&
            (call->varies ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
 }
 
@@ -1932,6 +2652,10 @@ static int dpari_mpi_post_step(dpari_mpi_task *t)
     case DPARI_MPI_SCATTER: return dpari_mpi_scatter(t);
     case DPARI_MPI_SCATTER_STAGED: return dpari_mpi_scatter_staged(t);
     case DPARI_MPI_GATHERED: return dpari_mpi_gathered(t);
+    case DPARI_MPI_DOUBLING: return dpari_mpi_doubling(t);
+    case DPARI_MPI_WITHIN: return dpari_mpi_within(t);
+    case DPARI_MPI_LEVELS:
+    case DPARI_MPI_TRADES: return dpari_mpi_levels_step(t);
     case DPARI_MPI_ORDERED: return dpari_mpi_ordered(t);
     default: return dpari_mpi_ordered_scatter(t);
     }
@@ -1947,6 +2671,9 @@ static void dpari_mpi_land(dpari_mpi_task *t)
     case DPARI_MPI_SCATTER: dpari_mpi_scatter_land(t); break;
     case DPARI_MPI_SCATTER_STAGED: dpari_mpi_scatter_staged_land(t); break;
     case DPARI_MPI_GATHERED: dpari_mpi_gathered_land(t); break;
+    case DPARI_MPI_DOUBLING: dpari_mpi_doubling_land(t); break;
+    case DPARI_MPI_LEVELS:
+    case DPARI_MPI_TRADES: dpari_mpi_levels_land(t); break;
     case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(t); break;
     case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(t); break;
     default: break;
@@ -1957,7 +2684,7 @@ static void dpari_mpi_land(dpari_mpi_task *t)
 static int dpari_mpi_step(dpari_mpi_task *t)
 {
     int split = t->call.kind == DPAR_BARRIER && t->call.root == DPARI_SPLIT;
-    int check = split || (t->ctx->options.check && t->path != DPARI_MPI_MESSAGE);
+    int check = split || (t->ctx->options.check && !dpari_kind_sends(t->call.kind));
     switch (t->phase) {
     case DPARI_MPI_NEW:
         if (check) {
@@ -2027,13 +2754,21 @@ static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
     return done;
 }
 
-/* As far as it goes now; may end the task. tests: of requests that were posted. */
+/* Is what was posted done, in the node's memory and between nodes? */
+static int32_t dpari_mpi_posted_done(dpari_mpi_task *t)
+{
+    return (!t->inside_on || dpari_mpi_inside_done(t)) &&
+           (t->requests == 0 || dpari_mpi_requests_done(t));
+}
+
+/* As far as it goes now; may end the task. tests: of what was posted. */
 static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
 {
     dpari_mpi_ctx *c = t->ctx;
     for (;;) {
         int code;
-        if (c->comm.status < 0 || (t->requests > 0 && !(tests && dpari_mpi_requests_done(t)))) {
+        if (c->comm.status < 0 ||
+            ((t->requests > 0 || t->inside_on) && !(tests && dpari_mpi_posted_done(t)))) {
             break;
         }
         dpari_mpi_release_pieces(t);
@@ -2054,7 +2789,7 @@ static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
     }
     if (c->comm.status < 0) {
         dpari_mpi_end(t, c->comm.status);
-    } else if (t->last && t->requests == 0 && !t->posted) {
+    } else if (t->last && t->requests == 0 && !t->inside_on && !t->posted) {
         dpari_mpi_end(t, DPAR_OK);
     }
 }
@@ -2188,12 +2923,14 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     t->sequence = message ? 0 : c->sequence++;
     t->path = dpari_mpi_choose(c, call);
     t->phase = DPARI_MPI_NEW;
-    t->finished = t->last = t->posted = t->sharing = t->told = 0;
+    t->finished = t->last = t->posted = t->told = 0;
     t->requests = 0;
     t->status = DPAR_OK;
-    t->block = block;
+    t->block = block && t->path < DPARI_MPI_WITHIN;
     t->since = -1;
-    t->at = t->len = 0;
+    t->op = t->path == DPARI_MPI_LEVELS && call->op == DPAR_AVG ? (int32_t)DPAR_SUM : call->op;
+    t->level = t->leg = t->ended = 0;
+    dpari_mpi_among(t, NULL, c->comm.size, c->comm.rank, call->in, call->out, call->count);
     t->feeding = !message;
     dpari_mpi_record_task(t);
     if (work != NULL) {
@@ -2347,15 +3084,90 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
 
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
+static dpar_status dpari_mpi_close(dpar_comm *comm);
 
-/* How many nodes c's ranks are on, for dpar_comm_describe. COLLECTIVE. */
-static dpar_status dpari_mpi_count_nodes(dpar_comm *comm)
+/* first[r]: the first rank of r's node. Each node's ranks, in the order of ranks. */
+static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t n)
+{
+    int32_t r, k;
+    l->nodes = 0;
+    for (r = 0; r < n; r++) {
+        l->node_of[r] = first[r] == r ? l->nodes++ : l->node_of[first[r]];
+    }
+    l->begin = l->member + n;
+    l->lane = l->begin + l->nodes + 1;
+    memset(l->begin, 0, (size_t)(l->nodes + 1) * sizeof *l->begin);
+    for (r = 0; r < n; r++) { /* begin[k + 1] counts node k's */
+        l->lane_of[r] = l->begin[l->node_of[r] + 1]++;
+    }
+    l->lanes = n;
+    l->even = 1;
+    for (k = 0; k < l->nodes; k++) {
+        l->lanes = (int32_t)dpari_least(l->lanes, l->begin[k + 1]);
+        l->even &= l->begin[k + 1] == l->begin[1];
+        l->begin[k + 1] += l->begin[k];
+    }
+    l->in_order = 1;
+    for (r = 0; r < n; r++) {
+        const int32_t at = l->begin[l->node_of[r]] + l->lane_of[r];
+        l->member[at] = r;
+        l->in_order &= at == r;
+    }
+}
+
+/* Which ranks of c share memory, and a communicator of this node's for the engine. COLLECTIVE. */
+static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    int first = comm->node == NULL || comm->node->rank == 0, all = 0;
-    int code = MPI_Allreduce(&first, &all, 1, MPI_INT, MPI_SUM, c->main);
-    c->nodes = (int32_t)all;
-    return code == MPI_SUCCESS ? (dpar_status)DPAR_OK : dpari_mpi_failed(c, NULL, "split", code);
+    dpari_mpi_levels *l = &c->level;
+    const size_t n = (size_t)comm->size;
+    int mine = (int)comm->rank, *first, code = MPI_SUCCESS;
+    int32_t k, lane;
+    if (comm->node == NULL) {
+        return DPAR_OK;
+    }
+    (void)dpar_broadcast(comm->node, &mine, 1, DPAR_I32, 0, NULL); /* broken: known below */
+    first = (int *)malloc(n * sizeof *first);
+    l->node_of = (int32_t *)malloc((5 * n + 1) * sizeof *l->node_of);
+    code = first == NULL || l->node_of == NULL
+               ? MPI_ERR_NO_MEM
+               : MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, c->main);
+    if (code == MPI_SUCCESS) {
+        l->lane_of = l->node_of + n;
+        l->member = l->lane_of + n;
+        dpari_mpi_sort_nodes(l, first, comm->size);
+    }
+    free(first);
+    if (code != MPI_SUCCESS) {
+        return dpari_mpi_failed(c, NULL, "finding the nodes", code);
+    }
+    l->node = l->node_of[comm->rank];
+    lane = l->lane_of[comm->rank];
+    for (k = 0; k < l->nodes; k++) {
+        l->lane[k] = l->begin[k] + lane < l->begin[k + 1] ? l->member[l->begin[k] + lane] : -1;
+    }
+    if (l->nodes < comm->size) {
+        dpar_comm *inside = NULL;
+        const dpar_status status = dpar_comm_split(comm->node, 0, 0, &inside);
+        if (status < 0) {
+            return dpari_mpi_break(c, status, comm->node->why.text, 1);
+        }
+        inside->timeout_s = -1; /* c has the deadline */
+        l->inside = inside;
+    }
+    return DPAR_OK;
+}
+
+/* Finds the nodes of one that was made; closes it where that fails. */
+static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
+{
+    const dpar_status status = dpari_mpi_find_levels(*out);
+    if (status < 0) {
+        dpari_mpi_put_why(why, (*out)->why.text);
+        (void)dpari_mpi_close(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 /* MPI_Comm_split has no deadline: before it come a check and a barrier that have. Two, because a
@@ -2398,7 +3210,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     }
     (*out)->timeout_s = comm->timeout_s;
     (*out)->node = node;
-    return dpari_mpi_count_nodes(*out);
+    return dpari_mpi_complete(out, &comm->why);
 }
 
 /* Plain memory: MPI_Alloc_mem without any left ends the job unless MPI_COMM_WORLD has another
@@ -2527,11 +3339,11 @@ static void dpari_mpi_describe(dpar_comm *comm, dpar_text *out)
         return;
     }
     dpar_text_put(out, " on ");
-    dpari_text_int(out, c->nodes);
-    dpar_text_put(out, c->nodes == 1 ? " node" : " nodes");
-    dpar_text_put(out, " by messages of MPI; halos between the ");
+    dpari_text_int(out, c->level.nodes);
+    dpar_text_put(out, c->level.nodes == 1 ? " node" : " nodes by messages of MPI");
+    dpar_text_put(out, "; the ");
     dpari_text_int(out, comm->node->size);
-    dpar_text_put(out, comm->node->size == 1 ? " rank of this node" : " ranks of this node");
+    dpar_text_put(out, comm->node->size == 1 ? " rank of this one" : " ranks of this one");
     dpar_text_put(out, " by its memory");
 }
 
@@ -2557,6 +3369,15 @@ static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
     return lost;
 }
 
+/* Others may have left a communicator open, and not come. */
+static void dpari_mpi_close_part(dpar_comm *part)
+{
+    if (part != NULL) {
+        part->timeout_s = part->timeout_s > 0 ? dpari_leastf(part->timeout_s, 5) : 5;
+        (void)dpar_comm_close(part);
+    }
+}
+
 static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
 {
     dpari_mpi_task *t, *next;
@@ -2566,10 +3387,7 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
     if (w->communicators > 0) {
         return;
     }
-    if (w->node != NULL) { /* others may have left a communicator open, and not come */
-        w->node->timeout_s = w->node->timeout_s > 0 ? dpari_leastf(w->node->timeout_s, 5) : 5;
-        (void)dpar_comm_close(w->node);
-    }
+    dpari_mpi_close_part(w->node);
     for (t = w->spare; t != NULL; t = next) {
         next = t->after;
         if (t->room > 1) {
@@ -2592,12 +3410,21 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
     free(w);
 }
 
+static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
+{
+    dpari_mpi_close_part(c->level.inside);
+    c->level.inside = NULL;
+    free(c->level.node_of);
+    c->level.node_of = NULL;
+}
+
 static dpar_status dpari_mpi_close(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_world *w = c->world;
     int32_t lost = dpari_mpi_lose_tasks(c);
     int finalized = 0, kept;
+    dpari_mpi_close_inside(c);
     if (comm->node != NULL && comm->status < 0) {
         dpar_comm_abort(comm->node, comm->status, comm->why.text);
     }
@@ -2964,7 +3791,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
         return status;
     }
     (*out)->node = world->node = node;
-    return dpari_mpi_count_nodes(*out);
+    return dpari_mpi_complete(out, why);
 }
 
 #endif /* DPAR_IMPLEMENTATION */

@@ -688,7 +688,7 @@ module dpar
 
     ! How messages travel.
     integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! as dpar thinks best; today P2P
-    ! sends and receives; ranks without transfers do nothing
+    ! sends and receives between the ranks that the transfers name
     integer(c_int32_t), parameter :: DPAR_MOVE_P2P = 1
     ! an all-to-all a round, over all ranks of the communicator
     integer(c_int32_t), parameter :: DPAR_MOVE_COLLECTIVE = 2

@@ -80,7 +80,7 @@ typedef struct dpari_move {
     int64_t head;            /* receives before it are all there */
     int64_t stamp;
     const void **part;         /* what is reduced at once: array, messages; twice */
-    int64_t *count;            /* collective: counts and begins of both sides */
+    int64_t *count;            /* four a rank: counts and begins of both sides; lists: words */
     unsigned char *next;       /* scratch that is left */
     unsigned char *next_there; /* on a device: so, for messages; */
     unsigned char *stage;      /* for parts that are reduced at once, */
@@ -698,7 +698,7 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
              dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
              dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
                                (int64_t)sizeof(void *)) &&
-             (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+             dpari_scratch_add(&bytes, m->c->size, 4 * 8);
     if (ok && m->c->mem != NULL) {
         const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
@@ -1326,7 +1326,7 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
     dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
     dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+    m->count = (int64_t *)dpari_carve(m, m->c->size, 32);
     m->stage = m->next_there;
 }
 
@@ -1445,12 +1445,10 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
     return DPAR_OK;
 }
 
-/* Averages whose parts do not all come at once; what a rank sends itself and does not receive. */
-static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
+/* Averages need all their parts at once. */
+static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
 {
-    const int32_t me = m->c->rank;
-    const dpari_move_stream *to, *from;
-    int64_t i, k, end;
+    int64_t i, end;
     for (i = 0; i < m->in.items; i = end) {
         end = i + 1;
         if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
@@ -1461,30 +1459,64 @@ static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
                              0, 0, 0);
         }
     }
-    i = k = -1;
-    if (m->in.of_peer[me] > 0) {
-        to = &m->in.stream[m->in.of_peer[me] - 1];
-        i = to->first;
-    }
-    if (m->out.of_peer[me] > 0) {
-        from = &m->out.stream[m->out.of_peer[me] - 1];
-        k = from->first;
-    }
-    for (; i >= 0 && k >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
-        int32_t d;
-        for (d = 0; d < m->in.array.dims; d++) {
-            if (m->in.item[i].extent[d] != m->out.item[k].extent[d]) {
-                break;
+    return DPAR_OK;
+}
+
+/* Of each stream its number of boxes and a hash of what both its ends must have alike, at the
+ * number of its peer. */
+static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, int64_t *word)
+{
+    int32_t k, d;
+    dpari_zero(word, (size_t)m->c->size * 16);
+    for (k = 0; k < side->streams; k++) {
+        const dpari_move_stream *s = &side->stream[k];
+        int64_t *of = &word[2 * s->peer], i;
+        uint64_t hash = dpari_hash(side->array.dims, s->round != NULL);
+        for (i = s->first; i >= 0; i = side->item[i].next) {
+            for (d = 0; d < side->array.dims; d++) {
+                hash = dpari_hash(hash, side->item[i].extent[d]);
             }
+            of[0]++;
         }
-        if (d < m->in.array.dims) {
-            break;
+        of[1] = (int64_t)hash;
+    }
+}
+
+/* Does each rank receive what the others send it? Each tells each, and all hear of it. */
+static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
+{
+    const int32_t me = m->c->rank;
+    int64_t *mine = m->count, *theirs = mine + 2 * (int64_t)m->c->size;
+    dpar_status st;
+    int32_t k;
+    dpari_side_words(m, &m->out, mine);
+    st = dpar_all_to_all(m->c, mine, theirs, 2, DPAR_I64, NULL);
+    if (st != DPAR_OK) {
+        return dpari_move_failed(m, st, why);
+    }
+    dpari_side_words(m, &m->in, mine);
+    for (k = 0; k < m->c->size && st == DPAR_OK; k++) {
+        if (theirs[2 * k] != mine[2 * k]) {
+            st = dpari_say(DPAR_E_MISMATCH, why,
+                           "rank # sends # boxes to rank #, whose list receives # of it", k,
+                           theirs[2 * k], me, mine[2 * k]);
+        } else if (theirs[2 * k + 1] != mine[2 * k + 1]) {
+            st = dpari_say(DPAR_E_MISMATCH, why,
+                           "rank # sends rank # # boxes of other extents or ops than it receives",
+                           k, me, mine[2 * k], 0);
         }
     }
-    return i < 0 && k < 0
-               ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "rank # sends itself other boxes than it receives", me,
-                           0, 0, 0);
+    return dpari_agree(m->c, st, why);
+}
+
+/* What all ranks must give alike, of lists and of layouts. */
+static void dpari_move_state(dpari_facts *f, const void *given)
+{
+    const dpari_move *m = (const dpari_move *)given;
+    dpari_fact_type(f, "type", 0, m->type);
+    dpari_fact(f, "how", 0, m->collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
+    dpari_fact(f, "tag", 0, m->tag);
+    dpari_fact(f, "elements of a message", 0, m->piece);
 }
 
 /* Arrays and lists of one rank, judged. */
@@ -1549,31 +1581,46 @@ static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_move *o, int64_t *
     return st;
 }
 
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *o, dpar_why *why)
+/* Scratch is taken, the lists lie in it. */
+static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, const dpar_move *o,
+                                     dpari_move_memory *memory, dpar_why *why)
 {
-    dpari_move move;
-    dpari_move_source source;
     dpari_move_totals sent, got;
+    dpar_status st = dpari_source_total(source, DPAR_SENDS, &sent, why);
+    st = st == DPAR_OK ? dpari_source_total(source, DPAR_RECEIVES, &got, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_move_scratch(m, o, dpari_scratch_bytes(m, &sent, &got), memory, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_move_build(m, source, &sent, &got, memory);
+        st = dpari_list_averages(m, why);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
+{
+    dpar_move none;
+    const dpar_move *o = move;
+    dpari_move m;
+    dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
-    if (c == NULL || o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator or the move is NULL", 0, 0, 0, 0);
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    if (move == NULL) { /* all ranks hear of it */
+        dpari_zero(&none, sizeof none);
+        o = &none;
     }
     dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
-    st = dpari_move_init(&move, c, o->type, o, why);
-    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, o, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
-    if (st == DPAR_OK) {
-        const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
-        st = dpari_move_scratch(&move, o, bytes, &memory, why);
-    }
-    if (st == DPAR_OK) {
-        dpari_move_build(&move, &source, &sent, &got, &memory);
-        st = dpari_list_fits(&move, why);
-        st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
-    }
-    dpari_move_release(&move, o, &memory);
+    st = dpari_move_init(&m, c, o->type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&m, &source, o, why) : st;
+    st = st == DPAR_OK ? dpari_lists_build(&m, &source, o, &memory, why) : st;
+    st = dpari_agree_on(c, st, "transfers", dpari_move_state, &m, why);
+    st = st == DPAR_OK ? dpari_lists_fit(&m, why) : st;
+    st = st == DPAR_OK ? dpari_move_go(&m, why) : st;
+    dpari_move_release(&m, o, &memory);
     return st;
 }
 
@@ -1725,13 +1772,10 @@ static void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout 
 static void dpari_redistribution_state(dpari_facts *f, const void *given)
 {
     const dpari_redistribution *r = (const dpari_redistribution *)given;
-    dpari_fact_type(f, "type", 0, r->move.type);
+    dpari_move_state(f, &r->move);
     dpari_fact_layout(f, "from->", r->source.from);
     dpari_fact_layout(f, "to->", r->source.to);
-    dpari_fact(f, "how", 0, r->move.collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
     dpari_fact(f, "per_node", 0, r->source.per_node);
-    dpari_fact(f, "tag", 0, r->move.tag);
-    dpari_fact(f, "elements of a message", 0, r->move.piece);
 }
 
 /* All ranks hear of one that cannot, and what differs. *apart: on any of them. */

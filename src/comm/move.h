@@ -28,7 +28,7 @@
 /* How messages travel. */
 enum {
     DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
-    DPAR_MOVE_P2P,       /* sends and receives; ranks without transfers do nothing */
+    DPAR_MOVE_P2P,       /* sends and receives between the ranks that the transfers name */
     DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
 };
 
@@ -78,9 +78,12 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, 
  * that is sent is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the
  * same box and its other parts come right before.
  *
- * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
- * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
- * deadline. Lists that do not fit together: E_MISMATCH. O(sends + receives + elements). */
+ * COLLECTIVE over c: all its ranks call it, those without transfers with empty lists. Type, tag and
+ * how it travels are compared on all ranks, and each list with those of its peers, before anything
+ * is sent: E_MISMATCH, on all ranks, with both ranks and what does not fit. E_ARG, E_ROOM and
+ * E_MEMORY of one rank are told to all as by dpar_redistribute_run, and nothing was moved.
+ * O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16 bytes a
+ * rank. */
 DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of

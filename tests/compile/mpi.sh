@@ -111,13 +111,37 @@ some() { # ranks
     cmp "$work/planet" "$work/planet_before" || { echo "another state on $1 ranks"; exit 1; }
 }
 
+# Collectives in nodes and between them: of as many ranks or not, in any order.
+by_levels() {
+    run 4 "$work/every"
+    run 4 "$work/every" turned private
+    run 4 "$work/every" ragged
+    run 3 "$work/late"
+    whole || return 0
+    for n in 2 3 5 6 7 8; do
+        run "$n" "$work/every" private
+        run "$n" "$work/every" turned ragged
+    done
+    run 5 "$work/every_7" turned
+    export DPAR_MPI_NODE=3
+    run 8 "$work/every"
+    run 6 "$work/every" turned
+    run 6 "$work/every" check
+    run 6 "$work/every" block
+    export DPAR_MPI_NODE=2
+}
+
 # One node; then as if nodes had two ranks, or one had: with an MPI that yields, or at night.
 by_memory() {
     export DPAR_MPI_FLAT=0
     for n in $counts; do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
     if [ -n "$yields" ] || whole; then
         export DPAR_MPI_NODE=2
-        for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do some "$n"; done
+        for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do
+            some "$n"
+            run "$n" "$work/order"
+        done
+        by_levels
         unset DPAR_MPI_NODE
     fi
     export DPAR_MPI_FLAT=1

@@ -1141,6 +1141,7 @@ typedef struct meeting_case {
     int size, leave_out, pmi[4];
     int stranger; /* leave_out comes, of another job */
     int broken;   /* rank 0 gets no id from NCCL */
+    int after;    /* the last rank comes when this can be read; 0: with the others */
 } meeting_case;
 
 static int by_pipes(void *user, void *buffer, size_t bytes, int root);
@@ -1308,6 +1309,9 @@ static void meet_by(meeting_case *k, const char *what)
                 _exit(0);
             }
             nap(r == 0 && (k->m.way == DPAR_NCCL_TCP || k->m.way == DPAR_NCCL_FILE) ? 0.1 : 0);
+            if (r == k->size - 1 && k->after > 0) {
+                (void)!read(k->after, &status, 1);
+            }
             status = meets(k, r);
             fflush(stdout);
             _exit(status);
@@ -1332,7 +1336,9 @@ static void knocks(meeting_case *k)
 {
     dpari_nccl_address here;
     pid_t child;
-    int status, fd[3], i;
+    int status, fd[3], knocked[2], i;
+    CHECK_INT(pipe(knocked), 0);
+    k->after = knocked[0];
     memset(&here, 0, sizeof here);
     here.family = AF_INET;
     here.at[0] = 127, here.at[3] = 1;
@@ -1348,6 +1354,7 @@ static void knocks(meeting_case *k)
             }
         }
         (void)!write(fd[1], "GET / HTTP/1.1\r\n\r\n", 18);
+        (void)!write(knocked[1], "!", 1); /* before that the ranks do not meet */
         (void)close(fd[2]);
         nap(1);
         _exit(fd[0] < 0 || fd[1] < 0 || fd[2] < 0);
@@ -1355,6 +1362,8 @@ static void knocks(meeting_case *k)
     meet_by(k, "TCP, beside strangers");
     CHECK(waitpid(child, &status, 0) == child);
     CHECK_INT(status, 0);
+    (void)close(knocked[0]), (void)close(knocked[1]);
+    k->after = 0;
 }
 
 /* Rank 0's first address swallows what comes, as one behind a firewall does: the next is reached,

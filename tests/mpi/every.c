@@ -2,7 +2,8 @@
 /* Every kind of operation over MPI, against values that are small whole numbers and therefore exact
  * in every type: rank r gives (r * 3 + i) % 5 + 1 at element i. Blocking, posted, and mixed between
  * the ranks; in place on all ranks, on none, on every second one. Words on the command line set
- * options: order, check, block (which has no deadline).
+ * options: order, check, block (which has no deadline); private: the arrays are not registered;
+ * turned, ragged: on a part of the communicator.
  * With -DDPAR_MPI_LIMIT=7 every count above 7 takes the way of counts past 2^31 - 1. */
 #include "dpar_mpi.h"
 #include "../check.h"
@@ -407,6 +408,16 @@ static void at_once(void)
     CHECK_INT(dpar_comm_close(half), DPAR_OK);
 }
 
+/* Ranks in another order: nodes of ranks that do not follow each other, or without rank 1: nodes of
+ * different sizes, where nodes have two (DPAR_MPI_NODE=2). */
+static dpar_comm *part_of(dpar_comm *all, int turned, int ragged)
+{
+    dpar_comm *part = NULL;
+    const int32_t key = turned ? all->rank % 2 * all->size - all->rank : 0;
+    CHECK_INT(dpar_comm_split(all, ragged && all->rank == 1 ? -1 : 0, key, &part), DPAR_OK);
+    return part;
+}
+
 static int in_place(int k)
 {
     return k % 3 == 2 ? c->rank % 2 : k % 2;
@@ -420,12 +431,16 @@ int main(int argc, char **argv)
     static const int32_t ops[] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
     dpar_mpi_options options;
     dpar_why why;
-    int failed, k;
+    dpar_comm *all;
+    int failed, k, private_arrays = 0, turned = 0, ragged = 0;
     memset(&options, 0, sizeof options);
     for (k = 1; k < argc; k++) {
         options.rank_order |= strcmp(argv[k], "order") == 0;
         options.check |= strcmp(argv[k], "check") == 0;
         options.blocking |= strcmp(argv[k], "block") == 0;
+        private_arrays |= strcmp(argv[k], "private") == 0;
+        turned |= strcmp(argv[k], "turned") == 0;
+        ragged |= strcmp(argv[k], "ragged") == 0;
     }
     options.timeout_s = options.blocking ? -1 : 60;
     MPI_Init(&argc, &argv);
@@ -433,10 +448,24 @@ int main(int argc, char **argv)
         puts(why.text);
         return 1;
     }
-    CHECK_INT(dpar_comm_alloc(c, MOST * 8 * 8 * 2, (void **)&a), DPAR_OK);
-    CHECK_INT(dpar_comm_alloc(c, MOST * 8 * 8 * 2, (void **)&b), DPAR_OK);
-    CHECK_INT((uintptr_t)a % 4096, 0);
-    CHECK(a[0] == 0 && memcmp(a, a + 1, MOST * 8 * 8 * 2 - 1) == 0);
+    all = c;
+    if (turned || ragged) {
+        c = part_of(all, turned, ragged);
+        if (c == NULL) {
+            CHECK_INT(dpar_comm_close(all), DPAR_OK);
+            MPI_Finalize();
+            return CHECK_DONE();
+        }
+    }
+    if (private_arrays) {
+        a = (char *)malloc(MOST * 8 * 8 * 2);
+        b = (char *)malloc(MOST * 8 * 8 * 2);
+    } else {
+        CHECK_INT(dpar_comm_alloc(c, MOST * 8 * 8 * 2, (void **)&a), DPAR_OK);
+        CHECK_INT(dpar_comm_alloc(c, MOST * 8 * 8 * 2, (void **)&b), DPAR_OK);
+        CHECK_INT((uintptr_t)a % 4096, 0);
+        CHECK(a[0] == 0 && memcmp(a, a + 1, MOST * 8 * 8 * 2 - 1) == 0);
+    }
     for (mode = 0; mode < (options.blocking ? 2 : 3); mode++) {
         for (k = 0; k < 6 * 10; k++) {
             int32_t type = types[k % 10], root = k % c->size;
@@ -456,11 +485,22 @@ int main(int argc, char **argv)
         at_once();
 #if !defined(DPAR_MPI_LIMIT) /* 96000 bytes: MPIs take other ways there */
         reductions(2 * MOST, DPAR_F64, DPAR_SUM, c->rank % 2, 0);
+        reductions(2 * MOST - 5, DPAR_F32, DPAR_AVG, 0, 0);
+        reductions(2 * MOST - 5, DPAR_I32, DPAR_AVG, 1, c->size - 1);
+        reductions(2 * MOST - 5, DPAR_U64, DPAR_MAX, c->rank % 2, 0);
         moves(2 * MOST, DPAR_F64, c->rank % 2, 0);
 #endif
     }
-    dpar_comm_release(c, b);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK); /* releases a */
+    if (private_arrays) {
+        free(a);
+        free(b);
+    } else {
+        dpar_comm_release(c, b);
+    }
+    if (c != all) {
+        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    }
+    CHECK_INT(dpar_comm_close(all), DPAR_OK); /* releases a */
     failed = CHECK_DONE();
     MPI_Finalize();
     return failed;

@@ -1248,11 +1248,13 @@ static void test_list_errors(dpar_comm *c)
               DPAR_E_ARG);
     CHECK_TEXT(why.text, "in and out overlap and are not the same");
     CHECK_INT(run_lists(c, &t, 1, NULL, 0, in, shape, out, shape, DPAR_F64, NULL, &why),
-              DPAR_E_ARG);
-    CHECK(strstr(why.text, "sends itself other boxes than it receives") != NULL);
+              DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "sends 1 boxes to rank") != NULL);
     u = t;
     u.extent[0] = 1;
-    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why),
+              DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "of other extents or ops than it receives") != NULL);
     u = t;
     u.peer = c->size;
     CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
@@ -1277,6 +1279,87 @@ static void test_list_errors(dpar_comm *c)
     guarded_free(&memory);
 }
 
+/* Rank 0 sends rank 1 a row; lists that do not fit. What comes after is right, and is not what an
+ * exchange before it sent. */
+static void test_lists_apart(dpar_comm *c, int32_t how)
+{
+    const int64_t shape[] = {4, 6};
+    const int first = c->rank == 0, second = c->rank == 1, idle = c->rank > 1;
+    const int64_t cells = 24;
+    guarded memory = guarded_new(2 * cells * 8);
+    double *in = (double *)(void *)memory.at, *out = in + cells;
+    dpar_transfer t = {0, 2, DPAR_COPY, 0, {2, 3}, {1, 1}, {1, 1}, {0}, {0, 0}, 0}, other;
+    dpar_move o;
+    dpar_why why;
+    int k, wrong = 0;
+    if (c->size < 2) {
+        guarded_free(&memory);
+        return;
+    }
+    memset(&o, 0, sizeof o);
+    o.how = how;
+    t.peer = first;
+    other = t;
+    for (k = 0; k < cells; k++) {
+        in[k] = 100 + k;
+        out[k] = -1;
+    }
+    /* the receive is left out */
+    CHECK_INT(ON_DEVICE(run_lists(c, &t, first, &t, 0, in, shape, out, shape, DPAR_F64, &o, &why)),
+              DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "rank 0 sends 1 boxes to rank 1, whose list receives 0 of it") != NULL);
+    CHECK((strncmp(why.text, "rank 1: ", 8) == 0) == !second);
+    /* the send is */
+    CHECK_INT(ON_DEVICE(run_lists(c, &t, 0, &t, second, in, shape, out, shape, DPAR_F64, &o, &why)),
+              DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "rank 0 sends 0 boxes to rank 1, whose list receives 1 of it") != NULL);
+    /* as many elements in another shape */
+    other.extent[0] = second ? 3 : 2;
+    other.extent[1] = second ? 2 : 3;
+    CHECK_INT(ON_DEVICE(run_lists(c, &other, first, &other, second, in, shape, out, shape, DPAR_F64,
+                                  &o, &why)),
+              DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "rank 0 sends rank 1 1 boxes of other extents") != NULL);
+    /* one rank alone is wrong: all hear, those without transfers too */
+    other = t;
+    other.mine[0] = second ? 3 : 1;
+    CHECK_INT(ON_DEVICE(run_lists(c, &other, first, &other, second, in, shape, out, shape, DPAR_F64,
+                                  &o, &why)),
+              DPAR_E_ARG);
+    CHECK(strstr(why.text, "dim 0: 2 elements from 3 on are not inside an array of 4") != NULL);
+    CHECK_INT(ON_DEVICE(run_lists(c, &t, first, &t, second, in, shape, out, shape,
+                                  second ? DPAR_I64 : DPAR_F64, &o, &why)),
+              DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "transfers: type is ") == why.text);
+    o.tag = idle || (c->size == 2 && second) ? 5 : 4;
+    CHECK_INT(
+        ON_DEVICE(run_lists(c, &t, first, &t, second, in, shape, out, shape, DPAR_F64, &o, &why)),
+        DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "transfers: tag is ") == why.text);
+    o.tag = 0;
+    if (second) {
+        const dpar_move *none = NULL;
+        CHECK_INT(ON_DEVICE(dpar_transfers_run(c, none, &why)), DPAR_E_ARG);
+    } else {
+        CHECK_INT(
+            ON_DEVICE(run_lists(c, &t, first, &t, 0, in, shape, out, shape, DPAR_F64, &o, &why)),
+            DPAR_E_ARG);
+    }
+    for (k = 0; k < cells; k++) {
+        wrong += out[k] != -1;
+        in[k] = 200 + k;
+    }
+    CHECK_INT(
+        ON_DEVICE(run_lists(c, &t, first, &t, second, in, shape, out, shape, DPAR_F64, &o, &why)),
+        DPAR_OK);
+    for (k = 0; k < cells; k++) {
+        const int inside = second && k / 6 >= 1 && k / 6 < 3 && k % 6 >= 1 && k % 6 < 4;
+        wrong += out[k] != (inside ? 200 + k : -1);
+    }
+    CHECK_INT(wrong, 0);
+    guarded_free(&memory);
+}
+
 /* ---- the programs of the ranks --------------------------------------------------------------- */
 
 static int rounds = 40;
@@ -1289,6 +1372,8 @@ static int everything(dpar_comm *c, void *arg)
     c = device_take(c);
 #endif
     test_list_errors(c);
+    test_lists_apart(c, DPAR_MOVE_P2P);
+    test_lists_apart(c, DPAR_MOVE_COLLECTIVE);
     test_redistribute_errors(c);
     test_shared_sums(c);
     test_long_sums(c);
