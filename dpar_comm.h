@@ -796,6 +796,22 @@ typedef struct dpari_used {
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
 /* A world as one rank sees it, in memory of its own. */
+/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
+ * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
+ * the kernel, by three times), on the kernel and on the size. So they are timed as they are used.
+ */
+enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 3 };
+typedef struct dpari_pace {
+    double per_byte[2]; /* seconds; 0: not known yet */
+    uint32_t turns;
+} dpari_pace;
+/* Of so many bytes, among DPARI_PACES of them. */
+DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
+/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
+ * become it. */
+DPARI_API int32_t dpari_pace_choose(dpari_pace *p);
+DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
+
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
@@ -913,7 +929,11 @@ typedef struct dpari_group {
     dpar_work *first, *last; /* posted collectives, in order */
     dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
     int64_t slot_bytes;
-    int32_t all_cma; /* each of its ranks may read the others' memory */
+    int32_t all_cma;              /* each of its ranks may read the others' memory */
+    dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
+    int64_t timed;                /* 1 + the one that is being timed; 0: none, */
+    int32_t timed_way;
+    double timed_from;
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
     int32_t *world_rank;   /* of each rank */
@@ -1324,10 +1344,10 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
  * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
 DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                    int64_t b, int64_t x, int64_t y);
+                                        int64_t b, int64_t x, int64_t y);
 DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                         const char *word, size_t length, int64_t a, int64_t b,
-                                         int64_t x, int64_t y);
+                                             const char *word, size_t length, int64_t a, int64_t b,
+                                             int64_t x, int64_t y);
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
 DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
@@ -7365,6 +7385,34 @@ static int32_t dpari_cpu_bits(uint64_t v)
     return n;
 }
 
+/* ---- ways ------------------------------------------------------------------------------------
+ */
+
+DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
+{
+    return &pace[bytes < INT64_C(512) << 10 ? 0 : bytes < INT64_C(8) << 20 ? 1 : 2];
+}
+
+DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
+{
+    enum { AGAIN = 64 };
+    const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
+    const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
+    if (kernel <= 0.0) {
+        return DPARI_BY_KERNEL;
+    }
+    return ++p->turns % AGAIN == 0 ? !way : way;
+}
+
+/* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
+ * at once, the worse by and by. */
+DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
+{
+    double *known = &p->per_byte[way];
+    const double now = seconds / (double)bytes;
+    *known = *known <= 0.0 || now < *known ? now : *known + (now - *known) / 8;
+}
+
 /* What can be known only when all are here: cores for all, and whether CMA is allowed. */
 static void dpari_world_look(dpari_world *w)
 {
@@ -7808,7 +7856,13 @@ typedef struct dpari_offer {
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
     int64_t flags;
 } dpari_offer;
-enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4, DPARI_OWN_TAKEN = 8 };
+enum {
+    DPARI_BOXED = 1,
+    DPARI_IN_PLACE = 2,
+    DPARI_CAN_CMA = 4,
+    DPARI_OWN_TAKEN = 8,
+    DPARI_KERNEL = 16 /* a broadcast's root wants it copied so */
+};
 
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
  * back that others have read costs as much as to read one of theirs. */
@@ -8166,6 +8220,11 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     offer->in = 0;
     offer->flags =
         dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    if (call->kind == DPAR_BROADCAST && call->root == g->comm.rank &&
+        bytes >= DPARI_BROADCAST_CMA) {
+        g->timed_way = dpari_pace_choose(dpari_pace_of(g->pace, bytes));
+        offer->flags |= g->timed_way == DPARI_BY_KERNEL ? DPARI_KERNEL : 0;
+    }
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
         offer->in = dpari_in_ref(g, call);
@@ -8413,13 +8472,14 @@ typedef struct dpari_offers {
     int boxed;    /* no input is in a user's memory */
     int in_place; /* some rank reduces over its own input where it lies */
     int cma;      /* all may read the others' memory */
+    int kernel;   /* a broadcast's root wants that */
     int64_t largest;
 } dpari_offers;
 
 static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    dpari_offers all = {1, 1, 1, 0, 1, 0};
+    dpari_offers all = {1, 1, 1, 0, 1, 0, 0};
     for (int32_t r = 0; r < g->comm.size; r++) {
         const dpari_offer *offer = dpari_offer_of(g, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
@@ -8429,6 +8489,7 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
         all.boxed &= boxed;
         all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
         all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
+        all.kernel |= (offer->flags & DPARI_KERNEL) != 0;
         all.largest = offer->largest > all.largest ? offer->largest : all.largest;
     }
     return all;
@@ -8840,12 +8901,22 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* Through the kernel a broadcast is one copy, in pieces it is two that overlap: up to 25 % faster
- * where the cores share a cache, three times as slow where they do not. */
-static int dpari_by_kernel(const dpari_offers *all, int32_t kind)
+/* A broadcast's root times the way that it chose, until all are done. */
+static void dpari_time_broadcast(dpari_group *g, const dpar_work *k, const dpari_offers *all)
 {
-    return all->cma && !all->in_place &&
-           (kind != DPAR_BROADCAST || all->largest >= DPARI_BROADCAST_CMA);
+    if (k->call.kind == DPAR_BROADCAST && k->call.root == g->comm.rank && all->cma &&
+        !all->readable && all->largest >= DPARI_BROADCAST_CMA) {
+        g->timed = k->sequence + 1;
+        g->timed_from = dpari_os_now();
+    }
+}
+
+static void dpari_timed(dpari_group *g, const dpar_work *k)
+{
+    const int64_t bytes = k->call.count * dpari_unit(&k->call);
+    g->timed = 0;
+    dpari_pace_tell(dpari_pace_of(g->pace, bytes), g->timed_way, bytes,
+                    dpari_os_now() - g->timed_from);
 }
 
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
@@ -8855,7 +8926,9 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    if (all.readable || dpari_by_kernel(&all, k->call.kind)) {
+    dpari_time_broadcast(g, k, &all);
+    if (all.readable ||
+        (all.cma && !all.in_place && (k->call.kind != DPAR_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
@@ -8901,6 +8974,9 @@ DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
         status = dpari_reached(g, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
     }
+    if (status == DPAR_OK && g->timed == k->sequence + 1) {
+        dpari_timed(g, k);
+    }
     return status;
 }
 
@@ -8937,7 +9013,7 @@ enum {
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
     DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
-    DPARI_P2P_EAGER_CMA = 16384, /* so where the kernel copies them */
+    DPARI_P2P_EAGER_CMA = 32768, /* so where the kernel copies them */
     DPARI_P2P_SHARE = 32768,     /* both ranks copy a half, if they are there and can */
     DPARI_P2P_STREAM = 8 << 20,  /* where copies go past the cache */
     DPARI_P2P_OFTEN = 16,        /* looks at one channel for one at all */
@@ -8966,7 +9042,7 @@ enum {
 };
 
 /* work->state */
-enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT };
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_BEGAN /* ns; 0: is not timed */ };
 
 typedef struct dpari_p2p_head {
     uint32_t comm;
@@ -9029,8 +9105,9 @@ typedef struct dpari_p2p_link {
     dpari_p2p_works streams;     /* sends that a CTS asked for */
     dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
     uint32_t ids;
-    int32_t no_cma; /* it was tried and failed */
-    int32_t rang;   /* the peer was woken for its full ring */
+    int32_t no_cma;               /* it was tried and failed */
+    dpari_pace pace[DPARI_PACES]; /* of large private messages from it, while it waits */
+    int32_t rang;                 /* the peer was woken for its full ring */
 } dpari_p2p_link;
 
 typedef struct dpari_p2p_chunk {
@@ -9521,18 +9598,29 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
-/* Copies from the sender's process: one copy, where pieces through the ring are two. With a sender
- * that is there these overlap; they are 30 % faster for 8 MiB and more where the cores share a
- * cache, and take three times as long where they do not. */
+/* Copies from the sender's process. A sender that is there may put pieces into the ring meanwhile;
+ * one that is not, or that has no core, would have to come first. */
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
     const dpari_world *w = p->world;
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    double began = 0.0;
     if (!p->cma || link->no_cma || !w->rank[w->me].can_cma) {
         return 0;
     }
-    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address,
-                                      k->state[DPARI_P2P_BYTES]) != 0;
+    if (where->present) {
+        began = dpari_os_now();
+        if (dpari_pace_choose(dpari_pace_of(link->pace, bytes)) == DPARI_BY_RING) {
+            k->state[DPARI_P2P_BEGAN] = (int64_t)(began * 1e9);
+            return 0;
+        }
+    }
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
+    if (where->present && !link->no_cma) {
+        dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_KERNEL, bytes,
+                        dpari_os_now() - began);
+    }
     return !link->no_cma;
 }
 
@@ -9621,6 +9709,15 @@ static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head
     }
 }
 
+static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], began = k->state[DPARI_P2P_BEGAN];
+    if (began != 0) {
+        dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_RING, bytes,
+                        dpari_os_now() - (double)began * 1e-9);
+    }
+}
+
 static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
@@ -9636,6 +9733,7 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
     dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
     k->state[DPARI_P2P_AT] += piece;
     if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_tell_pace(link, k);
         dpari_p2p_take_off(&link->arriving, k);
         dpari_p2p_finish(p, k, DPAR_OK);
     }

@@ -55,7 +55,13 @@ typedef struct dpari_offer {
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
     int64_t flags;
 } dpari_offer;
-enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4, DPARI_OWN_TAKEN = 8 };
+enum {
+    DPARI_BOXED = 1,
+    DPARI_IN_PLACE = 2,
+    DPARI_CAN_CMA = 4,
+    DPARI_OWN_TAKEN = 8,
+    DPARI_KERNEL = 16 /* a broadcast's root wants it copied so */
+};
 
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
  * back that others have read costs as much as to read one of theirs. */
@@ -413,6 +419,11 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     offer->in = 0;
     offer->flags =
         dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    if (call->kind == DPAR_BROADCAST && call->root == g->comm.rank &&
+        bytes >= DPARI_BROADCAST_CMA) {
+        g->timed_way = dpari_pace_choose(dpari_pace_of(g->pace, bytes));
+        offer->flags |= g->timed_way == DPARI_BY_KERNEL ? DPARI_KERNEL : 0;
+    }
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
         offer->in = dpari_in_ref(g, call);
@@ -660,13 +671,14 @@ typedef struct dpari_offers {
     int boxed;    /* no input is in a user's memory */
     int in_place; /* some rank reduces over its own input where it lies */
     int cma;      /* all may read the others' memory */
+    int kernel;   /* a broadcast's root wants that */
     int64_t largest;
 } dpari_offers;
 
 static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
-    dpari_offers all = {1, 1, 1, 0, 1, 0};
+    dpari_offers all = {1, 1, 1, 0, 1, 0, 0};
     for (int32_t r = 0; r < g->comm.size; r++) {
         const dpari_offer *offer = dpari_offer_of(g, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
@@ -676,6 +688,7 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
         all.boxed &= boxed;
         all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
         all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
+        all.kernel |= (offer->flags & DPARI_KERNEL) != 0;
         all.largest = offer->largest > all.largest ? offer->largest : all.largest;
     }
     return all;
@@ -1087,12 +1100,22 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* Through the kernel a broadcast is one copy, in pieces it is two that overlap: up to 25 % faster
- * where the cores share a cache, three times as slow where they do not. */
-static int dpari_by_kernel(const dpari_offers *all, int32_t kind)
+/* A broadcast's root times the way that it chose, until all are done. */
+static void dpari_time_broadcast(dpari_group *g, const dpar_work *k, const dpari_offers *all)
 {
-    return all->cma && !all->in_place &&
-           (kind != DPAR_BROADCAST || all->largest >= DPARI_BROADCAST_CMA);
+    if (k->call.kind == DPAR_BROADCAST && k->call.root == g->comm.rank && all->cma &&
+        !all->readable && all->largest >= DPARI_BROADCAST_CMA) {
+        g->timed = k->sequence + 1;
+        g->timed_from = dpari_os_now();
+    }
+}
+
+static void dpari_timed(dpari_group *g, const dpar_work *k)
+{
+    const int64_t bytes = k->call.count * dpari_unit(&k->call);
+    g->timed = 0;
+    dpari_pace_tell(dpari_pace_of(g->pace, bytes), g->timed_way, bytes,
+                    dpari_os_now() - g->timed_from);
 }
 
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
@@ -1102,7 +1125,9 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    if (all.readable || dpari_by_kernel(&all, k->call.kind)) {
+    dpari_time_broadcast(g, k, &all);
+    if (all.readable ||
+        (all.cma && !all.in_place && (k->call.kind != DPAR_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
@@ -1147,6 +1172,9 @@ DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
         status = dpari_reached(g, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+    }
+    if (status == DPAR_OK && g->timed == k->sequence + 1) {
+        dpari_timed(g, k);
     }
     return status;
 }

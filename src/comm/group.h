@@ -53,7 +53,11 @@ typedef struct dpari_group {
     dpar_work *first, *last; /* posted collectives, in order */
     dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
     int64_t slot_bytes;
-    int32_t all_cma; /* each of its ranks may read the others' memory */
+    int32_t all_cma;              /* each of its ranks may read the others' memory */
+    dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
+    int64_t timed;                /* 1 + the one that is being timed; 0: none, */
+    int32_t timed_way;
+    double timed_from;
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
     int32_t *world_rank;   /* of each rank */

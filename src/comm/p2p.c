@@ -37,7 +37,7 @@ enum {
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
     DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
-    DPARI_P2P_EAGER_CMA = 16384, /* so where the kernel copies them */
+    DPARI_P2P_EAGER_CMA = 32768, /* so where the kernel copies them */
     DPARI_P2P_SHARE = 32768,     /* both ranks copy a half, if they are there and can */
     DPARI_P2P_STREAM = 8 << 20,  /* where copies go past the cache */
     DPARI_P2P_OFTEN = 16,        /* looks at one channel for one at all */
@@ -66,7 +66,7 @@ enum {
 };
 
 /* work->state */
-enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT };
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_BEGAN /* ns; 0: is not timed */ };
 
 typedef struct dpari_p2p_head {
     uint32_t comm;
@@ -129,8 +129,9 @@ typedef struct dpari_p2p_link {
     dpari_p2p_works streams;     /* sends that a CTS asked for */
     dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
     uint32_t ids;
-    int32_t no_cma; /* it was tried and failed */
-    int32_t rang;   /* the peer was woken for its full ring */
+    int32_t no_cma;               /* it was tried and failed */
+    dpari_pace pace[DPARI_PACES]; /* of large private messages from it, while it waits */
+    int32_t rang;                 /* the peer was woken for its full ring */
 } dpari_p2p_link;
 
 typedef struct dpari_p2p_chunk {
@@ -621,18 +622,29 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
-/* Copies from the sender's process: one copy, where pieces through the ring are two. With a sender
- * that is there these overlap; they are 30 % faster for 8 MiB and more where the cores share a
- * cache, and take three times as long where they do not. */
+/* Copies from the sender's process. A sender that is there may put pieces into the ring meanwhile;
+ * one that is not, or that has no core, would have to come first. */
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
     const dpari_world *w = p->world;
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    double began = 0.0;
     if (!p->cma || link->no_cma || !w->rank[w->me].can_cma) {
         return 0;
     }
-    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address,
-                                      k->state[DPARI_P2P_BYTES]) != 0;
+    if (where->present) {
+        began = dpari_os_now();
+        if (dpari_pace_choose(dpari_pace_of(link->pace, bytes)) == DPARI_BY_RING) {
+            k->state[DPARI_P2P_BEGAN] = (int64_t)(began * 1e9);
+            return 0;
+        }
+    }
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
+    if (where->present && !link->no_cma) {
+        dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_KERNEL, bytes,
+                        dpari_os_now() - began);
+    }
     return !link->no_cma;
 }
 
@@ -721,6 +733,15 @@ static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head
     }
 }
 
+static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], began = k->state[DPARI_P2P_BEGAN];
+    if (began != 0) {
+        dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_RING, bytes,
+                        dpari_os_now() - (double)began * 1e-9);
+    }
+}
+
 static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
@@ -736,6 +757,7 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
     dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
     k->state[DPARI_P2P_AT] += piece;
     if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_tell_pace(link, k);
         dpari_p2p_take_off(&link->arriving, k);
         dpari_p2p_finish(p, k, DPAR_OK);
     }
