@@ -651,6 +651,20 @@ DPARI_DOOR void dpari_os_join(dpari_thread thread);
 /* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
 DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
 
+/* ==== comm/pace.h ==== */
+
+/* pace - private: which of two ways of copying is the faster one here. */
+
+/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
+ * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
+ * the kernel, by three times), on the kernel and on the size. So they are timed as they are used.
+ */
+enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 3 };
+typedef struct dpari_pace {
+    double per_byte[2]; /* seconds; 0: not known yet */
+    uint32_t turns;
+} dpari_pace;
+
 /* ==== comm/engine.h ==== */
 
 /* engine - what engines and strategies share of a communicator beyond its operations. Private;
@@ -796,22 +810,6 @@ typedef struct dpari_used {
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
 /* A world as one rank sees it, in memory of its own. */
-/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
- * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
- * the kernel, by three times), on the kernel and on the size. So they are timed as they are used.
- */
-enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 3 };
-typedef struct dpari_pace {
-    double per_byte[2]; /* seconds; 0: not known yet */
-    uint32_t turns;
-} dpari_pace;
-/* Of so many bytes, among DPARI_PACES of them. */
-DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
- * become it. */
-DPARI_API int32_t dpari_pace_choose(dpari_pace *p);
-DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
-
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
@@ -1653,6 +1651,17 @@ DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, in
  * the whole job, 0 where nothing says. */
 DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why);
+
+/* ==== comm/pace_run.h ==== */
+
+/* pace_run - private: the functions of pace.h. */
+
+/* Of so many bytes, among DPARI_PACES of them. */
+DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
+/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
+ * become it. */
+DPARI_API int32_t dpari_pace_choose(dpari_pace *p);
+DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/coll.h ==== */
 
@@ -6730,6 +6739,33 @@ DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64
                           module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
 }
 
+/* ==== comm/pace.c ==== */
+
+DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
+{
+    return &pace[bytes < INT64_C(512) << 10 ? 0 : bytes < INT64_C(8) << 20 ? 1 : 2];
+}
+
+DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
+{
+    enum { AGAIN = 64 };
+    const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
+    const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
+    if (kernel <= 0.0) {
+        return DPARI_BY_KERNEL;
+    }
+    return ++p->turns % AGAIN == 0 ? !way : way;
+}
+
+/* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
+ * at once, the worse by and by. */
+DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
+{
+    double *known = &p->per_byte[way];
+    const double now = seconds / (double)bytes;
+    *known = *known <= 0.0 || now < *known ? now : *known + (now - *known) / 8;
+}
+
 /* ==== comm/world.c ==== */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
@@ -7383,34 +7419,6 @@ static int32_t dpari_cpu_bits(uint64_t v)
         n++;
     }
     return n;
-}
-
-/* ---- ways ------------------------------------------------------------------------------------
- */
-
-DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
-{
-    return &pace[bytes < INT64_C(512) << 10 ? 0 : bytes < INT64_C(8) << 20 ? 1 : 2];
-}
-
-DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
-{
-    enum { AGAIN = 64 };
-    const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
-    const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
-    if (kernel <= 0.0) {
-        return DPARI_BY_KERNEL;
-    }
-    return ++p->turns % AGAIN == 0 ? !way : way;
-}
-
-/* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
- * at once, the worse by and by. */
-DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
-{
-    double *known = &p->per_byte[way];
-    const double now = seconds / (double)bytes;
-    *known = *known <= 0.0 || now < *known ? now : *known + (now - *known) / 8;
 }
 
 /* What can be known only when all are here: cores for all, and whether CMA is allowed. */

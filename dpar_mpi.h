@@ -51,19 +51,18 @@
  *
  * What differs from what dpar_comm.h says of its calls, on several nodes or with flat:
  *
- * Order of reductions: that of the way they go, the same bits on all ranks of an all_reduce, but
- * other ones on other numbers of nodes, for other sizes and MPIs, unless rank_order. Up to 64 ranks
- * F16 and BF16 go in rank order; above, they travel as f32 in blocks. MAX, MIN and 8-bit sums go by
- * operations of dpar, because MPI leaves open what a NaN gives and some MPIs get unsigned or 8-bit
- * integers wrong.
+ * Order of reductions: that of the way they go; it differs between numbers of nodes, sizes and MPIs,
+ * unless rank_order. Up to 64 ranks F16 and BF16 go in rank order; above, they travel as f32 in
+ * blocks. MAX, MIN and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives
+ * and some MPIs get unsigned or 8-bit integers wrong.
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
- * Mismatch, found at no cost: send, recv and the _v forms that move. These are messages, an empty
- * piece too, from each rank to each that expects one; more or fewer bytes than the receiver expects
- * are DPAR_E_MISMATCH there, with both numbers of elements; another type of as many bytes is not
- * noticed. In a split all ranks' calls are compared; a rank that calls something else instead meets
- * the deadline.
+ * Mismatch, found at no cost: what ranks of a node do by its memory, as dpar_comm.h says. Between
+ * nodes send, recv and the _v forms that move. These are messages, an empty piece too, from each
+ * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
+ * there, with both numbers of elements; another type of as many bytes is not noticed. In a split all
+ * ranks' calls are compared; a rank that calls something else instead meets the deadline.
  * Found with check = 1: another kind, type, op, root, tag or count in any collective, other pieces
  * in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at
  * the price of a small all-reduce. Not found: without check all else. Then MPI may notice
@@ -131,8 +130,9 @@ typedef struct dpar_mpi_options {
  * before, finalised by the caller after dpar_comm_close. options NULL: defaults.
  * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
  * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
- * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Milliseconds;
- * 20 s at most where ranks are said to share a node's memory and do not. */
+ * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Milliseconds,
+ * ten more where two ranks of different nodes measure up to which length MPI sends a message at
+ * once; 20 s at most where ranks are said to share a node's memory and do not. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
 
@@ -188,10 +188,13 @@ enum {
 #endif
     DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all */
     DPARI_MPI_WORTH = 2048,    /* bytes of a piece from which so many ranks trade each with each: */
-    DPARI_MPI_RING = 32,       /* operations that a report shows */
-    DPARI_MPI_RANKS_TOLD = 1024, /* larger communicators do not tell each other who waits */
-    DPARI_MPI_TAGS = 32000,      /* MPI promises tags up to 32767 */
-    DPARI_MPI_FINISHED = 2,      /* work->phase, task->finished */
+    DPARI_MPI_AT_ONCE_FIRST = 8 << 10,  /* bytes from which on, and up to which, that border is */
+    DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* looked for; */
+    DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
+    DPARI_MPI_RING = 32,                /* operations that a report shows */
+    DPARI_MPI_RANKS_TOLD = 1024,        /* larger communicators do not tell each other who waits */
+    DPARI_MPI_TAGS = 32000,             /* MPI promises tags up to 32767 */
+    DPARI_MPI_FINISHED = 2,             /* work->phase, task->finished */
     DPARI_MPI_POLLS = 32,   /* of a wait, before it yields the core each time: ranks may share it */
     DPARI_MPI_TAG_NOTE = 0, /* tags of ctx->side: notes; pieces above */
     DPARI_MPI_TAG_PIECE = 1
@@ -360,6 +363,7 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *spare;
     dpari_mpi_memory *memory;
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
+    int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
     dpari_ended closed;
     dpar_comm *node; /* all ranks of this one's node: their memory; NULL: there is none, */
     dpar_why flat;   /* and why */
@@ -458,6 +462,7 @@ struct dpari_mpi_task {
     int32_t last;        /* nothing is posted after what is under way */
     int32_t feeding;     /* counted in ctx->unfed */
     int32_t posted;      /* a step was posted and has not landed */
+    int32_t cut;         /* some of its messages go in two */
     const int32_t *peer; /* what trades: these ranks; NULL: all, */
     int32_t ranks, me;   /* so many, this one among them, */
     const void *in;      /* with this, which may be `out` */
@@ -915,11 +920,12 @@ static void dpari_mpi_release_pieces(dpari_mpi_task *t)
     t->requests = 0;
 }
 
-/* Room for n requests; 0 when there is no memory. */
+/* Room for n messages, which may go in two; 0 when there is no memory. */
 static int32_t dpari_mpi_reserve(dpari_mpi_task *t, int32_t n)
 {
     size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
     char *memory;
+    n *= 2;
     if (n <= t->room) {
         return 1;
     }
@@ -1147,9 +1153,8 @@ static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t tot
     return MPI_SUCCESS;
 }
 
-/* Messages: pieces on `side`, send and recv on `main`. */
-static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
-                                const void *from, int64_t n)
+static int dpari_mpi_send_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
+                              const void *from, int64_t n)
 {
     dpari_mpi_piece *p = dpari_mpi_slot(t, to);
     MPI_Datatype type;
@@ -1161,8 +1166,8 @@ static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
     return DPARI_MPI_C(MPI_Isend)(from, count, type, to, tag, comm, dpari_mpi_last_request(t));
 }
 
-static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
-                                int64_t n)
+static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
+                              int64_t n)
 {
     dpari_mpi_piece *p = dpari_mpi_slot(t, from);
     MPI_Datatype type;
@@ -1174,6 +1179,47 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
     p->type = type;
     p->expect = n;
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(t));
+}
+
+/* Elements of the first part of a message that goes in two; 0: it does not. Both ends see the same.
+ * That part is a little longer than what goes whole, and so has a length that no whole message has:
+ * ends that do not agree on the count meet one that they did not expect. */
+static int64_t dpari_mpi_first_part(const dpari_mpi_task *t, int64_t n)
+{
+    const int64_t bytes = dpari_mpi_bytes(t->call.type, n), at_once = t->ctx->world->at_once;
+    return bytes > at_once && bytes <= 2 * at_once ? at_once / dpar_type_bytes(t->call.type) + 1
+                                                   : 0;
+}
+
+/* Messages: pieces on `side`, send and recv on `main`. */
+static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
+                                const void *from, int64_t n)
+{
+    const int64_t first = dpari_mpi_first_part(t, n);
+    int code = MPI_SUCCESS;
+    if (first > 0) {
+        t->cut = 1;
+        code = dpari_mpi_send_one(t, comm, tag, to, from, first);
+    }
+    return code != MPI_SUCCESS
+               ? code
+               : dpari_mpi_send_one(t, comm, tag, to, dpari_mpi_past(from, t->call.type, first),
+                                    n - first);
+}
+
+static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
+                                int64_t n)
+{
+    const int64_t first = dpari_mpi_first_part(t, n);
+    int code = MPI_SUCCESS;
+    if (first > 0) {
+        t->cut = 1;
+        code = dpari_mpi_recv_one(t, comm, tag, from, to, first);
+    }
+    return code != MPI_SUCCESS
+               ? code
+               : dpari_mpi_recv_one(t, comm, tag, from, dpari_mpi_at(to, t->call.type, first),
+                                    n - first);
 }
 
 /* The sender's i-th message to a rank in one operation is the receiver's i-th from there, and the
@@ -1265,6 +1311,9 @@ static int dpari_mpi_message(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
     t->last = 1;
+    if (dpari_mpi_first_part(t, call->count) > 0 && !dpari_mpi_reserve(t, 1)) {
+        return MPI_ERR_NO_MEM;
+    }
     if (call->kind == DPAR_SEND) {
         return dpari_mpi_send_piece(t, t->ctx->main, call->tag, call->root, call->in, call->count);
     }
@@ -2727,11 +2776,36 @@ static void dpari_mpi_request_failed(dpari_mpi_task *t, int32_t i, int code)
     }
 }
 
+/* One by one: where the two ends cut a message otherwise a part may never come, and the other one
+ * tells. */
+static int32_t dpari_mpi_parts_done(dpari_mpi_task *t)
+{
+    int32_t i, all = 1;
+    for (i = 0; i < t->requests && t->ctx->comm.status >= 0; i++) {
+        int done = 1;
+        if (t->request[i] != MPI_REQUEST_NULL) {
+            const int code = MPI_Test(&t->request[i], &done, &t->state[i]);
+            if (code != MPI_SUCCESS) {
+                dpari_mpi_request_failed(t, i, code);
+                return 0;
+            }
+            if (done) {
+                dpari_mpi_measure(t, i);
+            }
+        }
+        all = all && done;
+    }
+    return all && t->ctx->comm.status >= 0;
+}
+
 /* Are the requests done? Lengths are looked at, and errors break the communicator. */
 static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
 {
     int done = 0, code;
     int32_t i;
+    if (t->cut) {
+        return dpari_mpi_parts_done(t);
+    }
     if (t->requests == 1) {
         code = MPI_Test(t->request, &done, t->state);
         if (code != MPI_SUCCESS) {
@@ -2923,7 +2997,7 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     t->sequence = message ? 0 : c->sequence++;
     t->path = dpari_mpi_choose(c, call);
     t->phase = DPARI_MPI_NEW;
-    t->finished = t->last = t->posted = t->told = 0;
+    t->finished = t->last = t->posted = t->told = t->cut = 0;
     t->requests = 0;
     t->status = DPAR_OK;
     t->block = block && t->path < DPARI_MPI_WITHIN;
@@ -2943,7 +3017,10 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     }
     dpari_mpi_link(t);
     c->unfed += t->feeding;
-    if (!message && t->sequence % 256 == 255) { /* so that notes do not pile up */
+    /* so that notes do not pile up. At the end they are read here, not by dpari_mpi_close:
+     * MPICH 4.0 over UCX may hang in MPI_Finalize after a probe that is the last thing asked of it.
+     */
+    if (!message && (t->sequence % 256 == 255 || call->root == DPARI_CLOSE)) {
         dpari_mpi_listen(c);
     }
     if (message || c->unfed == 1) { /* a test between a receive and the send that comes next holds
@@ -3158,10 +3235,117 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
     return DPAR_OK;
 }
 
+/* ---- which messages go in two ----
+ *
+ * MPI sends short messages at once and asks before long ones, which takes another round trip. So
+ * two messages just below that border are faster than one above. Where it lies, and whether they
+ * are, is measured once: between the first two nodes, both ways at a time, as halos go. The two
+ * ranks take the same steps: the times of the first of them decide. */
+
+typedef struct dpari_mpi_probe {
+    MPI_Comm comm;
+    int peer, decides;
+    unsigned char *memory; /* as much as is sent, for each way */
+} dpari_mpi_probe;
+
+/* Seconds of an exchange of `bytes`, as `parts` messages each way: the best of some. 0 where MPI
+ * fails. */
+static double dpari_mpi_exchange_time(const dpari_mpi_probe *p, int bytes, int parts)
+{
+    enum { TURNS = 6, MOST = 2 };
+    const int part = bytes / parts, tag = DPARI_MPI_TAG_PIECE;
+    MPI_Request request[2 * MOST];
+    MPI_Status state[2 * MOST];
+    double best = 0, time[2];
+    int turn, i, code = MPI_SUCCESS;
+    for (turn = 0; turn < TURNS && code == MPI_SUCCESS; turn++) {
+        const double began = MPI_Wtime();
+        for (i = 0; i < parts; i++) {
+            MPI_Irecv(p->memory + i * part, part, MPI_BYTE, p->peer, tag, p->comm, &request[i]);
+        }
+        for (i = 0; i < parts; i++) {
+            MPI_Isend(p->memory + DPARI_MPI_AT_ONCE_LAST + i * part, part, MPI_BYTE, p->peer, tag,
+                      p->comm, &request[parts + i]);
+        }
+        code = MPI_Waitall(2 * parts, request, state);
+        time[0] = MPI_Wtime() - began;
+        best = turn == 0 || time[0] < best ? time[0] : best;
+    }
+    time[0] = time[1] = best;
+    if (code == MPI_SUCCESS && p->decides) {
+        code = MPI_Send(time, 1, MPI_DOUBLE, p->peer, tag, p->comm);
+    } else if (code == MPI_SUCCESS) {
+        code = MPI_Recv(time + 1, 1, MPI_DOUBLE, p->peer, tag, p->comm, MPI_STATUS_IGNORE);
+    }
+    return code == MPI_SUCCESS ? time[1] : 0;
+}
+
+/* The longest message that goes at once, where two such ones are clearly faster than one above; 0:
+ * there is no such border. */
+static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
+{
+    int bytes, low = 0, high = 0;
+    double before = dpari_mpi_exchange_time(p, DPARI_MPI_AT_ONCE_FIRST, 1), jump = 1.5, border = 0;
+    for (bytes = DPARI_MPI_AT_ONCE_FIRST; bytes < DPARI_MPI_AT_ONCE_LAST; bytes += bytes / 4) {
+        const double now = dpari_mpi_exchange_time(p, bytes + bytes / 4, 1);
+        if (now > jump * before) {
+            jump = now / before;
+            border = (now + before) / 2;
+            low = bytes;
+            high = bytes + bytes / 4;
+        }
+        before = now;
+    }
+    while (high - low > low / 64) {
+        const int middle = low + (high - low) / 2;
+        const int above = dpari_mpi_exchange_time(p, middle, 1) > border;
+        low = above ? low : middle;
+        high = above ? middle : high;
+    }
+    bytes = low + low / 2;
+    return low > 0 && dpari_mpi_exchange_time(p, bytes, 2) <
+                          0.85 * dpari_mpi_exchange_time(p, bytes, 1)
+               ? low - DPARI_MPI_AT_ONCE_SPARE
+               : 0;
+}
+
+/* COLLECTIVE. */
+static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
+{
+    const dpari_mpi_levels *l = &c->level;
+    const int near = l->node_of != NULL ? l->member[0] : 0;
+    const int far = l->node_of != NULL && l->nodes > 1 ? l->member[l->begin[1]] : 1;
+    const int me = (int)c->comm.rank;
+    dpari_mpi_probe probe;
+    int found = 0, code;
+    if (c->comm.size == 1 || l->nodes == 1) {
+        return DPAR_OK;
+    }
+    if (me == near || me == far) {
+        probe.comm = c->side;
+        probe.peer = me == near ? far : near;
+        probe.decides = me == near;
+        probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
+        if (probe.memory == NULL) {
+            return dpari_mpi_break(c, DPAR_E_MEMORY, "no memory to measure messages in", 1);
+        }
+        found = dpari_mpi_measure_at_once(&probe);
+        free(probe.memory);
+    }
+    code = MPI_Bcast(&found, 1, MPI_INT, near, c->side);
+    c->world->at_once = found;
+    return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
+                               : dpari_mpi_failed(c, NULL, "measuring messages", code);
+}
+
 /* Finds the nodes of one that was made; closes it where that fails. */
 static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
 {
-    const dpar_status status = dpari_mpi_find_levels(*out);
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(*out);
+    dpar_status status = dpari_mpi_find_levels(*out);
+    if (status >= 0 && c->world->communicators == 1) {
+        status = dpari_mpi_find_at_once(c);
+    }
     if (status < 0) {
         dpari_mpi_put_why(why, (*out)->why.text);
         (void)dpari_mpi_close(*out);
@@ -3432,7 +3616,7 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         (void)dpar_comm_close(comm->node);
     }
     MPI_Finalized(&finalized);
-    if (!finalized) {
+    if (!finalized && c->comm.status < 0) { /* else: dpari_mpi_begin */
         dpari_mpi_listen(c);
     }
     kept = finalized || !dpari_mpi_letters_gone(c, c->waiting) ||

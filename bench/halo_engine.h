@@ -11,6 +11,9 @@
  *   petsc       DMGlobalToLocal of a DMDA (-DHALO_PETSC), along planes alone
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o build/mpi_halo */
+#ifdef OVER_MPI /* dpar_mpi_make's communicator: more than one node */
+#include "dpar_mpi.h"
+#endif
 #include "dpar_halo.h"
 
 /* One exchange as an engine holds it. */
@@ -62,9 +65,16 @@ static void dpar_join(void)
     dpar_why why;
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
+#ifdef OVER_MPI
+    if (dpar_world == NULL) {
+        dpar_must(dpar_mpi_make(MPI_COMM_WORLD, NULL, &dpar_world, &why), "dpar_mpi_make",
+                  why.text);
+    }
+#else
     if (dpar_world == NULL) {
         dpar_must(dpar_init(&dpar_world, &o, &why), "dpar_init", why.text);
     }
+#endif
 }
 
 static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *common, real **array)

@@ -7,7 +7,7 @@
 #   sh bench/over_mpi.sh [rounds [ranks]]                     5 rounds, 2 ranks
 #
 # In the environment: OPENMPI_RUN, MPICH_RUN: what starts the ranks, with their number (another launcher, several
-# nodes); OPS: some of barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,p2p.
+# nodes); WAYS: 0 (default), 1 (messages alone); OPS: some of barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,p2p.
 cd "$(dirname "$0")/.." || exit 1
 rounds=${1:-5} ranks=${2:-2}
 : "${OPENMPI_RUN:=mpirun.openmpi --mca btl self,vader --bind-to core -np $ranks}" "${MPICH_RUN:=mpirun.mpich -np $ranks}"
@@ -46,12 +46,13 @@ ratios() {
     }' build/over_mpi.csv
 }
 
+: "${WAYS:=0 1}"
 for mpi in openmpi mpich; do
     command -v mpicc.$mpi > /dev/null 2>&1 || { echo "mpicc.$mpi: not found, skipped"; continue; }
     mpicc.$mpi -O2 -I. -Ibench -Wno-stringop-overflow -Wno-stringop-overread -DOVER_MPI -DDPAR_IMPLEMENTATION \
         -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o "build/over_$mpi" -lm || exit 1
     case $mpi in openmpi) run=$OPENMPI_RUN ;; *) run=$MPICH_RUN ;; esac
-    for flat in 0 1; do
+    for flat in $WAYS; do
         DPAR_MPI_FLAT=$flat timeout 900 $run "build/over_$mpi" rounds="$rounds" ops="$OPS" engines=mpi,dpar \
             seconds=0.01 max=16777216 > build/over_mpi.csv 2> build/over_mpi.err ||
             { tail -n 5 build/over_mpi.err; exit 1; }

@@ -23,6 +23,7 @@
 #include "../base/inner.h"
 #include "engine.h"
 #include "kernel.h"
+#include "pace_run.h"
 
 enum {
     DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */

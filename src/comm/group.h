@@ -6,6 +6,7 @@
 #define DPARI_COMM_GROUP_H
 
 #include "comm.h"
+#include "pace.h"
 #include "world.h"
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */

@@ -4,6 +4,7 @@
 #include "../base/inner.h"
 #include "kernel.h"
 #include "os.h"
+#include "pace_run.h"
 #include "world.h"
 
 /* Messages of the shared-memory engine.

@@ -82,22 +82,6 @@ typedef struct dpari_used {
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
 /* A world as one rank sees it, in memory of its own. */
-/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
- * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
- * the kernel, by three times), on the kernel and on the size. So they are timed as they are used.
- */
-enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 3 };
-typedef struct dpari_pace {
-    double per_byte[2]; /* seconds; 0: not known yet */
-    uint32_t turns;
-} dpari_pace;
-/* Of so many bytes, among DPARI_PACES of them. */
-DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
- * become it. */
-DPARI_API int32_t dpari_pace_choose(dpari_pace *p);
-DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
-
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;

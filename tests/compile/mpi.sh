@@ -69,6 +69,7 @@ insides() {
     done
     run "$most" "$work/three_cxx"
     run 2 "$work/every_7"
+    run 2 "$work/every" two
     run 3 "$work/every_7" order check
     run 2 "$work/every" order
     run 3 "$work/every" check
@@ -114,7 +115,7 @@ some() { # ranks
 # Collectives in nodes and between them: of as many ranks or not, in any order.
 by_levels() {
     run 4 "$work/every"
-    run 4 "$work/every" turned private
+    run 4 "$work/every" turned private two
     run 4 "$work/every" ragged
     run 3 "$work/late"
     whole || return 0

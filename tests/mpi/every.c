@@ -3,7 +3,7 @@
  * in every type: rank r gives (r * 3 + i) % 5 + 1 at element i. Blocking, posted, and mixed between
  * the ranks; in place on all ranks, on none, on every second one. Words on the command line set
  * options: order, check, block (which has no deadline); private: the arrays are not registered;
- * turned, ragged: on a part of the communicator.
+ * turned, ragged: on a part of the communicator; two: messages of 300 to 600 bytes go in two parts.
  * With -DDPAR_MPI_LIMIT=7 every count above 7 takes the way of counts past 2^31 - 1. */
 #include "dpar_mpi.h"
 #include "../check.h"
@@ -432,7 +432,7 @@ int main(int argc, char **argv)
     dpar_mpi_options options;
     dpar_why why;
     dpar_comm *all;
-    int failed, k, private_arrays = 0, turned = 0, ragged = 0;
+    int failed, k, private_arrays = 0, turned = 0, ragged = 0, in_two = 0;
     memset(&options, 0, sizeof options);
     for (k = 1; k < argc; k++) {
         options.rank_order |= strcmp(argv[k], "order") == 0;
@@ -441,6 +441,7 @@ int main(int argc, char **argv)
         private_arrays |= strcmp(argv[k], "private") == 0;
         turned |= strcmp(argv[k], "turned") == 0;
         ragged |= strcmp(argv[k], "ragged") == 0;
+        in_two |= strcmp(argv[k], "two") == 0;
     }
     options.timeout_s = options.blocking ? -1 : 60;
     MPI_Init(&argc, &argv);
@@ -449,6 +450,9 @@ int main(int argc, char **argv)
         return 1;
     }
     all = c;
+    if (in_two && strcmp(c->engine.name, "mpi") == 0) {
+        ((dpari_mpi_ctx *)c->context)->world->at_once = 300;
+    }
     if (turned || ragged) {
         c = part_of(all, turned, ragged);
         if (c == NULL) {

@@ -198,6 +198,28 @@ static void mismatch(int what)
     dpar_comm_close(c);
 }
 
+/* Messages of 65 to 128 bytes go in two: one that goes so where the other rank expects it whole, or
+ * the other way round, is no other than one of another length. */
+static void parts(int32_t sent, int32_t expected)
+{
+    dpar_comm *c = make(30, 0);
+    const double began = MPI_Wtime();
+    int32_t x[64] = {0}, y[64];
+    ((dpari_mpi_ctx *)c->context)->world->at_once = 64;
+    if (c->rank == 0) {
+        CHECK_INT(dpar_send(c, x, sent, DPAR_I32, 2, 3, NULL), DPAR_OK);
+    } else if (c->rank == 2) {
+        CHECK_INT(dpar_recv(c, y, expected, DPAR_I32, 0, 3, NULL),
+                  sent == expected ? DPAR_OK : DPAR_E_MISMATCH);
+        has(c->why.text, sent == expected ? "" : "recv of ");
+        CHECK(MPI_Wtime() - began < 20);
+    }
+    if (sent == expected) {
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    }
+    dpar_comm_close(c);
+}
+
 /* A message longer or shorter than the receive, alone and as a piece of a _v form. */
 static void lengths(int64_t sent)
 {
@@ -286,8 +308,15 @@ int main(int argc, char **argv)
         mismatch(what);
     }
     if (part < 0 || part == 3) {
+        static const int32_t counts[] = {1, 16, 17, 18, 31, 32, 33, 64};
         lengths(4);
         lengths(40);
+        for (int i = 0; i < 8; i++) {
+            parts(counts[i], counts[i]);
+            parts(counts[i], counts[(i + 1) % 8]);
+            parts(counts[i], counts[(i + 3) % 8]);
+            parts(counts[i], counts[(i + 5) % 8]);
+        }
     }
     if (part < 0 || part == 4) {
         refused();
