@@ -51,21 +51,21 @@
  *
  * What differs from what dpar_comm.h says of its calls, on several nodes or with flat:
  *
- * Order of reductions: that of the way they go; it differs between numbers of nodes, sizes and MPIs,
- * unless rank_order. Up to 64 ranks F16 and BF16 go in rank order; above, they travel as f32 in
- * blocks. MAX, MIN and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives
- * and some MPIs get unsigned or 8-bit integers wrong.
+ * Order of reductions: that of the way they go; it differs between numbers of nodes, sizes and
+ * MPIs, unless rank_order. Up to 64 ranks F16 and BF16 go in rank order; above, they travel as f32
+ * in blocks. MAX, MIN and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN
+ * gives and some MPIs get unsigned or 8-bit integers wrong.
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
  * Mismatch, found at no cost: what ranks of a node do by its memory, as dpar_comm.h says. Between
  * nodes send, recv and the _v forms that move. These are messages, an empty piece too, from each
  * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
- * there, with both numbers of elements; another type of as many bytes is not noticed. In a split all
- * ranks' calls are compared; a rank that calls something else instead meets the deadline.
- * Found with check = 1: another kind, type, op, root, tag or count in any collective, other pieces
- * in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at
- * the price of a small all-reduce. Not found: without check all else. Then MPI may notice
+ * there, with both numbers of elements; another type of as many bytes is not noticed. In a split
+ * all ranks' calls are compared; a rank that calls something else instead meets the deadline. Found
+ * with check = 1: another kind, type, op, root, tag or count in any collective, other pieces in
+ * all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
+ * price of a small all-reduce. Not found: without check all else. Then MPI may notice
  * (DPAR_E_MISMATCH where a message was too long), the deadline may end it, or the result is wrong.
  * Nor does check look at messages. MPICH ends the job at any message that is too long, Open MPI at
  * one within a collective, unless MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN.
@@ -2110,10 +2110,25 @@ static int32_t dpari_mpi_lane(const dpari_mpi_task *t)
     return t->path == DPARI_MPI_LEVELS ? t->ctx->level.inside->rank : 0;
 }
 
+/* Does a broadcast's root send to the other nodes itself? Then they need not wait for its node. */
+static int32_t dpari_mpi_root_sends(const dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    return t->call.kind == DPAR_BROADCAST && t->path == DPARI_MPI_LEVELS && dpari_mpi_by_first(t) &&
+           l->lane_of[t->call.root] < l->lanes;
+}
+
+/* The lane that carries all of what is small: the first, or the root's. */
+static int32_t dpari_mpi_lead(const dpari_mpi_task *t)
+{
+    return dpari_mpi_root_sends(t) ? t->ctx->level.lane_of[t->call.root] : 0;
+}
+
 /* This lane's part of call.out, and its elements; none for ranks that carry nothing. */
 static void *dpari_mpi_part(const dpari_mpi_task *t, int64_t *elements)
 {
-    const int32_t lane = dpari_mpi_lane(t), n = dpari_mpi_carriers(t);
+    const int32_t n = dpari_mpi_carriers(t), own = dpari_mpi_lane(t), lead = dpari_mpi_lead(t);
+    const int32_t lane = own == lead ? 0 : own < lead ? own + 1 : own; /* the lead comes first */
     const int64_t begin = dpari_mpi_cut(t->call.count, lane, n);
     *elements = dpari_mpi_cut(t->call.count, lane + 1, n) - begin;
     return dpari_mpi_at(t->call.out, t->call.type, begin);
@@ -2141,6 +2156,7 @@ static int dpari_mpi_join_parts(dpari_mpi_task *t)
     void *part = dpari_mpi_part(t, &n);
     if (dpari_mpi_by_first(t)) {
         call = dpari_mpi_inside_call(t, DPAR_BROADCAST, t->call.out, t->call.out, t->call.count);
+        call.root = dpari_mpi_lead(t);
         return dpari_mpi_post_inside(t, &call);
     }
     if (!dpari_mpi_parts(t)) {
@@ -2207,8 +2223,8 @@ static void dpari_mpi_sum_between_land(dpari_mpi_task *t)
 
 /* ---- broadcast ----
  *
- * FIRST: in the root's node. BETWEEN: each lane from there to the others, by a tree. LAST: in the
- * other nodes. */
+ * A small one: BETWEEN: from the root to the ranks of its lane, by a tree. LAST: in the nodes.
+ * Else FIRST: in the root's node. BETWEEN: each lane from there to the others. LAST: in these. */
 
 static int dpari_mpi_spread_inside(dpari_mpi_task *t)
 {
@@ -2420,7 +2436,9 @@ static int dpari_mpi_level_last(dpari_mpi_task *t)
     case DPAR_BARRIER: return dpari_mpi_meet_inside(t);
     case DPAR_ALL_GATHER: return dpari_mpi_gather_inside(t);
     case DPAR_BROADCAST:
-        return l->node_of[t->call.root] == l->node ? MPI_SUCCESS : dpari_mpi_join_parts(t);
+        return l->node_of[t->call.root] == l->node && !dpari_mpi_root_sends(t)
+                   ? MPI_SUCCESS
+                   : dpari_mpi_join_parts(t);
     case DPAR_REDUCE_SCATTER: return MPI_SUCCESS;
     default: return dpari_mpi_join_parts(t);
     }
@@ -2450,9 +2468,10 @@ static void dpari_mpi_level_begin_between(dpari_mpi_task *t)
 /* Legs of FIRST. */
 static int32_t dpari_mpi_legs(const dpari_mpi_task *t)
 {
-    return t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_ALL_GATHER ? 0
-           : t->call.kind == DPAR_REDUCE_SCATTER                          ? t->ctx->level.nodes
-                                                                          : 1;
+    return t->path == DPARI_MPI_TRADES || t->call.kind == DPAR_ALL_GATHER || dpari_mpi_root_sends(t)
+               ? 0
+           : t->call.kind == DPAR_REDUCE_SCATTER ? t->ctx->level.nodes
+                                                 : 1;
 }
 
 static int dpari_mpi_levels_step(dpari_mpi_task *t)

@@ -29,7 +29,7 @@ enum {
     DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
     DPARI_BUFFERS = 4,             /* chunks under way */
     DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
-    DPARI_CMA_PIECE = 8 << 10,     /* bytes from which the kernel's copy beats two of ours */
+    DPARI_CMA_PIECE = 32 << 10,    /* bytes from which the kernel's copy beats two of ours */
     DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
     DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
     DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
