@@ -9922,6 +9922,7 @@ DPARI_API dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_c
     k->state[DPARI_P2P_ID] = link->ids++;
     k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
     k->state[DPARI_P2P_AT] = 0;
+    k->state[DPARI_P2P_BEGAN] = 0;
     p->open++;
     if (peer == w->me) {
         dpari_p2p_self(p, link, g->id, k);

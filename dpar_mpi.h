@@ -61,7 +61,8 @@
  * Mismatch, found at no cost: what ranks of a node do by its memory, as dpar_comm.h says. Between
  * nodes send, recv and the _v forms that move. These are messages, an empty piece too, from each
  * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
- * there, with both numbers of elements; another type of as many bytes is not noticed. In a split
+ * there, with both numbers of elements; another type of as many bytes is
+ * not noticed, or taken for another length. In a split
  * all ranks' calls are compared; a rank that calls something else instead meets the deadline. Found
  * with check = 1: another kind, type, op, root, tag or count in any collective, other pieces in
  * all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
@@ -116,7 +117,8 @@ typedef struct dpar_mpi_options {
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
                            run: all-to-all of pieces, sums, all-gather */
     int32_t check;      /* 1: compare kind, type, count, op, root and tag before each collective */
-    int32_t blocking;   /* 1: collectives that block use MPI's blocking calls. They have no
+    int32_t blocking;   /* 1: collectives that block use MPI's blocking calls where messages of MPI
+                           alone carry them (no ranks share memory, or flat). They have no
                            deadline: give timeout_s < 0 with it. In each operation all ranks must
                            then block, or all post; work posted before is first brought to its
                            last step */
@@ -426,7 +428,8 @@ struct dpari_mpi_ctx {
 typedef struct dpari_mpi_piece {
     MPI_Datatype type; /* the base type, and the derived one to be freed */
     MPI_Datatype big;
-    int64_t expect; /* elements; -1: nothing is received */
+    int64_t expect;        /* elements; -1: nothing is received */
+    int64_t before, whole; /* of a message in two: those of the part before, those of both */
     int32_t peer;
 } dpari_mpi_piece;
 
@@ -871,6 +874,13 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     return dpari_mpi_break(c, DPAR_E_TIMEOUT, why.text, 1);
 }
 
+/* Elements of the first part of messages that go in two: no other message has as many. */
+static int64_t dpari_mpi_first_of(const dpari_mpi_task *t)
+{
+    return t->ctx->world->at_once > 0 ? t->ctx->world->at_once / dpar_type_bytes(t->call.type) + 1
+                                      : -1;
+}
+
 /* A message of another length: got < 0 when it was longer than expected. */
 static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, int64_t expected)
 {
@@ -885,7 +895,8 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
         dpar_text_put(&t, "more elements than the ");
     } else {
         dpari_text_int(&t, got);
-        dpar_text_put(&t, " elements, not the ");
+        dpar_text_put(&t, got == dpari_mpi_first_of(task) ? " or more elements, not the "
+                                                          : " elements, not the ");
     }
     dpari_text_int(&t, expected);
     dpar_text_put(&t, " that rank ");
@@ -951,6 +962,7 @@ static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *t, int32_t peer)
     p->type = MPI_DATATYPE_NULL;
     p->big = MPI_DATATYPE_NULL;
     p->expect = -1;
+    p->before = p->whole = 0;
     p->peer = peer;
     return p;
 }
@@ -1177,7 +1189,7 @@ static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t
         return code;
     }
     p->type = type;
-    p->expect = n;
+    p->expect = p->whole = n;
     return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(t));
 }
 
@@ -1187,8 +1199,7 @@ static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t
 static int64_t dpari_mpi_first_part(const dpari_mpi_task *t, int64_t n)
 {
     const int64_t bytes = dpari_mpi_bytes(t->call.type, n), at_once = t->ctx->world->at_once;
-    return bytes > at_once && bytes <= 2 * at_once ? at_once / dpar_type_bytes(t->call.type) + 1
-                                                   : 0;
+    return bytes > at_once && bytes <= 2 * at_once ? dpari_mpi_first_of(t) : 0;
 }
 
 /* Messages: pieces on `side`, send and recv on `main`. */
@@ -1215,11 +1226,15 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
     if (first > 0) {
         t->cut = 1;
         code = dpari_mpi_recv_one(t, comm, tag, from, to, first);
+        t->piece[t->requests - 1].whole = n;
     }
-    return code != MPI_SUCCESS
-               ? code
-               : dpari_mpi_recv_one(t, comm, tag, from, dpari_mpi_at(to, t->call.type, first),
-                                    n - first);
+    if (code == MPI_SUCCESS) {
+        code = dpari_mpi_recv_one(t, comm, tag, from, dpari_mpi_at(to, t->call.type, first),
+                                  n - first);
+        t->piece[t->requests - 1].before = first;
+        t->piece[t->requests - 1].whole = n;
+    }
+    return code;
 }
 
 /* The sender's i-th message to a rank in one operation is the receiver's i-th from there, and the
@@ -2782,14 +2797,14 @@ static void dpari_mpi_measure(dpari_mpi_task *t, int32_t i)
         return;
     }
     if (MPI_Get_elements_x(&t->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
-        dpari_mpi_mismatch(t, p->peer, got < 0 ? 0 : (int64_t)got, p->expect);
+        dpari_mpi_mismatch(t, p->peer, p->before + (got < 0 ? 0 : (int64_t)got), p->whole);
     }
 }
 
 static void dpari_mpi_request_failed(dpari_mpi_task *t, int32_t i, int code)
 {
     if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && t->piece[i].expect >= 0) {
-        dpari_mpi_mismatch(t, t->piece[i].peer, -1, t->piece[i].expect);
+        dpari_mpi_mismatch(t, t->piece[i].peer, -1, t->piece[i].whole);
     } else {
         dpari_mpi_failed(t->ctx, t, NULL, code);
     }
@@ -3181,6 +3196,8 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
 static dpar_status dpari_mpi_close(dpar_comm *comm);
+static void dpari_mpi_close_part(dpar_comm *part);
+static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why);
 
 /* first[r]: the first rank of r's node. Each node's ranks, in the order of ranks. */
 static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t n)
@@ -3218,24 +3235,33 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
     dpari_mpi_levels *l = &c->level;
     const size_t n = (size_t)comm->size;
     int mine = (int)comm->rank, *first, code = MPI_SUCCESS;
+    dpar_status status;
+    dpar_why said;
     int32_t k, lane;
     if (comm->node == NULL) {
         return DPAR_OK;
     }
-    (void)dpar_broadcast(comm->node, &mine, 1, DPAR_I32, 0, NULL); /* broken: known below */
+    status = dpar_broadcast(comm->node, &mine, 1, DPAR_I32, 0, NULL);
+    said = comm->node->why;
     first = (int *)malloc(n * sizeof *first);
     l->node_of = (int32_t *)malloc((5 * n + 1) * sizeof *l->node_of);
-    code = first == NULL || l->node_of == NULL
-               ? MPI_ERR_NO_MEM
-               : MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, c->main);
-    if (code == MPI_SUCCESS) {
+    if (first == NULL || l->node_of == NULL) {
+        status = DPAR_E_MEMORY;
+        dpari_mpi_put_why(&said, "no memory for the nodes of a communicator");
+    }
+    status = dpari_mpi_worst(c->main, status, &said, &comm->why);
+    if (status >= 0) {
+        code = MPI_Allgather(&mine, 1, MPI_INT, first, 1, MPI_INT, c->main);
+    }
+    if (status >= 0 && code == MPI_SUCCESS) {
         l->lane_of = l->node_of + n;
         l->member = l->lane_of + n;
         dpari_mpi_sort_nodes(l, first, comm->size);
     }
     free(first);
-    if (code != MPI_SUCCESS) {
-        return dpari_mpi_failed(c, NULL, "finding the nodes", code);
+    if (status < 0 || code != MPI_SUCCESS) {
+        return status < 0 ? dpari_mpi_break(c, status, comm->why.text, 0)
+                          : dpari_mpi_failed(c, NULL, "finding the nodes", code);
     }
     l->node = l->node_of[comm->rank];
     lane = l->lane_of[comm->rank];
@@ -3243,13 +3269,13 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
         l->lane[k] = l->begin[k] + lane < l->begin[k + 1] ? l->member[l->begin[k] + lane] : -1;
     }
     if (l->nodes < comm->size) {
-        dpar_comm *inside = NULL;
-        const dpar_status status = dpar_comm_split(comm->node, 0, 0, &inside);
+        status = dpar_comm_split(comm->node, 0, 0, &l->inside);
+        said = comm->node->why;
+        status = dpari_mpi_worst(c->main, status, &said, &comm->why);
         if (status < 0) {
-            return dpari_mpi_break(c, status, comm->node->why.text, 1);
+            return dpari_mpi_break(c, status, comm->why.text, 0);
         }
-        inside->timeout_s = -1; /* c has the deadline */
-        l->inside = inside;
+        l->inside->timeout_s = -1; /* c has the deadline */
     }
     return DPAR_OK;
 }
@@ -3283,8 +3309,8 @@ static double dpari_mpi_exchange_time(const dpari_mpi_probe *p, int bytes, int p
             MPI_Irecv(p->memory + i * part, part, MPI_BYTE, p->peer, tag, p->comm, &request[i]);
         }
         for (i = 0; i < parts; i++) {
-            MPI_Isend(p->memory + DPARI_MPI_AT_ONCE_LAST + i * part, part, MPI_BYTE, p->peer, tag,
-                      p->comm, &request[parts + i]);
+            MPI_Isend(p->memory + 2 * DPARI_MPI_AT_ONCE_LAST + i * part, part, MPI_BYTE, p->peer,
+                      tag, p->comm, &request[parts + i]);
         }
         code = MPI_Waitall(2 * parts, request, state);
         time[0] = MPI_Wtime() - began;
@@ -3336,18 +3362,28 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
     const int far = l->node_of != NULL && l->nodes > 1 ? l->member[l->begin[1]] : 1;
     const int me = (int)c->comm.rank;
     dpari_mpi_probe probe;
+    dpar_status status = DPAR_OK;
+    dpar_why said;
     int found = 0, code;
     if (c->comm.size == 1 || l->nodes == 1) {
         return DPAR_OK;
     }
+    memset(&said, 0, sizeof said);
+    memset(&probe, 0, sizeof probe);
     if (me == near || me == far) {
         probe.comm = c->side;
         probe.peer = me == near ? far : near;
         probe.decides = me == near;
         probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
-        if (probe.memory == NULL) {
-            return dpari_mpi_break(c, DPAR_E_MEMORY, "no memory to measure messages in", 1);
-        }
+        status = probe.memory != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
+        dpari_mpi_put_why(&said, "no memory to measure messages in");
+    }
+    status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
+    if (status < 0) {
+        free(probe.memory);
+        return dpari_mpi_break(c, status, c->comm.why.text, 0);
+    }
+    if (probe.memory != NULL) {
         found = dpari_mpi_measure_at_once(&probe);
         free(probe.memory);
     }
@@ -3382,6 +3418,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     dpar_comm *node = NULL;
     dpar_call barrier;
     dpar_status status;
+    dpar_why said;
     int code;
     memset(&barrier, 0, sizeof barrier);
     barrier.kind = DPAR_BARRIER;
@@ -3396,10 +3433,14 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     }
     if (comm->node != NULL) {
         status = dpar_comm_split(comm->node, color, key, &node);
-        if (status < 0) {
-            comm->why = comm->node->why;
-            (void)dpari_mpi_break(c, status, comm->why.text, 1);
-            return status;
+        said = comm->node->why;
+        status = dpari_mpi_worst(c->main, status, &said, &comm->why);
+        if (status < 0) { /* on this node or on another */
+            dpari_mpi_close_part(node);
+            if (part != MPI_COMM_NULL) {
+                MPI_Comm_free(&part);
+            }
+            return dpari_mpi_break(c, status, comm->why.text, 0);
         }
     }
     if (part == MPI_COMM_NULL) {
@@ -3621,20 +3662,37 @@ static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
     c->level.node_of = NULL;
 }
 
+/* All have come, and what is under way on the world's other communicators goes on until then: the
+ * closes in the node's memory, which know of none of that, then find everybody there. */
+static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
+{
+    dpar_call barrier;
+    memset(&barrier, 0, sizeof barrier);
+    barrier.kind = DPAR_BARRIER;
+    barrier.root = DPARI_CLOSE;
+    return dpari_mpi_run(comm, &barrier);
+}
+
 static dpar_status dpari_mpi_close(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_world *w = c->world;
     int32_t lost = dpari_mpi_lose_tasks(c);
     int finalized = 0, kept;
+    dpar_status met = DPAR_OK;
+    MPI_Finalized(&finalized);
+    if (lost > 0) {
+        (void)dpari_mpi_break(c, DPAR_E_ARG, "closed with work that nobody had waited for", 1);
+    } else if (!finalized && comm->status >= 0) {
+        met = dpari_mpi_meet_at_end(comm);
+    }
     dpari_mpi_close_inside(c);
     if (comm->node != NULL && comm->status < 0) {
         dpar_comm_abort(comm->node, comm->status, comm->why.text);
     }
     if (comm->node != c->world->node) {
-        (void)dpar_comm_close(comm->node);
+        dpari_mpi_close_part(comm->node);
     }
-    MPI_Finalized(&finalized);
     if (!finalized && c->comm.status < 0) { /* else: dpari_mpi_begin */
         dpari_mpi_listen(c);
     }
@@ -3653,7 +3711,7 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
     }
     dpari_mpi_leave_world(w, !finalized);
-    return lost > 0 ? (dpar_status)DPAR_E_ARG : (dpar_status)DPAR_OK;
+    return lost > 0 ? (dpar_status)DPAR_E_ARG : met;
 }
 
 /* ==== making one ==== */
@@ -3974,6 +4032,9 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
     MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
     status = dpari_mpi_same_options(own, &chosen, why);
     node = status >= 0 ? dpari_mpi_share(own, &chosen, &nodes, &flat) : NULL;
+    if (node != NULL) { /* inside a blocking call of MPI nothing in the node's memory would go on */
+        chosen.blocking = 0;
+    }
     if (node != NULL && nodes == 1) {
         MPI_Comm_free(&own);
         *out = node;

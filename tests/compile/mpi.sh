@@ -112,12 +112,24 @@ some() { # ranks
     cmp "$work/planet" "$work/planet_before" || { echo "another state on $1 ranks"; exit 1; }
 }
 
+# A rank that goes, beside the others: mpirun calls that failed, they do not.
+gone() {
+    [ -n "$yields" ] || return 0
+    for what in 'killed 0' 'killed 1' 'killed 2' 'killed 3' 'killed 4' aborts other late; do
+        $launch $yields --mca orte_enable_recovery 1 -np 4 "$work/gone" $what > "$work/said" 2>&1
+        [ "$(grep -c 'checks, 0 failed' "$work/said")" -ge 3 ] && ! grep -q '[1-9][0-9]* failed' "$work/said" ||
+            { echo "failed: gone $what"; cat "$work/said"; exit 1; }
+    done
+}
+
 # Collectives in nodes and between them: of as many ranks or not, in any order.
 by_levels() {
     run 4 "$work/every"
     run 4 "$work/every" turned private two
     run 4 "$work/every" ragged
     run 3 "$work/late"
+    run 4 "$work/beside"
+    gone
     whole || return 0
     for n in 2 3 5 6 7 8; do
         run "$n" "$work/every" private
@@ -162,7 +174,7 @@ for suffix in $mpis; do
     fi
     planet=planet
     [ ! -e "$work/planet_shm" ] || planet=
-    in_pairs build engine every every_7 three_cxx order late node $planet engine_cxx
+    in_pairs build engine every every_7 three_cxx order late gone beside node $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     in_pairs link $programs

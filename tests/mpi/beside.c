@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* What is under way beside something else, on "two nodes" of two ranks (DPAR_MPI_NODE=2): it goes
+ * on while a rank blocks in another call, of another communicator, or in a close; a close waits for
+ * those that still take messages. Nothing here has any reason to wait for a deadline. */
+#include "dpar_mpi.h"
+#include "../check.h"
+#include <stdlib.h>
+
+enum { MANY = 1 << 17 };
+static double in[MANY], out[MANY];
+static float few[8], sums[8];
+
+static dpar_comm *made(double timeout_s, int blocking)
+{
+    dpar_mpi_options o;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = timeout_s;
+    o.blocking = blocking;
+    if (dpar_mpi_make(MPI_COMM_WORLD, &o, &c, &why) < 0) {
+        puts(why.text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return c;
+}
+
+/* Rank 0 closes when its message has gone; rank 1 takes it 6 s later. */
+static void close_before_receive(void)
+{
+    dpar_comm *c = made(60, 0);
+    int32_t x = 7;
+    if (c->rank == 0) {
+        CHECK_INT(dpar_send(c, &x, 1, DPAR_I32, 1, 3, NULL), DPAR_OK);
+    } else if (c->rank == 1) {
+        const double until = MPI_Wtime() + 6;
+        while (MPI_Wtime() < until) {
+            DPARI_MPI_YIELD();
+        }
+        x = 0;
+        CHECK_INT(dpar_recv(c, &x, 1, DPAR_I32, 0, 3, NULL), DPAR_OK);
+        CHECK_INT(x, 7);
+    }
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+}
+
+/* Of options.blocking: a receive is posted, then all block in a collective. */
+static void receive_beside_blocking(void)
+{
+    dpar_comm *c = made(-1, 1);
+    dpar_work work;
+    memset(&work, 0, sizeof work);
+    if (c->rank == 0) {
+        CHECK_INT(dpar_recv(c, out, MANY, DPAR_F64, 1, 3, &work), DPAR_OK);
+    } else if (c->rank == 1) {
+        CHECK_INT(dpar_send(c, in, MANY, DPAR_F64, 0, 3, NULL), DPAR_OK);
+    }
+    CHECK_INT(dpar_reduce(c, few, sums, 8, DPAR_F32, DPAR_SUM, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+}
+
+/* ... a collective is posted, rank 0 blocks in the next one, the others wait first. */
+static void posted_beside_blocking(void)
+{
+    dpar_comm *c = made(-1, 1);
+    dpar_work work;
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_all_reduce(c, in, out, MANY, DPAR_F64, DPAR_SUM, &work), DPAR_OK);
+    CHECK(c->rank == 0 || dpar_wait(&work) == DPAR_OK);
+    CHECK_INT(dpar_reduce(c, few, sums, 8, DPAR_F32, DPAR_SUM, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+}
+
+/* ... rank 0 posts on b before it blocks on a, the others after it. */
+static void two_communicators(void)
+{
+    dpar_comm *c = made(-1, 1), *a = NULL, *b = NULL;
+    dpar_work work;
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &a), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &b), DPAR_OK);
+    CHECK(c->rank == 0 || dpar_barrier(a, NULL) == DPAR_OK);
+    CHECK_INT(dpar_all_reduce(b, in, out, 1000, DPAR_F64, DPAR_SUM, &work), DPAR_OK);
+    CHECK(c->rank != 0 || dpar_barrier(a, NULL) == DPAR_OK);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    CHECK_INT(dpar_comm_close(a), DPAR_OK);
+    CHECK_INT(dpar_comm_close(b), DPAR_OK);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+}
+
+/* All post on b; rank 0 closes a, then waits, the others the other way round. */
+static void close_beside_posted(void)
+{
+    dpar_comm *c = made(60, 0), *a = NULL, *b = NULL;
+    dpar_work work;
+    const double began = MPI_Wtime();
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &a), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &b), DPAR_OK);
+    CHECK_INT(dpar_all_reduce(b, in, out, MANY, DPAR_F64, DPAR_SUM, &work), DPAR_OK);
+    CHECK(c->rank != 0 || dpar_comm_close(a) == DPAR_OK);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    CHECK(c->rank == 0 || dpar_comm_close(a) == DPAR_OK);
+    CHECK_INT(dpar_comm_close(b), DPAR_OK);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    CHECK(MPI_Wtime() - began < 30);
+}
+
+int main(int argc, char **argv)
+{
+    int failed;
+    MPI_Init(&argc, &argv);
+    close_beside_posted();
+    two_communicators();
+    posted_beside_blocking();
+    receive_beside_blocking();
+    close_before_receive();
+    failed = CHECK_DONE();
+    MPI_Finalize();
+    return failed;
+}
