@@ -3662,8 +3662,9 @@ static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
     c->level.node_of = NULL;
 }
 
-/* All have come, and what is under way on the world's other communicators goes on until then: the
- * closes in the node's memory, which know of none of that, then find everybody there. */
+/* All have come, and what is under way, on the world's other communicators too, goes on until then.
+ * The closes in the node's memory, which know of none of that, then find everybody there; and what
+ * nobody has waited for is lost when nobody needs it any more. */
 static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
 {
     dpar_call barrier;
@@ -3677,15 +3678,14 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_world *w = c->world;
-    int32_t lost = dpari_mpi_lose_tasks(c);
     int finalized = 0, kept;
+    int32_t lost;
     dpar_status met = DPAR_OK;
     MPI_Finalized(&finalized);
-    if (lost > 0) {
-        (void)dpari_mpi_break(c, DPAR_E_ARG, "closed with work that nobody had waited for", 1);
-    } else if (!finalized && comm->status >= 0) {
+    if (!finalized && comm->status >= 0) {
         met = dpari_mpi_meet_at_end(comm);
     }
+    lost = dpari_mpi_lose_tasks(c);
     dpari_mpi_close_inside(c);
     if (comm->node != NULL && comm->status < 0) {
         dpar_comm_abort(comm->node, comm->status, comm->why.text);

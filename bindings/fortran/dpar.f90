@@ -925,7 +925,8 @@ module dpar
         integer(c_int32_t) :: rank_order = 0
         ! 1: compare kind, type, count, op, root and tag before each collective
         integer(c_int32_t) :: check = 0
-        ! 1: collectives that block use MPI's blocking calls.
+        ! 1: collectives that block use MPI's blocking calls where messages of MPI alone carry them
+        ! (no ranks share memory, or flat).
         integer(c_int32_t) :: blocking = 0
         ! 1, on any rank: messages of MPI alone, though ranks share memory.
         integer(c_int32_t) :: flat = 0

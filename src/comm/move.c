@@ -1471,7 +1471,7 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
     for (k = 0; k < side->streams; k++) {
         const dpari_move_stream *s = &side->stream[k];
         int64_t *of = &word[2 * s->peer], i;
-        uint64_t hash = dpari_hash(side->array.dims, s->round != NULL);
+        uint64_t hash = dpari_hash((uint64_t)side->array.dims, s->round != NULL);
         for (i = s->first; i >= 0; i = side->item[i].next) {
             for (d = 0; d < side->array.dims; d++) {
                 hash = dpari_hash(hash, side->item[i].extent[d]);
