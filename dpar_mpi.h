@@ -61,15 +61,15 @@
  * Mismatch, found at no cost: what ranks of a node do by its memory, as dpar_comm.h says. Between
  * nodes send, recv and the _v forms that move. These are messages, an empty piece too, from each
  * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
- * there, with both numbers of elements; another type of as many bytes is
- * not noticed, or taken for another length. In a split
- * all ranks' calls are compared; a rank that calls something else instead meets the deadline. Found
- * with check = 1: another kind, type, op, root, tag or count in any collective, other pieces in
- * all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
- * price of a small all-reduce. Not found: without check all else. Then MPI may notice
- * (DPAR_E_MISMATCH where a message was too long), the deadline may end it, or the result is wrong.
- * Nor does check look at messages. MPICH ends the job at any message that is too long, Open MPI at
- * one within a collective, unless MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN.
+ * there, with both numbers of elements; another type of as many bytes is not noticed, or taken for
+ * another length. In a split all ranks' calls are compared; a rank that calls something else
+ * instead meets the deadline. Found with check = 1: another kind, type, op, root, tag or count in
+ * any collective, other pieces in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks,
+ * naming two that differ, at the price of a small all-reduce. Not found: without check all else.
+ * Then MPI may notice (DPAR_E_MISMATCH where a message was too long), the deadline may end it, or
+ * the result is wrong. Nor does check look at messages. MPICH ends the job at any message that is
+ * too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
+ * MPI_ERRORS_RETURN.
  *
  * Lost ranks: MPI cannot tell; a wait ends with the deadline. Who waits for longer than a quarter
  * of it (1 s at most) tells the other ranks by a short message, again and again; the sentence of
@@ -189,9 +189,9 @@ enum {
     DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
 #endif
     DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all */
-    DPARI_MPI_WORTH = 2048,    /* bytes of a piece from which so many ranks trade each with each: */
-    DPARI_MPI_AT_ONCE_FIRST = 8 << 10,  /* bytes from which on, and up to which, that border is */
-    DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* looked for; */
+    DPARI_MPI_WORTH = 2048,    /* bytes of a piece that is large in that sense */
+    DPARI_MPI_AT_ONCE_FIRST = 8 << 10, /* what MPI sends at once is looked for from so many bytes */
+    DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
     DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
     DPARI_MPI_RING = 32,                /* operations that a report shows */
     DPARI_MPI_RANKS_TOLD = 1024,        /* larger communicators do not tell each other who waits */
@@ -1770,18 +1770,23 @@ static int32_t dpari_mpi_each_to_each(const dpari_mpi_task *t)
     return t->call.kind != DPAR_REDUCE && t->ranks <= DPARI_MPI_DIRECT && !t->block;
 }
 
-static int dpari_mpi_trade_all(dpari_mpi_task *t, void *rows)
+/* Each gives each n elements, those at `step` times its number of `from`; what the r-th gives comes
+ * to row place[r] (NULL: r) of `to`. */
+static int dpari_mpi_trade_each(dpari_mpi_task *t, void *to, const int32_t *place, const void *from,
+                                int64_t step, int64_t n)
 {
+    const int32_t type = t->call.type;
     int32_t r, code = MPI_SUCCESS;
     if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
         return MPI_ERR_NO_MEM;
     }
     for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
-        void *row = dpari_mpi_at(rows, t->call.type, r * t->elements);
+        void *row = dpari_mpi_at(to, type, (place != NULL ? place[r] : r) * n);
+        const void *piece = dpari_mpi_past(from, type, r * step);
         if (r == t->me) {
-            dpari_mpi_copy(row, t->in, dpari_mpi_bytes(t->call.type, t->elements));
+            dpari_mpi_copy(row, piece, dpari_mpi_bytes(type, n));
         } else {
-            code = dpari_mpi_trade(t, r, row, t->elements, t->in, t->elements);
+            code = dpari_mpi_trade(t, r, row, n, piece, n);
         }
     }
     return code;
@@ -1800,7 +1805,7 @@ static int dpari_mpi_gathered(dpari_mpi_task *t)
     }
     t->last = 1;
     if (dpari_mpi_each_to_each(t)) {
-        return dpari_mpi_trade_all(t, x);
+        return dpari_mpi_trade_each(t, x, NULL, t->in, 0, t->elements);
     }
     if (call->kind == DPAR_ALL_REDUCE) {
         return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, call->in, n, type, x, n, type,
@@ -2290,21 +2295,8 @@ static int dpari_mpi_meet_inside(dpari_mpi_task *t)
 static int dpari_mpi_gather_between(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
-    int32_t r, code = MPI_SUCCESS;
     t->last = 1;
-    if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
-        return MPI_ERR_NO_MEM;
-    }
-    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
-        const int32_t of = t->peer != NULL ? t->peer[r] : r;
-        void *to = dpari_mpi_at(call->out, call->type, of * call->count);
-        if (r == t->me) {
-            dpari_mpi_copy(to, call->in, dpari_mpi_bytes(call->type, call->count));
-        } else {
-            code = dpari_mpi_trade(t, r, to, call->count, call->in, call->count);
-        }
-    }
-    return code;
+    return dpari_mpi_trade_each(t, call->out, t->peer, call->in, 0, call->count);
 }
 
 static int dpari_mpi_gather_inside(dpari_mpi_task *t)
@@ -2342,28 +2334,16 @@ static int dpari_mpi_all_between(dpari_mpi_task *t)
     const dpar_call *call = &t->call;
     const int64_t bytes = dpari_mpi_bytes(call->type, call->count * t->ranks);
     const void *in = call->in;
-    int32_t r, code = MPI_SUCCESS;
     t->last = 1;
     if (in == call->out) {
         void *copy = dpari_mpi_scratch(t, bytes);
-        if (copy != NULL) {
-            dpari_mpi_copy(copy, in, bytes);
+        if (copy == NULL) {
+            return MPI_ERR_NO_MEM;
         }
+        dpari_mpi_copy(copy, in, bytes);
         in = copy;
     }
-    if (in == NULL || !dpari_mpi_reserve(t, 2 * t->ranks)) {
-        return MPI_ERR_NO_MEM;
-    }
-    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
-        void *to = dpari_mpi_at(call->out, call->type, r * call->count);
-        const void *from = dpari_mpi_past(in, call->type, r * call->count);
-        if (r == t->me) {
-            dpari_mpi_copy(to, from, dpari_mpi_bytes(call->type, call->count));
-        } else {
-            code = dpari_mpi_trade(t, r, to, call->count, from, call->count);
-        }
-    }
-    return code;
+    return dpari_mpi_trade_each(t, call->out, NULL, in, call->count, call->count);
 }
 
 /* ---- reduce-scatter: nodes of as many ranks, that follow each other ----
@@ -2389,22 +2369,10 @@ static int dpari_mpi_scatter_inside(dpari_mpi_task *t)
 
 static int dpari_mpi_scatter_between(dpari_mpi_task *t)
 {
-    const dpar_call *call = &t->call;
-    int32_t r, code = MPI_SUCCESS;
+    const int64_t n = t->call.count;
+    const void *from = dpari_mpi_past(t->memory, t->call.type, t->ranks * n);
     t->last = 1;
-    if (!dpari_mpi_reserve(t, 2 * t->ranks)) {
-        return MPI_ERR_NO_MEM;
-    }
-    for (r = 0; r < t->ranks && code == MPI_SUCCESS; r++) {
-        void *row = dpari_mpi_at(t->memory, call->type, r * call->count);
-        const void *from = dpari_mpi_at(t->memory, call->type, (t->ranks + r) * call->count);
-        if (r == t->me) {
-            dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, call->count));
-        } else {
-            code = dpari_mpi_trade(t, r, row, call->count, from, call->count);
-        }
-    }
-    return code;
+    return dpari_mpi_trade_each(t, t->memory, NULL, from, n, n);
 }
 
 static void dpari_mpi_scatter_between_land(dpari_mpi_task *t)
@@ -2526,8 +2494,7 @@ static void dpari_mpi_levels_land(dpari_mpi_task *t)
     }
 }
 
-/* Do messages of each rank to each other carry an operation of so many bytes a rank's
- * piece? */
+/* Do messages of each rank to each other carry an operation of so many bytes a piece? */
 static int32_t dpari_mpi_direct(const dpari_mpi_ctx *c, int64_t piece)
 {
     return !c->options.blocking && (c->comm.size <= DPARI_MPI_DIRECT ||
