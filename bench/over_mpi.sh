@@ -9,6 +9,10 @@
 # In the environment: OPENMPI_RUN, MPICH_RUN: what starts the ranks, with their number (another launcher, several
 # nodes); WAYS: 0 (default), 1 (messages alone); OPS: some of barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,p2p.
 cd "$(dirname "$0")/.." || exit 1
+case ${1:-5} in
+-h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
+*[!0-9]* | 0) echo "over_mpi: $1 rounds: a number, please; --help" >&2; exit 2 ;;
+esac
 rounds=${1:-5} ranks=${2:-2}
 : "${OPENMPI_RUN:=mpirun.openmpi --mca btl self,vader --bind-to core -np $ranks}" "${MPICH_RUN:=mpirun.mpich -np $ranks}"
 : "${OPS:=barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,p2p}"
