@@ -446,7 +446,9 @@ enum {
     DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
     DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
     DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
-    DPAR_WITHOUT_STREAM = 16 /* no streaming stores */
+    DPAR_WITHOUT_STREAM = 16, /* no streaming stores */
+    DPAR_WITHOUT_FLAT = 32 /* collectives by levels from 3 ranks on, and where ranks share cores;
+                              otherwise from 17 ranks on that have a core each */
 };
 
 /* ==== comm/launch.h ==== */
@@ -773,7 +775,8 @@ typedef struct dpari_rank {
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
-    char room_0[DPARI_LINE - 32];
+    int32_t cache; /* the last-level cache of all these CPUs, by its first; -1: not one */
+    char room_0[DPARI_LINE - 36];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
@@ -908,13 +911,27 @@ typedef struct dpari_abort {
 
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
 typedef struct dpari_member {
-    dpari_entry entry[2]; /* by parity of the sequence number */
-    dpari_word a, b, c;   /* progress inside a collective */
-    dpari_abort abort;    /* that of rank 0 counts */
-    uint64_t next;        /* while it waits for its next communicator: the spare behind it */
-    int64_t counted;      /* and how far it has counted */
+    dpari_entry entry[2];          /* by parity of the sequence number */
+    dpari_word a, b, c;            /* progress inside a collective */
+    dpari_entry up[2], down;       /* of a leader: gate.h; entries, */
+    dpari_word up_last, down_last; /* and the last words of a collective */
+    dpari_abort abort;             /* that of rank 0 counts */
+    uint64_t next;   /* while it waits for its next communicator: the spare behind it */
+    int64_t counted; /* and how far it has counted */
     uint64_t room[14];
 } dpari_member;
+
+/* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
+enum { DPARI_CLUSTER = 8 };
+typedef struct dpari_levels {
+    int32_t clusters;            /* 0: they are not */
+    int32_t most;                /* ranks that a cluster has at most */
+    int32_t count;               /* ranks of this rank's own, */
+    int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
+    int32_t doubt;               /* a wait was long or in vain: now each word counts */
+    int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */
+    int32_t *leaders;
+} dpari_levels;
 
 /* A communicator as one rank sees it; private memory. */
 typedef struct dpari_group {
@@ -935,7 +952,8 @@ typedef struct dpari_group {
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
     int32_t *world_rank;   /* of each rank */
-    const void **in;       /* scratch: an address a rank */
+    dpari_levels levels;
+    const void **in; /* scratch: an address a rank */
     void **out;
 } dpari_group;
 
@@ -1531,6 +1549,10 @@ DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 DPARI_API int dpari_os_hold(int fd, int64_t at);
 DPARI_API int dpari_os_is_held(int fd, int64_t at);
 
+/* The first CPU of the last-level cache that all these CPUs share; -1: they share none, or nobody
+ * can tell. */
+DPARI_API int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
+
 /* "NAME=value" each, then NULL. */
 DPARI_API char **dpari_os_environment(void);
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
@@ -1662,6 +1684,64 @@ DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
  * become it. */
 DPARI_API int32_t dpari_pace_choose(dpari_pace *p);
 DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
+
+/* ==== comm/gate.h ==== */
+
+/* gate - how the ranks of a large group learn that all have come: by levels. Private.
+ *
+ * Every rank publishes a word of its own (coll.c), and it is true once all words are there. To look
+ * at each of them costs each of n ranks n - 1 lines of other cores' caches. So more than 16 ranks
+ * are cut into clusters of at most 8, which share a last-level cache where the ranks are bound to
+ * one. The first rank of a cluster leads it:
+ *
+ *     1. it looks at the words of its cluster, and says `up` when all are there;
+ *     2. it looks at what the other leaders say;
+ *     3. it says `down`, which is all that the others of its cluster look at.
+ *
+ * 7 + n / 8 - 1 lines for a leader, one for the others. That is only a faster way to learn what the
+ * words say anyway: a rank that does not learn it so within a few looks (its leader is busy
+ * elsewhere, or gone) looks at all words itself. No rank depends on a leader. tests/model/gate.pml
+ * has the protocol as a model.
+ *
+ * With a collective's entries the small things themselves go along: `up` carries what the ranks of
+ * the cluster give where 8 of those fit into its line, `down` the result of a reduction. */
+
+enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
+/* The word of that kind which a rank publishes for the collective k. */
+DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                        int32_t which);
+
+/* How far a rank has looked; all zero before the first look. */
+typedef struct dpari_watch {
+    int32_t cursor; /* words seen, of those that it looks at now */
+    int16_t looks;  /* in vain, by levels */
+    int16_t stage;
+} dpari_watch;
+enum {
+    DPARI_AT_CLUSTER, /* a leader looks at its cluster; others at `down` */
+    DPARI_AT_LEADERS,
+    DPARI_AT_ALL,   /* at every word: levels were too slow, or there are none */
+    DPARI_BY_LEVELS /* passed so: `down` may be read */
+};
+
+/* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
+DPARI_API int64_t dpari_gate_bytes(int32_t size);
+DPARI_API void dpari_gate_cut(dpari_group *g, void *tables);
+/* One look by levels: have all words `which` of k reached the target? 1 yes, 0 not yet; -1: look at
+ * all of them, from cursor 0 on. Entries are equal to the target, or of a later collective. */
+DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
+                              uint64_t target);
+/* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
+ * not, then its cluster; `result` (of `bytes`) goes along. Others do nothing. */
+DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
+                               int32_t which, uint64_t target, const void *result, int64_t bytes);
+
+/* What another rank gave inline in collective k, which all have entered with this word: in the line
+ * of its leader if it is there, in its entry otherwise. */
+DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                       uint64_t target);
+/* The result in `down`, for who has passed that way; NULL: there is none. */
+DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
 /* ==== comm/coll.h ==== */
 
@@ -2459,6 +2539,62 @@ DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
+/* The beginning of a file as text; "" where there is none. */
+static void dpari_os_text(const char *path, char *text, size_t room)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, room - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+}
+
+/* "0-3,8-11" as bits, as many as there are. */
+static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
+{
+    memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
+    while (*text >= '0' && *text <= '9') {
+        char *end;
+        long first = strtol(text, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        for (long i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
+            mask[i / 64] |= UINT64_C(1) << (i % 64);
+        }
+        text = end + (*end == ',');
+    }
+}
+
+DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS])
+{
+    uint64_t shares[DPARI_CPU_WORDS];
+    char path[96], list[1024];
+    int32_t cpu = 0, first = 0, level = 4;
+    dpar_text t;
+    while (cpu < 64 * DPARI_CPU_WORDS && (mask[cpu / 64] >> (cpu % 64) & 1) == 0) {
+        cpu++;
+    }
+    list[0] = '\0';
+    for (; level > 0 && list[0] == '\0'; level--) { /* index3 is the last on most machines */
+        dpar_text_init(&t, path, sizeof path);
+        dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
+        dpari_text_int(&t, cpu);
+        dpar_text_put(&t, "/cache/index");
+        dpari_text_int(&t, level);
+        dpar_text_put(&t, "/shared_cpu_list");
+        dpari_os_text(path, list, sizeof list);
+    }
+    dpari_os_list(list, shares);
+    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
+        if (mask[k] & ~shares[k]) {
+            return -1;
+        }
+    }
+    while (first < cpu && (shares[first / 64] >> (first % 64) & 1) == 0) {
+        first++;
+    }
+    return first;
+}
+
 DPARI_API DPARI_COLD char **dpari_os_environment(void)
 {
     extern char **environ; /* POSIX: no header has it */
@@ -2547,12 +2683,7 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     char text[2048];
     const char *at = text;
     int64_t value = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[got > 0 ? got : 0] = '\0';
+    dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
     for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
     }
@@ -6808,7 +6939,7 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_STREAM)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_FLAT)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -7452,6 +7583,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
     dpari_os_cpus(r->cpus);
+    r->cache = dpari_os_cache(r->cpus);
     DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
     dpari_publish(w, &r->member, member);
     status = dpari_join_all(w, why);
@@ -7811,6 +7943,245 @@ DPARI_DOOR double dpari_quiet(double timeout)
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
 }
 
+/* ==== comm/gate.c ==== */
+
+/* Why one line of each kind is enough, or two by parity, as with entries (coll.c):
+ *
+ * `up` of k + 1 is written when the leader's cluster has entered k + 1, while another leader may
+ * still read `up` of k: so there are two. `up` of k + 2 is written when all have entered k + 1,
+ * which each does when it is done with k.
+ * `down` of k + 1 is written when all have entered k + 1, and so are done with `down` of k.
+ * A word that is ahead of the target says more than the target: its leader has passed this gate.
+ * After a barrier that closes a communicator, words may be ahead because their rank has taken its
+ * member into another one; a barrier carries nothing. */
+
+enum {
+    DPARI_LEVELS_FROM = 17, /* ranks: fewer look at all words in a microsecond */
+    DPARI_LEVELS_LOOKS = 512
+};
+
+DPARI_API const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                        int32_t which)
+{
+    const dpari_member *m = g->member[rank];
+    switch (which) {
+    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
+    case DPARI_WORD_A: return &m->a.word;
+    case DPARI_WORD_B: return &m->b.word;
+    default: return &m->c.word;
+    }
+}
+
+/* ---- clusters ---------------------------------------------------------------------------------
+ */
+
+DPARI_API int64_t dpari_gate_bytes(int32_t size)
+{
+    return 3 * size * (int64_t)sizeof(int32_t);
+}
+
+/* The leader of the cluster that rank r joins: of ranks before it with the same cache and room. */
+static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *members, int32_t most)
+{
+    const dpari_levels *l = &g->levels;
+    const int32_t cache = g->world->rank[g->world_rank[r]].cache;
+    for (int32_t c = l->clusters - 1; c >= 0; c--) {
+        const int32_t lead = l->leaders[c];
+        if (g->world->rank[g->world_rank[lead]].cache == cache && members[lead] < most) {
+            return lead;
+        }
+    }
+    return r;
+}
+
+DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
+{
+    dpari_levels *l = &g->levels;
+    const int32_t size = g->comm.size;
+    const int asked = (g->world->head->plain & DPAR_WITHOUT_FLAT) != 0;
+    int32_t *members = (int32_t *)tables; /* of the cluster that a rank leads, as long as we cut */
+    l->clusters = 0;
+    /* ranks that take turns on a core lose a turn at each level */
+    if (asked ? size < 3 : size < DPARI_LEVELS_FROM || g->world->crowded) {
+        return;
+    }
+    l->most = size < DPARI_LEVELS_FROM ? 2 : DPARI_CLUSTER;
+    l->place = (int32_t *)tables;
+    l->leader = l->place + size;
+    l->leaders = l->leader + size;
+    for (int32_t r = 0; r < size; r++) {
+        const int32_t lead = dpari_cluster_of(g, r, members, l->most);
+        members[r] = 0;
+        members[lead]++;
+        l->leader[r] = lead;
+        if (lead == r) {
+            l->leaders[l->clusters++] = r;
+        }
+    }
+    for (int32_t c = 0; c < l->clusters; c++) {
+        int32_t n = 0;
+        for (int32_t r = l->leaders[c]; r < size; r++) {
+            if (l->leader[r] == l->leaders[c]) {
+                if (l->leaders[c] == l->leader[g->comm.rank]) {
+                    l->mine[n] = r;
+                    l->count = n + 1;
+                }
+                l->place[r] = n++;
+            }
+        }
+    }
+}
+
+/* ---- what goes along --------------------------------------------------------------------------
+ */
+
+/* Bytes that each rank of the collective gives in `up`; 0: they do not go there. */
+static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
+{
+    const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
+    const int all = k->call.kind == DPAR_ALL_REDUCE || k->call.kind == DPAR_ALL_GATHER;
+    return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
+}
+
+DPARI_API const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
+                                       uint64_t target)
+{
+    const dpari_levels *l = &g->levels;
+    const int64_t bytes = l->clusters > 0 ? dpari_gate_carries(g, k) : 0;
+    const dpari_entry *up = bytes > 0 ? &g->member[l->leader[rank]]->up[k->sequence & 1] : NULL;
+    if (!up || DPARI_LOAD(&up->word) != target) {
+        return g->member[rank]->entry[k->sequence & 1].payload;
+    }
+    return (const char *)(const void *)up->payload + l->place[rank] * bytes;
+}
+
+DPARI_API const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at)
+{
+    const int32_t lead = at->stage == DPARI_BY_LEVELS ? g->levels.leader[g->comm.rank] : -1;
+    return lead < 0 || lead == g->comm.rank ? NULL : g->member[lead]->down.payload;
+}
+
+/* ---- words ------------------------------------------------------------------------------------
+ */
+
+static uint64_t *dpari_gate_up(const dpari_group *g, const dpar_work *k, int32_t rank,
+                               int32_t which)
+{
+    dpari_member *m = g->member[rank];
+    return which == DPARI_WORD_ENTRY ? &m->up[k->sequence & 1].word : &m->up_last.word;
+}
+
+static uint64_t *dpari_gate_down(const dpari_group *g, int32_t rank, int32_t which)
+{
+    dpari_member *m = g->member[rank];
+    return which == DPARI_WORD_ENTRY ? &m->down.word : &m->down_last.word;
+}
+
+/* 1: it has come; 0: not yet; -1: an entry of this number that is another. */
+static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
+{
+    const uint64_t word = DPARI_LOAD(at);
+    const int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(target >> 32));
+    if (ahead == 0 && word != target && which == DPARI_WORD_ENTRY) {
+        return -1;
+    }
+    return (int64_t)(word - target) >= 0;
+}
+
+/* The cluster has come: tells the other leaders, with what the cluster gives. */
+static void dpari_gate_tell_leaders(dpari_group *g, const dpar_work *k, int32_t which,
+                                    uint64_t target)
+{
+    const dpari_levels *l = &g->levels;
+    const size_t bytes = (size_t)(which == DPARI_WORD_ENTRY ? dpari_gate_carries(g, k) : 0);
+    char *to = (char *)(void *)g->member[g->comm.rank]->up[k->sequence & 1].payload;
+    for (int32_t i = 0; i < l->count && bytes > 0; i++) {
+        memcpy(to + (size_t)i * bytes, g->member[l->mine[i]]->entry[k->sequence & 1].payload,
+               bytes);
+    }
+    dpari_publish(g->world, dpari_gate_up(g, k, g->comm.rank, which), target);
+}
+
+static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpari_watch *at,
+                                   int32_t which, uint64_t target)
+{
+    int came = 1;
+    for (at->cursor = at->cursor > 0 ? at->cursor : 1; at->cursor < g->levels.count; at->cursor++) {
+        came =
+            dpari_gate_came(dpari_word_of(g, k, g->levels.mine[at->cursor], which), which, target);
+        if (came != 1) {
+            break;
+        }
+    }
+    return came;
+}
+
+static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpari_watch *at,
+                                   int32_t which, uint64_t target)
+{
+    int came = 1;
+    for (; at->cursor < g->levels.clusters; at->cursor++) {
+        came = dpari_gate_came(dpari_gate_up(g, k, g->levels.leaders[at->cursor], which), which,
+                               target);
+        if (came != 1) {
+            break;
+        }
+    }
+    return came;
+}
+
+DPARI_API int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at, int32_t which,
+                              uint64_t target)
+{
+    const int32_t me = g->comm.rank;
+    int came = 1;
+    if (g->levels.clusters == 0 || g->levels.doubt || g->comm.status != DPAR_OK ||
+        at->stage == DPARI_AT_ALL) {
+        at->cursor = at->stage == DPARI_AT_ALL ? at->cursor : 0;
+        at->stage = DPARI_AT_ALL;
+        return -1;
+    }
+    if (g->levels.leader[me] != me) {
+        came = dpari_gate_came(dpari_gate_down(g, g->levels.leader[me], which), which, target);
+    } else if (at->stage == DPARI_AT_CLUSTER) {
+        came = dpari_gate_cluster_came(g, k, at, which, target);
+        if (came == 1) {
+            dpari_gate_tell_leaders(g, k, which, target);
+            at->stage = DPARI_AT_LEADERS;
+            at->cursor = 0;
+        }
+    }
+    if (came == 1 && at->stage == DPARI_AT_LEADERS) {
+        came = dpari_gate_leaders_came(g, k, at, which, target);
+    }
+    if (came == 1) {
+        at->stage = DPARI_BY_LEVELS;
+    } else if (came < 0 || ++at->looks >= DPARI_LEVELS_LOOKS) {
+        at->stage = DPARI_AT_ALL; /* the words themselves say which rank it is */
+        at->cursor = 0;
+        return -1;
+    }
+    g->blocker = -1;
+    return came;
+}
+
+DPARI_API void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
+                               int32_t which, uint64_t target, const void *result, int64_t bytes)
+{
+    const int32_t me = g->comm.rank;
+    if (g->levels.clusters == 0 || g->levels.leader[me] != me) {
+        return;
+    }
+    if (at->stage == DPARI_AT_ALL &&
+        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* its own word: nobody else's */
+        dpari_gate_tell_leaders(g, k, which, target);
+    }
+    if (bytes > 0) {
+        memcpy(g->member[me]->down.payload, result, (size_t)bytes);
+    }
+    dpari_publish(g->world, dpari_gate_down(g, me, which), target);
+}
+
 /* ==== comm/coll.c ==== */
 
 /* The collectives of the shared-memory engine, as steps that never wait.
@@ -7819,9 +8190,10 @@ DPARI_DOOR double dpari_quiet(double timeout)
  *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
  *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
  *      word = k << 32 | fingerprint of the call.
- *   2. It waits for the entries of ALL. So two parities are enough: who begins k + 2 has seen all
- *      entries k + 1, and a rank that has entered k + 1 has finished reading k. And each rank
- *      compares all fingerprints: ranks that called different things find out here, all of them.
+ *   2. It waits for the entries of ALL (many ranks do so by levels: gate.h). So two parities are
+ *      enough: who begins k + 2 has seen all entries k + 1, and a rank that has entered k + 1 has
+ *      finished reading k. And each rank compares all fingerprints: ranks that called different
+ *      things find out here, all of them.
  *   3. All now know the same entries and choose the same way:
  *      box     everything is readable: each takes what it needs; if some lies in users' memory,
  *              nobody returns before all have said (word a) that they are done with it;
@@ -7875,7 +8247,7 @@ enum {
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
  * back that others have read costs as much as to read one of theirs. */
 typedef struct dpari_coll {
-    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    dpari_watch at; /* ranks seen to have come so far, from the right neighbour on */
     int64_t target; /* what the word must have reached */
     int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
     int64_t piece;                              /* bytes of a piece of a chunk */
@@ -8057,27 +8429,13 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-
-static const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                     int32_t which)
-{
-    const dpari_member *m = g->member[rank];
-    switch (which) {
-    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
-    case DPARI_WORD_A: return &m->a.word;
-    case DPARI_WORD_B: return &m->b.word;
-    default: return &m->c.word;
-    }
-}
-
 /* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
 static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
     const int32_t n = g->comm.size;
-    for (; o->cursor < n - 1; o->cursor++) {
-        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
+    for (; o->at.cursor < n - 1; o->at.cursor++) {
+        int32_t r = g->comm.rank + 1 + o->at.cursor;
         r = r >= n ? r - n : r;
         if ((int64_t)(DPARI_LOAD(dpari_word_of(g, k, r, which)) - target) < 0) {
             g->blocker = g->world_rank[r];
@@ -8086,7 +8444,7 @@ static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t t
             return 0;
         }
     }
-    o->cursor = 0;
+    o->at.cursor = 0;
     return 1;
 }
 
@@ -8270,7 +8628,8 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     dpari_coll *o = dpari_coll_of(k);
     dpari_entry *entry = &g->member[g->comm.rank]->entry[k->sequence & 1];
     const int64_t bytes = dpari_gives(g, &k->call);
-    o->cursor = 0;
+    memset(&o->at, 0, sizeof o->at);
+    g->levels.doubt = 0;
     o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
         dpari_offer_make(g, k, &o->offer);
@@ -8342,13 +8701,13 @@ static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32
 }
 
 /* Have all entered, and the same? OK: yes, MORE: not yet. */
-static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
+static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
     const int32_t n = g->comm.size;
     const uint64_t mine = o->mine;
-    for (; o->cursor < n - 1; o->cursor++) {
-        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
+    for (; o->at.cursor < n - 1; o->at.cursor++) {
+        int32_t r = g->comm.rank + 1 + o->at.cursor;
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
@@ -8365,8 +8724,34 @@ static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
         }
         return dpari_coll_mismatch(g, k, r);
     }
-    o->cursor = 0;
+    o->at.cursor = 0;
     return DPAR_OK;
+}
+
+static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int came = dpari_gate_look(g, k, &o->at, DPARI_WORD_ENTRY, o->mine);
+    if (came < 0) {
+        return dpari_entries_of_all(g, k);
+    }
+    o->target = (int64_t)(o->mine >> 32 << 32);
+    k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+    return came ? DPAR_OK : DPAR_MORE;
+}
+
+/* Have all said their last word of it? */
+static int dpari_last_words(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t which = k->phase >> 8;
+    const uint64_t target = (uint64_t)o->target;
+    int came = dpari_gate_look(g, k, &o->at, which, target);
+    came = came < 0 ? dpari_reached(g, k, which, target) : came;
+    if (came) {
+        dpari_gate_tell(g, k, &o->at, which, target, NULL, 0);
+    }
+    return came;
 }
 
 /* ---- everything is readable -------------------------------------------------------------------
@@ -8395,11 +8780,24 @@ static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t ou
                       call->op, stream);
 }
 
+/* What another rank gives, inline. */
+static const char *dpari_inline_given(const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    return (const char *)dpari_gate_given(g, k, rank, dpari_coll_of_const(k)->mine);
+}
+
 static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
+    const void *result;
     if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+        return;
+    }
+    result =
+        call->kind == DPAR_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at) : NULL;
+    if (result) {
+        memcpy(call->out, result, (size_t)bytes);
         return;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
@@ -8407,10 +8805,7 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
         g->in[r] =
-            (r == g->comm.rank
-                 ? (const char *)call->in
-                 : (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload) +
-            begin;
+            (r == g->comm.rank ? (const char *)call->in : dpari_inline_given(g, k, r)) + begin;
     }
     g->out[0] = call->out;
     dpari_reduce_range(g, call, 1, bytes, 0);
@@ -8426,11 +8821,11 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
     for (int32_t r = 0; r < g->comm.size; r++) {
         dpari_piece p = dpari_piece_from(g, call, r);
         int64_t from = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
-        const char *box = (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload;
         if (r == g->comm.rank) {
             dpari_take_own(g, call, 0);
         } else if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
+            memcpy((char *)call->out + p.begin, dpari_inline_given(g, k, r) + from,
+                   (size_t)p.bytes);
         }
     }
 }
@@ -8950,16 +9345,24 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
-    if (dpari_coll_of(k)->inline_bytes >= 0) {
+    dpari_coll *o = dpari_coll_of(k);
+    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_ALL_REDUCE;
+    if (!result) {
+        dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, NULL, 0);
+    }
+    if (o->inline_bytes >= 0) {
         dpari_inline_take(g, k);
+        if (result) {
+            dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, k->call.out, o->inline_bytes);
+        }
         return DPAR_OK;
     }
+    memset(&o->at, 0, sizeof o->at);
     return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
 }
 
 DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 {
-    dpari_coll *o = dpari_coll_of(k);
     dpar_status status = DPAR_MORE;
     if ((k->phase & 0xff) == DPARI_ENTER) {
         dpari_enter(g, k);
@@ -8980,7 +9383,7 @@ DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
         }
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
-        status = dpari_reached(g, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+        status = dpari_last_words(g, k) ? DPAR_OK : DPAR_MORE;
     }
     if (status == DPAR_OK && g->timed == k->sequence + 1) {
         dpari_timed(g, k);
@@ -10165,6 +10568,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     const dpar_work *awaited = dpari_awaited(g, k);
     int32_t missing = 0;
     uint32_t gone = 0;
+    g->levels.doubt = 1;
     if (dpari_group_broken(g) != DPAR_OK || dpari_close_in_vain(s)) {
         return g->comm.status;
     }
@@ -10863,7 +11267,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     dpari_world *w = n->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
-                          size * (int64_t)sizeof(int32_t);
+                          size * (int64_t)sizeof(int32_t) + dpari_gate_bytes(size);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     dpari_group *g;
     if (!s) {
@@ -10888,6 +11292,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     g->comm.rank = rank;
     g->comm.size = size;
     g->comm.timeout_s = w->timeout_s;
+    dpari_gate_cut(g, g->world_rank + size);
     dpari_engine_shm(&g->comm.engine);
     s->next = n->open;
     n->open = s;

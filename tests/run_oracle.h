@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ORACLE_PERIOD = 4099, ORACLE_RANKS = 8, ORACLE_GUARD = 256, ORACLE_POISON = 0xA5 };
+enum { ORACLE_PERIOD = 4099, ORACLE_RANKS = 40, ORACLE_GUARD = 256, ORACLE_POISON = 0xA5 };
 
 /* --- pseudo-random numbers (splitmix64) --- */
 

@@ -655,6 +655,8 @@ module dpar
     ! wait by yielding and short sleeps alone
     integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8
     integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! no streaming stores
+    ! collectives by levels from 3 ranks on, and where ranks share cores.
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_FLAT = 32
 
     ! ==== launch ====
     ! where ranks come from: forked here, threads, or started by a launcher and found.

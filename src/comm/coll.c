@@ -5,9 +5,10 @@
  *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
  *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
  *      word = k << 32 | fingerprint of the call.
- *   2. It waits for the entries of ALL. So two parities are enough: who begins k + 2 has seen all
- *      entries k + 1, and a rank that has entered k + 1 has finished reading k. And each rank
- *      compares all fingerprints: ranks that called different things find out here, all of them.
+ *   2. It waits for the entries of ALL (many ranks do so by levels: gate.h). So two parities are
+ *      enough: who begins k + 2 has seen all entries k + 1, and a rank that has entered k + 1 has
+ *      finished reading k. And each rank compares all fingerprints: ranks that called different
+ *      things find out here, all of them.
  *   3. All now know the same entries and choose the same way:
  *      box     everything is readable: each takes what it needs; if some lies in users' memory,
  *              nobody returns before all have said (word a) that they are done with it;
@@ -22,6 +23,7 @@
 
 #include "../base/inner.h"
 #include "engine.h"
+#include "gate.h"
 #include "kernel.h"
 #include "pace_run.h"
 
@@ -67,7 +69,7 @@ enum {
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
  * back that others have read costs as much as to read one of theirs. */
 typedef struct dpari_coll {
-    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    dpari_watch at; /* ranks seen to have come so far, from the right neighbour on */
     int64_t target; /* what the word must have reached */
     int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
     int64_t piece;                              /* bytes of a piece of a chunk */
@@ -249,27 +251,13 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-
-static const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                     int32_t which)
-{
-    const dpari_member *m = g->member[rank];
-    switch (which) {
-    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
-    case DPARI_WORD_A: return &m->a.word;
-    case DPARI_WORD_B: return &m->b.word;
-    default: return &m->c.word;
-    }
-}
-
 /* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
 static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
     const int32_t n = g->comm.size;
-    for (; o->cursor < n - 1; o->cursor++) {
-        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
+    for (; o->at.cursor < n - 1; o->at.cursor++) {
+        int32_t r = g->comm.rank + 1 + o->at.cursor;
         r = r >= n ? r - n : r;
         if ((int64_t)(DPARI_LOAD(dpari_word_of(g, k, r, which)) - target) < 0) {
             g->blocker = g->world_rank[r];
@@ -278,7 +266,7 @@ static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t t
             return 0;
         }
     }
-    o->cursor = 0;
+    o->at.cursor = 0;
     return 1;
 }
 
@@ -462,7 +450,8 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     dpari_coll *o = dpari_coll_of(k);
     dpari_entry *entry = &g->member[g->comm.rank]->entry[k->sequence & 1];
     const int64_t bytes = dpari_gives(g, &k->call);
-    o->cursor = 0;
+    memset(&o->at, 0, sizeof o->at);
+    g->levels.doubt = 0;
     o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
         dpari_offer_make(g, k, &o->offer);
@@ -534,13 +523,13 @@ static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32
 }
 
 /* Have all entered, and the same? OK: yes, MORE: not yet. */
-static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
+static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
     const int32_t n = g->comm.size;
     const uint64_t mine = o->mine;
-    for (; o->cursor < n - 1; o->cursor++) {
-        int32_t r = g->comm.rank + 1 + (int32_t)o->cursor;
+    for (; o->at.cursor < n - 1; o->at.cursor++) {
+        int32_t r = g->comm.rank + 1 + o->at.cursor;
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
@@ -557,8 +546,34 @@ static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
         }
         return dpari_coll_mismatch(g, k, r);
     }
-    o->cursor = 0;
+    o->at.cursor = 0;
     return DPAR_OK;
+}
+
+static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int came = dpari_gate_look(g, k, &o->at, DPARI_WORD_ENTRY, o->mine);
+    if (came < 0) {
+        return dpari_entries_of_all(g, k);
+    }
+    o->target = (int64_t)(o->mine >> 32 << 32);
+    k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+    return came ? DPAR_OK : DPAR_MORE;
+}
+
+/* Have all said their last word of it? */
+static int dpari_last_words(dpari_group *g, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t which = k->phase >> 8;
+    const uint64_t target = (uint64_t)o->target;
+    int came = dpari_gate_look(g, k, &o->at, which, target);
+    came = came < 0 ? dpari_reached(g, k, which, target) : came;
+    if (came) {
+        dpari_gate_tell(g, k, &o->at, which, target, NULL, 0);
+    }
+    return came;
 }
 
 /* ---- everything is readable -------------------------------------------------------------------
@@ -587,11 +602,24 @@ static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t ou
                       call->op, stream);
 }
 
+/* What another rank gives, inline. */
+static const char *dpari_inline_given(const dpari_group *g, const dpar_work *k, int32_t rank)
+{
+    return (const char *)dpari_gate_given(g, k, rank, dpari_coll_of_const(k)->mine);
+}
+
 static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
+    const void *result;
     if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
+        return;
+    }
+    result =
+        call->kind == DPAR_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at) : NULL;
+    if (result) {
+        memcpy(call->out, result, (size_t)bytes);
         return;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
@@ -599,10 +627,7 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     }
     for (int32_t r = 0; r < g->comm.size; r++) {
         g->in[r] =
-            (r == g->comm.rank
-                 ? (const char *)call->in
-                 : (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload) +
-            begin;
+            (r == g->comm.rank ? (const char *)call->in : dpari_inline_given(g, k, r)) + begin;
     }
     g->out[0] = call->out;
     dpari_reduce_range(g, call, 1, bytes, 0);
@@ -618,11 +643,11 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
     for (int32_t r = 0; r < g->comm.size; r++) {
         dpari_piece p = dpari_piece_from(g, call, r);
         int64_t from = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
-        const char *box = (const char *)(const void *)g->member[r]->entry[k->sequence & 1].payload;
         if (r == g->comm.rank) {
             dpari_take_own(g, call, 0);
         } else if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
+            memcpy((char *)call->out + p.begin, dpari_inline_given(g, k, r) + from,
+                   (size_t)p.bytes);
         }
     }
 }
@@ -1142,16 +1167,24 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
-    if (dpari_coll_of(k)->inline_bytes >= 0) {
+    dpari_coll *o = dpari_coll_of(k);
+    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_ALL_REDUCE;
+    if (!result) {
+        dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, NULL, 0);
+    }
+    if (o->inline_bytes >= 0) {
         dpari_inline_take(g, k);
+        if (result) {
+            dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, k->call.out, o->inline_bytes);
+        }
         return DPAR_OK;
     }
+    memset(&o->at, 0, sizeof o->at);
     return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
 }
 
 DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 {
-    dpari_coll *o = dpari_coll_of(k);
     dpar_status status = DPAR_MORE;
     if ((k->phase & 0xff) == DPARI_ENTER) {
         dpari_enter(g, k);
@@ -1172,7 +1205,7 @@ DPARI_API dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
         }
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
-        status = dpari_reached(g, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+        status = dpari_last_words(g, k) ? DPAR_OK : DPAR_MORE;
     }
     if (status == DPAR_OK && g->timed == k->sequence + 1) {
         dpari_timed(g, k);

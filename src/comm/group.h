@@ -35,13 +35,27 @@ typedef struct dpari_abort {
 
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
 typedef struct dpari_member {
-    dpari_entry entry[2]; /* by parity of the sequence number */
-    dpari_word a, b, c;   /* progress inside a collective */
-    dpari_abort abort;    /* that of rank 0 counts */
-    uint64_t next;        /* while it waits for its next communicator: the spare behind it */
-    int64_t counted;      /* and how far it has counted */
+    dpari_entry entry[2];          /* by parity of the sequence number */
+    dpari_word a, b, c;            /* progress inside a collective */
+    dpari_entry up[2], down;       /* of a leader: gate.h; entries, */
+    dpari_word up_last, down_last; /* and the last words of a collective */
+    dpari_abort abort;             /* that of rank 0 counts */
+    uint64_t next;   /* while it waits for its next communicator: the spare behind it */
+    int64_t counted; /* and how far it has counted */
     uint64_t room[14];
 } dpari_member;
+
+/* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
+enum { DPARI_CLUSTER = 8 };
+typedef struct dpari_levels {
+    int32_t clusters;            /* 0: they are not */
+    int32_t most;                /* ranks that a cluster has at most */
+    int32_t count;               /* ranks of this rank's own, */
+    int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
+    int32_t doubt;               /* a wait was long or in vain: now each word counts */
+    int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */
+    int32_t *leaders;
+} dpari_levels;
 
 /* A communicator as one rank sees it; private memory. */
 typedef struct dpari_group {
@@ -62,7 +76,8 @@ typedef struct dpari_group {
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
     int32_t *world_rank;   /* of each rank */
-    const void **in;       /* scratch: an address a rank */
+    dpari_levels levels;
+    const void **in; /* scratch: an address a rank */
     void **out;
 } dpari_group;
 

@@ -25,7 +25,9 @@ enum {
     DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
     DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
     DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
-    DPAR_WITHOUT_STREAM = 16 /* no streaming stores */
+    DPAR_WITHOUT_STREAM = 16, /* no streaming stores */
+    DPAR_WITHOUT_FLAT = 32 /* collectives by levels from 3 ranks on, and where ranks share cores;
+                              otherwise from 17 ranks on that have a core each */
 };
 
 #endif

@@ -288,6 +288,62 @@ DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
+/* The beginning of a file as text; "" where there is none. */
+static void dpari_os_text(const char *path, char *text, size_t room)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, room - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+}
+
+/* "0-3,8-11" as bits, as many as there are. */
+static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
+{
+    memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
+    while (*text >= '0' && *text <= '9') {
+        char *end;
+        long first = strtol(text, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        for (long i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
+            mask[i / 64] |= UINT64_C(1) << (i % 64);
+        }
+        text = end + (*end == ',');
+    }
+}
+
+DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS])
+{
+    uint64_t shares[DPARI_CPU_WORDS];
+    char path[96], list[1024];
+    int32_t cpu = 0, first = 0, level = 4;
+    dpar_text t;
+    while (cpu < 64 * DPARI_CPU_WORDS && (mask[cpu / 64] >> (cpu % 64) & 1) == 0) {
+        cpu++;
+    }
+    list[0] = '\0';
+    for (; level > 0 && list[0] == '\0'; level--) { /* index3 is the last on most machines */
+        dpar_text_init(&t, path, sizeof path);
+        dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
+        dpari_text_int(&t, cpu);
+        dpar_text_put(&t, "/cache/index");
+        dpari_text_int(&t, level);
+        dpar_text_put(&t, "/shared_cpu_list");
+        dpari_os_text(path, list, sizeof list);
+    }
+    dpari_os_list(list, shares);
+    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
+        if (mask[k] & ~shares[k]) {
+            return -1;
+        }
+    }
+    while (first < cpu && (shares[first / 64] >> (first % 64) & 1) == 0) {
+        first++;
+    }
+    return first;
+}
+
 DPARI_API DPARI_COLD char **dpari_os_environment(void)
 {
     extern char **environ; /* POSIX: no header has it */
@@ -376,12 +432,7 @@ static int64_t dpari_os_number_in(const char *path, const char *key)
     char text[2048];
     const char *at = text;
     int64_t value = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    text[got > 0 ? got : 0] = '\0';
+    dpari_os_text(path, text, sizeof text);
     at = strstr(text, key);
     for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
     }

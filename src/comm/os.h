@@ -112,6 +112,10 @@ DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 DPARI_API int dpari_os_hold(int fd, int64_t at);
 DPARI_API int dpari_os_is_held(int fd, int64_t at);
 
+/* The first CPU of the last-level cache that all these CPUs share; -1: they share none, or nobody
+ * can tell. */
+DPARI_API int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
+
 /* "NAME=value" each, then NULL. */
 DPARI_API char **dpari_os_environment(void);
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */

@@ -11,6 +11,7 @@
 #include "coll.h"
 #include "comm.h"
 #include "engine.h"
+#include "gate.h"
 #include "group.h"
 #include "os.h"
 #include "p2p.h"
@@ -152,6 +153,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     const dpar_work *awaited = dpari_awaited(g, k);
     int32_t missing = 0;
     uint32_t gone = 0;
+    g->levels.doubt = 1;
     if (dpari_group_broken(g) != DPAR_OK || dpari_close_in_vain(s)) {
         return g->comm.status;
     }
@@ -850,7 +852,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     dpari_world *w = n->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
-                          size * (int64_t)sizeof(int32_t);
+                          size * (int64_t)sizeof(int32_t) + dpari_gate_bytes(size);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     dpari_group *g;
     if (!s) {
@@ -875,6 +877,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     g->comm.rank = rank;
     g->comm.size = size;
     g->comm.timeout_s = w->timeout_s;
+    dpari_gate_cut(g, g->world_rank + size);
     dpari_engine_shm(&g->comm.engine);
     s->next = n->open;
     n->open = s;

@@ -45,7 +45,7 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_STREAM)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_FLAT)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -689,6 +689,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
     dpari_os_cpus(r->cpus);
+    r->cache = dpari_os_cache(r->cpus);
     DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
     dpari_publish(w, &r->member, member);
     status = dpari_join_all(w, why);

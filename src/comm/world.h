@@ -45,7 +45,8 @@ typedef struct dpari_rank {
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
-    char room_0[DPARI_LINE - 32];
+    int32_t cache; /* the last-level cache of all these CPUs, by its first; -1: not one */
+    char room_0[DPARI_LINE - 36];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */

@@ -41,6 +41,10 @@ for fault in -DPARITIES=1 -DRUN_AHEAD -DEARLY_WORD -DEARLY_READ -DLATE_READ \
     '-DMISMATCH -DNO_COMPARE' '-DREUSE -DOPS=3 -DEQUAL'; do
     breaks entry "$fault"
 done
+holds gate
+for fault in -DUPS=1 -DTRUST -DEARLY_DOWN -DEARLY_WORD -DNO_ALL; do
+    breaks gate "$fault"
+done
 holds chunked
 holds chunked '-DALL_GIVE -DNO_FREE'
 for fault in -DNO_LAST -DNO_FREE -DFREE=4 '-DBUFFERS=2 -DNO_FREE' -DBUFFERS=2 -DFREE=1 \

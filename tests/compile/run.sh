@@ -53,7 +53,7 @@ EOF
 }
 example > "$work/example.c"
 usual_library "$work/dpar.a" -O2
-some=$(some_of collectives:processes messages:processes several:processes errors:processes \
+some=$(some_of collectives:processes collectives:processes:19-20 messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
     halo_cgrid:processes:1-6 halo_cgrid:threads:2)

@@ -134,24 +134,25 @@ static void huge(oracle *o)
 }
 
 /* The ways to run n ranks: defaults; small slots and no direct access, so that what is chunked is
- * so from 4 KiB on; each thing to do without. */
+ * so from 4 KiB on; each thing to do without; by levels, as many ranks on many cores go. */
 static void configurations(oracle_total *t, const oracle_args *a, int n)
 {
-    static const int plain[4] = {0, DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA,
+    static const int plain[] = {0, DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA,
                                  DPAR_WITHOUT_STREAM | DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_CMA,
-                                 DPAR_WITHOUT_FUTEX};
-    static const char *const names[4] = {"defaults", "4 KiB slots, no direct", "no CMA, no memfd",
-                                         "no futex, delays"};
+                                 DPAR_WITHOUT_FUTEX, DPAR_WITHOUT_FLAT,
+                                 DPAR_WITHOUT_FLAT | DPAR_WITHOUT_DIRECT};
+    static const char *const names[] = {"defaults", "4 KiB slots, no direct", "no CMA, no memfd",
+                                        "no futex, delays", "by levels", "by levels, delays"};
     oracle base;
     dpar_options options;
     int i;
-    for (i = 0; i < 4; i++) {
-        if (a->effort == 0 && i > 0 && i != 1 + n % 3) {
+    for (i = 0; i < 6; i++) {
+        if (a->effort == 0 && i > 0 && i != 1 + n % 3 && i != 4 + n % 2) {
             continue; /* the short run: the defaults and one other */
         }
         oracle_base(&base, a, &options);
         base.seed = a->seed * 16 + (uint64_t)i;
-        base.delays = i == 3;
+        base.delays = i == 3 || i == 5;
         options.plain = plain[i];
         options.slot_bytes = i == 1 ? 4096 : 0;
         oracle_launch(t, names[i], n, sweep, &base, &options);

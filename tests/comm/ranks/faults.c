@@ -512,12 +512,14 @@ static void plan(board *b, uint64_t seed, int halo)
 {
     /* of 40: how often each fault comes */
     static const int weight[FAULTS] = {1, 10, 5, 1, 1, 1, 1, 1, 3, 3, 2, 2, 2, 2, 5};
-    static const int plain[6] = {0,
+    static const int plain[8] = {0,
                                  0,
                                  DPAR_WITHOUT_MEMFD,
                                  DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
                                  DPAR_WITHOUT_FUTEX,
-                                 DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT};
+                                 DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT,
+                                 DPAR_WITHOUT_FLAT,
+                                 DPAR_WITHOUT_FLAT | DPAR_WITHOUT_DIRECT};
     int64_t draw = oracle_below(&seed, 40);
     memset(b, 0, sizeof *b);
     for (b->fault = 0; draw >= weight[b->fault]; b->fault++) {
@@ -526,7 +528,7 @@ static void plan(board *b, uint64_t seed, int halo)
     b->n = 2 + (int32_t)oracle_below(&seed, 5);
     b->victim = (int32_t)oracle_below(&seed, b->n);
     b->at = (int32_t)oracle_below(&seed, INT64_C(1) << oracle_below(&seed, 7));
-    b->plain = plain[oracle_below(&seed, 6)];
+    b->plain = plain[oracle_below(&seed, 8)];
     b->slot_bytes = oracle_below(&seed, 2) == 0 ? 4096 : 0;
     b->threads =
         oracle_below(&seed, 4) == 0 &&

@@ -360,7 +360,8 @@ int main(int argc, char **argv)
         base.delays = 1;
         base.seed = a.seed + (uint64_t)n;
         options.timeout_s = 10;
-        options.plain = n % 2 == 1 ? DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA : 0;
+        options.plain = (n % 2 == 1 ? DPAR_WITHOUT_DIRECT | DPAR_WITHOUT_CMA : 0) |
+                        (n % 4 >= 2 ? DPAR_WITHOUT_FLAT : 0);
         oracle_launch(&t, "mismatch", n, everything, &base, &options);
     }
     return oracle_end(&t);
