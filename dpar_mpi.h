@@ -42,9 +42,11 @@
  *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, between them, in
  *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
  *         its part: all ports and cores work. Below 16 KiB the first ranks carry all
- *     the other collectives, the _v forms, sums of F16 and BF16, rank_order   by messages alone.
- *         So do all_gather and reduce_scatter where nodes have different numbers of ranks, and
- *         reduce_scatter where the ranks of a node do not follow each other
+ *     all_to_all of pieces up to 4 KiB   in the node, then one message from each rank to each node
+ *     the other collectives, the _v forms, rank_order   by messages alone. So do sums of F16 and
+ *         BF16 from 4096 elements on, all_gather, all_to_all and reduce_scatter where nodes have
+ *         different numbers of ranks, and reduce_scatter where the ranks of a node do not follow
+ *         each other
  *     a communicator that is split from it and lies on one node   by memory, all of it
  *     dpar_comm_alloc   gives memory that the node's ranks reach
  * dpar_comm_describe says how it is, and why.
@@ -52,8 +54,8 @@
  * What differs from what dpar_comm.h says of its calls, on several nodes or with flat:
  *
  * Order of reductions: that of the way they go; it differs between numbers of nodes, sizes and
- * MPIs, unless rank_order. Up to 64 ranks F16 and BF16 go in rank order; above, they travel as f32
- * in blocks. MAX, MIN and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN
+ * MPIs, unless rank_order. F16 and BF16 are added in f32 and rounded once: below 4096 elements by
+ * level, else up to 64 ranks in rank order; of more ranks they travel as f32 in blocks. MAX, MIN and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN
  * gives and some MPIs get unsigned or 8-bit integers wrong.
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
@@ -189,6 +191,7 @@ enum {
     DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
 #endif
     DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all */
+    DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all goes by nodes */
     DPARI_MPI_WORTH = 2048,    /* bytes of a piece that is large in that sense */
     DPARI_MPI_AT_ONCE_FIRST = 8 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
@@ -479,6 +482,9 @@ struct dpari_mpi_task {
     int32_t level, leg; /* the next one */
     int32_t ended;      /* all between nodes is posted */
     int64_t *pieces;    /* of the node's ranks: counts, begins */
+    int32_t half;       /* a sum of this type goes by level as f32: what it goes in, */
+    float *wide;
+    void *half_out; /* and where its result comes to */
     int32_t told;
     double since, next_note;
     int64_t number;          /* of the record */
@@ -590,7 +596,8 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_operation_text(t, call->kind, task->sequence, call->type, call->count, call->root);
+    dpari_operation_text(t, call->kind, task->sequence, task->half ? task->half : call->type,
+                         call->count, call->root);
 }
 
 static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
@@ -1030,6 +1037,9 @@ static void dpari_mpi_give(dpari_mpi_task *t)
     free(t->counts);
     free(t->calls);
     free(t->pieces);
+    free(t->wide);
+    t->wide = NULL;
+    t->half = 0;
     t->counts = NULL;
     t->pieces = NULL;
     t->calls = NULL;
@@ -2209,6 +2219,23 @@ static int dpari_mpi_sum_inside(dpari_mpi_task *t)
     return dpari_mpi_post_inside(t, &call);
 }
 
+/* A small sum of 16-bit floats is one of f32, rounded at the end. */
+static int32_t dpari_mpi_take_wide(dpari_mpi_task *t)
+{
+    const int64_t n = t->call.count;
+    t->wide = (float *)malloc((size_t)n * 2 * sizeof *t->wide);
+    if (t->wide == NULL) {
+        return 0;
+    }
+    dpari_mpi_widen(t->call.type, t->wide, t->call.in, n);
+    t->half = t->call.type;
+    t->half_out = t->call.out;
+    t->call.type = DPAR_F32;
+    t->call.in = t->wide;
+    t->call.out = t->wide + n;
+    return 1;
+}
+
 /* Over the nodes: as the same operation of so many ranks goes. */
 static int32_t dpari_mpi_between_path(const dpari_mpi_task *t)
 {
@@ -2346,6 +2373,67 @@ static int dpari_mpi_all_between(dpari_mpi_task *t)
     return dpari_mpi_trade_each(t, call->out, NULL, in, call->count, call->count);
 }
 
+/* ---- a small all-to-all: nodes of as many ranks ----
+ *
+ * FIRST: each lane of the node gets what goes to the ranks of its lane. BETWEEN: one message to
+ * each of these, with what the whole node has for it, in place of one from each rank to each. */
+
+/* Copies the pieces of a table with these rows and columns to its transpose. */
+static void dpari_mpi_transpose(void *to, const void *from, int64_t piece, int32_t rows,
+                                int32_t columns)
+{
+    int32_t i, k;
+    for (i = 0; i < rows; i++) {
+        for (k = 0; k < columns; k++) {
+            dpari_mpi_copy((char *)to + (k * (int64_t)rows + i) * piece,
+                           (const char *)from + (i * (int64_t)columns + k) * piece, piece);
+        }
+    }
+}
+
+static int dpari_mpi_deal_inside(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int64_t piece = dpari_mpi_bytes(t->call.type, t->call.count);
+    const int32_t n = t->ctx->comm.size, lanes = l->lanes;
+    char *deal = (char *)dpari_mpi_scratch(t, 2 * n * piece);
+    dpar_call call;
+    int32_t i;
+    if (deal == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    for (i = 0; i < n; i++) { /* [lane][node] */
+        dpari_mpi_copy(deal + (i % lanes * (int64_t)l->nodes + i / lanes) * piece,
+                       (const char *)t->call.in + l->member[i] * piece, piece);
+    }
+    call =
+        dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, deal, deal + n * piece, t->call.count * l->nodes);
+    return dpari_mpi_post_inside(t, &call);
+}
+
+static int dpari_mpi_deal_between(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int64_t piece = dpari_mpi_bytes(t->call.type, t->call.count),
+                  n = t->call.count * l->lanes;
+    char *dealt = (char *)t->memory + t->ctx->comm.size * piece;
+    t->last = 1;
+    dpari_mpi_transpose(t->memory, dealt, piece, l->lanes, l->nodes); /* [node][lane] */
+    return dpari_mpi_trade_each(t, dealt, NULL, t->memory, n, n);
+}
+
+static void dpari_mpi_deal_land(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int64_t piece = dpari_mpi_bytes(t->call.type, t->call.count);
+    const int32_t n = t->ctx->comm.size;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpari_mpi_copy((char *)t->call.out + l->member[i] * piece,
+                       (const char *)t->memory + (n + i) * piece, piece);
+    }
+}
+
 /* ---- reduce-scatter: nodes of as many ranks, that follow each other ----
  *
  * FIRST: a leg a node, whose pieces this one's lanes add up. BETWEEN: each goes to that node, and
@@ -2393,6 +2481,7 @@ static int dpari_mpi_level_first(dpari_mpi_task *t)
     case DPAR_ALL_REDUCE: return dpari_mpi_sum_inside(t);
     case DPAR_BROADCAST: return dpari_mpi_spread_inside(t);
     case DPAR_REDUCE_SCATTER: return dpari_mpi_scatter_inside(t);
+    case DPAR_ALL_TO_ALL: return dpari_mpi_deal_inside(t);
     default: return MPI_SUCCESS;
     }
 }
@@ -2401,7 +2490,8 @@ static int dpari_mpi_level_between(dpari_mpi_task *t)
 {
     switch (t->call.kind) {
     case DPAR_ALL_GATHER: return dpari_mpi_gather_between(t);
-    case DPAR_ALL_TO_ALL: return dpari_mpi_all_between(t);
+    case DPAR_ALL_TO_ALL:
+        return t->path == DPARI_MPI_LEVELS ? dpari_mpi_deal_between(t) : dpari_mpi_all_between(t);
     case DPAR_BROADCAST: return dpari_mpi_spread_between(t);
     case DPAR_REDUCE_SCATTER: return dpari_mpi_scatter_between(t);
     default: return dpari_mpi_sum_between(t);
@@ -2422,6 +2512,7 @@ static int dpari_mpi_level_last(dpari_mpi_task *t)
         return l->node_of[t->call.root] == l->node && !dpari_mpi_root_sends(t)
                    ? MPI_SUCCESS
                    : dpari_mpi_join_parts(t);
+    case DPAR_ALL_TO_ALL:
     case DPAR_REDUCE_SCATTER: return MPI_SUCCESS;
     default: return dpari_mpi_join_parts(t);
     }
@@ -2462,6 +2553,10 @@ static int dpari_mpi_levels_step(dpari_mpi_task *t)
     int code;
     if (t->level == DPARI_MPI_FIRST && t->leg < dpari_mpi_legs(t)) {
         t->leg += t->call.kind != DPAR_REDUCE_SCATTER;
+        if (t->call.kind == DPAR_ALL_REDUCE && dpari_mpi_is_half(t->call.type) &&
+            !dpari_mpi_take_wide(t)) {
+            return MPI_ERR_NO_MEM;
+        }
         return dpari_mpi_level_first(t);
     }
     if (t->level == DPARI_MPI_FIRST) {
@@ -2482,12 +2577,19 @@ static int dpari_mpi_levels_step(dpari_mpi_task *t)
 
 static void dpari_mpi_levels_land(dpari_mpi_task *t)
 {
+    if (t->level == DPARI_MPI_LAST && t->half) {
+        dpari_mpi_narrow(t->half, t->half_out, t->call.out, t->call.count);
+    }
     if (t->level != DPARI_MPI_BETWEEN) {
         return;
     }
     switch (t->call.kind) {
-    case DPAR_ALL_GATHER:
-    case DPAR_ALL_TO_ALL: break;
+    case DPAR_ALL_GATHER: break;
+    case DPAR_ALL_TO_ALL:
+        if (t->path == DPARI_MPI_LEVELS) {
+            dpari_mpi_deal_land(t);
+        }
+        break;
     case DPAR_BROADCAST: t->round++; break;
     case DPAR_REDUCE_SCATTER: dpari_mpi_scatter_between_land(t); break;
     default: dpari_mpi_sum_between_land(t); break;
@@ -2506,12 +2608,16 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
 {
     const dpari_mpi_levels *l = &c->level;
     const int32_t reduces = dpari_kind_reduces(call->kind);
-    if (l->inside == NULL || call->varies ||
-        (reduces && (c->options.rank_order || dpari_mpi_is_half(call->type)))) {
-        return 0;
+    const int32_t half = reduces && dpari_mpi_is_half(call->type);
+    if (l->inside == NULL || call->varies || (reduces && c->options.rank_order) ||
+        (half && (call->kind != DPAR_ALL_REDUCE ||
+                  dpari_mpi_bytes(DPAR_F32, call->count) >= DPARI_MPI_LANES))) {
+        return 0; /* large sums of 16-bit floats: in rank order half the bytes travel */
     }
     return call->kind == DPAR_BARRIER || call->kind == DPAR_ALL_REDUCE ||
            call->kind == DPAR_BROADCAST || (call->kind == DPAR_ALL_GATHER && l->even) ||
+           (call->kind == DPAR_ALL_TO_ALL && l->even &&
+            dpari_mpi_bytes(call->type, call->count) <= DPARI_MPI_DEALT) ||
            (call->kind == DPAR_REDUCE_SCATTER && l->even && l->in_order);
 }
 
