@@ -41,7 +41,8 @@
  *     send, recv, halos   to a rank of the same node: by memory
  *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, between them, in
  *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
- *         its part: all ports and cores work. Below 16 KiB the first ranks carry all
+ *         its part: all ports and cores work. Small ones are carried by the first ranks alone: up
+ *         to 2 to 64 KiB, as dpar_mpi_make measures
  *     all_to_all of pieces up to 4 KiB   in the node, then one message from each rank to each node
  *     the other collectives, the _v forms, rank_order   by messages alone. So do sums of F16 and
  *         BF16 from 4096 elements on, all_gather, all_to_all and reduce_scatter where nodes have
@@ -55,8 +56,9 @@
  *
  * Order of reductions: that of the way they go; it differs between numbers of nodes, sizes and
  * MPIs, unless rank_order. F16 and BF16 are added in f32 and rounded once: below 4096 elements by
- * level, else up to 64 ranks in rank order; of more ranks they travel as f32 in blocks. MAX, MIN and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN
- * gives and some MPIs get unsigned or 8-bit integers wrong.
+ * level, else up to 64 ranks in rank order; of more ranks they travel as f32 in blocks. MAX, MIN
+ * and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives and some MPIs
+ * get unsigned or 8-bit integers wrong.
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
@@ -190,9 +192,11 @@ enum {
     DPARI_MPI_TRADED = 64,    /* and up to which large pieces go so */
     DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
 #endif
-    DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all */
-    DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all goes by nodes */
-    DPARI_MPI_WORTH = 2048,    /* bytes of a piece that is large in that sense */
+    DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all, */
+    DPARI_MPI_LANES_FIRST = 1 << 12, /* where it is not measured: from so many bytes */
+    DPARI_MPI_LANES_LAST = 1 << 16,  /* to so many */
+    DPARI_MPI_DEALT = 1 << 12,       /* bytes of a piece up to which an all-to-all goes by nodes */
+    DPARI_MPI_WORTH = 2048,          /* bytes of a piece that is large in that sense */
     DPARI_MPI_AT_ONCE_FIRST = 8 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
     DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
@@ -369,6 +373,7 @@ typedef struct dpari_mpi_world {
     dpari_mpi_memory *memory;
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
     int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
+    int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
     dpari_ended closed;
     dpar_comm *node; /* all ranks of this one's node: their memory; NULL: there is none, */
     dpar_why flat;   /* and why */
@@ -2126,7 +2131,7 @@ static int32_t dpari_mpi_by_first(const dpari_mpi_task *t)
 {
     const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count);
     return t->path == DPARI_MPI_TRADES || t->ctx->level.lanes == 1 ||
-           bytes < (t->call.kind == DPAR_BROADCAST ? 4 : 1) * DPARI_MPI_LANES;
+           bytes < (t->call.kind == DPAR_BROADCAST ? 4 : 1) * t->ctx->world->lanes_from;
 }
 
 /* How many lanes carry parts of the call's array, and this rank's. */
@@ -2236,10 +2241,12 @@ static int32_t dpari_mpi_take_wide(dpari_mpi_task *t)
     return 1;
 }
 
-/* Over the nodes: as the same operation of so many ranks goes. */
+/* Over the nodes: as the same operation of so many ranks goes. Not by what was measured: the order
+ * in which is added follows from it. */
 static int32_t dpari_mpi_between_path(const dpari_mpi_task *t)
 {
-    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->elements);
+    const int64_t lanes = t->path == DPARI_MPI_LEVELS ? t->ctx->level.lanes : 1;
+    const int64_t bytes = dpari_mpi_bytes(t->call.type, t->call.count) / lanes;
     return bytes >= DPARI_MPI_LANES && bytes / t->ranks >= DPARI_MPI_WORTH ? DPARI_MPI_ORDERED
            : t->ranks <= DPARI_MPI_DIRECT                                  ? DPARI_MPI_GATHERED
                                                                            : DPARI_MPI_DOUBLING;
@@ -3466,6 +3473,54 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
                                : dpari_mpi_failed(c, NULL, "measuring messages", code);
 }
 
+/* Seconds of an all-reduce of `bytes`, the best of some, as the ranks see it; the same on all. */
+static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes_from, float *in,
+                                      double *best)
+{
+    enum { TURNS = 5 };
+    dpari_mpi_world *w = dpari_mpi_ctx_of(c)->world;
+    dpar_status status = DPAR_OK;
+    double time = 0;
+    int32_t turn;
+    w->lanes_from = lanes_from;
+    for (turn = 0; turn < TURNS && status == DPAR_OK; turn++) {
+        const double began = MPI_Wtime();
+        status = dpar_all_reduce(c, in, in + bytes / 4, bytes / 4, DPAR_F32, DPAR_SUM, NULL);
+        time = MPI_Wtime() - began;
+        *best = turn == 0 || time < *best ? time : *best;
+    }
+    return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
+}
+
+/* The size from which lanes are faster than the first ranks alone. COLLECTIVE. */
+static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
+{
+    dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
+    const int64_t first = DPARI_MPI_LANES_FIRST, last = DPARI_MPI_LANES_LAST;
+    int64_t bytes, found = 4 * last;
+    dpar_status status = DPAR_OK;
+    float *in = NULL;
+    dpar_why said;
+    if (x->level.inside == NULL || x->level.lanes == 1 || x->level.nodes == 1) {
+        return DPAR_OK;
+    }
+    in = (float *)calloc(2, (size_t)last);
+    memset(&said, 0, sizeof said);
+    dpari_mpi_put_why(&said, "no memory to measure lanes in");
+    status = dpari_mpi_worst(
+        x->main, in != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY, &said, &c->why);
+    for (bytes = first; status == DPAR_OK && bytes <= last && found > last; bytes *= 4) {
+        double alone = 0, lanes = 0;
+        status = dpari_mpi_sum_time(c, bytes, 2 * bytes, in, &alone);
+        status = status == DPAR_OK ? dpari_mpi_sum_time(c, bytes, 0, in, &lanes) : status;
+        found = lanes < alone ? bytes : found;
+    }
+    free(in);
+    x->world->lanes_from = found;
+    x->records = 0; /* a report shows what the user called */
+    return status;
+}
+
 /* Finds the nodes of one that was made; closes it where that fails. */
 static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
 {
@@ -3473,6 +3528,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
     dpar_status status = dpari_mpi_find_levels(*out);
     if (status >= 0 && c->world->communicators == 1) {
         status = dpari_mpi_find_at_once(c);
+        status = status == DPAR_OK ? dpari_mpi_find_lanes(*out) : status;
     }
     if (status < 0) {
         dpari_mpi_put_why(why, (*out)->why.text);
@@ -3926,6 +3982,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
         dpari_mpi_put_why(why, "no memory for a communicator");
         return NULL;
     }
+    w->lanes_from = DPARI_MPI_LANES;
     code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
     if (code == MPI_SUCCESS) {
         code = MPI_Op_create(dpari_mpi_user_min, 1, &w->min);
