@@ -2550,17 +2550,30 @@ static void dpari_os_text(const char *path, char *text, size_t room)
     text[got > 0 ? got : 0] = '\0';
 }
 
+static const char *dpari_os_digits(const char *text, int32_t *number)
+{
+    *number = 0;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        *number = *number < 100000 ? *number * 10 + (*text - '0') : *number;
+    }
+    return text;
+}
+
 /* "0-3,8-11" as bits, as many as there are. */
 static void dpari_os_list(const char *text, uint64_t mask[DPARI_CPU_WORDS])
 {
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
     while (*text >= '0' && *text <= '9') {
-        char *end;
-        long first = strtol(text, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
-        for (long i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
+        int32_t first, last;
+        text = dpari_os_digits(text, &first);
+        last = first;
+        if (*text == '-') {
+            text = dpari_os_digits(text + 1, &last);
+        }
+        for (int32_t i = first; i <= last && i < 64 * DPARI_CPU_WORDS; i++) {
             mask[i / 64] |= UINT64_C(1) << (i % 64);
         }
-        text = end + (*end == ',');
+        text += *text == ',';
     }
 }
 
