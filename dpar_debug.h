@@ -281,6 +281,8 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
 /* What a rank tells of itself. */
 DPARI_API void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
                                  dpari_doctor_chart *chart);
+/* What the launcher's numbers are worth once there is a communicator. */
+DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
 /* All of it. On rank 0 `out` gets all that there is to say, on the others nothing. COLLECTIVE. How
  * many things are wrong, on all ranks; -1: the communicator is broken, and says why. c: what this
  * rank has looked at; its numbers of ranks and nodes become those of the communicator. */
@@ -2278,8 +2280,7 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
     dpari_text_int(out, j->nodes);
     dpar_text_put(out, j->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
-    dpar_text_put(out, c->job_status == DPAR_OK ? dpari_launcher_name(c->job.launcher)
-                                                : c->job_why.text);
+    dpar_text_put(out, dpari_launcher_name(c->job.launcher));
     if (c->mpi[0] != 0) {
         dpar_text_put(out, ", MPI ");
         dpar_text_put(out, c->mpi);
@@ -2381,7 +2382,20 @@ static dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j, dp
     return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
 }
 
-/* The ranks of this one's node are as its communicator has them, whatever the launcher said. */
+/* A communicator knows its ranks, whatever the launcher said: it was made without it. */
+DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
+{
+    if (c->job_status != DPAR_OK) {
+        c->job_status = DPAR_OK;
+        dpari_zero(&c->job, sizeof c->job);
+        c->job.rank = world->rank;
+        c->job.size = world->size;
+        c->job.local_rank = c->job.local_size = -1;
+        c->here = 1;
+    }
+}
+
+/* The ranks of this one's node, too, are as they were found. */
 static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *world,
                                  dpari_checkup *c)
 {
@@ -2391,13 +2405,6 @@ static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *wor
     c->nodes = j->nodes;
     for (r = 0; r < j->size && mine->machine != 0; r++) {
         c->beside += j->node[r] != j->node[world->rank] && j->who[r].machine == mine->machine;
-    }
-    if (c->job_status != DPAR_OK) {
-        c->job_status = DPAR_OK; /* it has joined without it */
-        dpari_zero(&c->job, sizeof c->job);
-        c->job.rank = world->rank;
-        c->job.local_rank = c->job.local_size = -1;
-        c->job.size = world->size;
     }
 }
 
@@ -2646,6 +2653,9 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     }
     dpari_site_here(&here);
     dpari_doctor_look(&here, c);
+    if (world != NULL) {
+        dpari_doctor_joined(world, c);
+    }
     if (together) {
         wrong = dpari_doctor_together(&here, c, world, out);
         if (wrong < 0) {

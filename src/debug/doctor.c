@@ -204,6 +204,9 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     }
     dpari_site_here(&here);
     dpari_doctor_look(&here, c);
+    if (world != NULL) {
+        dpari_doctor_joined(world, c);
+    }
     if (together) {
         wrong = dpari_doctor_together(&here, c, world, out);
         if (wrong < 0) {

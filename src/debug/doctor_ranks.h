@@ -84,6 +84,8 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
 /* What a rank tells of itself. */
 DPARI_API void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
                                  dpari_doctor_chart *chart);
+/* What the launcher's numbers are worth once there is a communicator. */
+DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
 /* All of it. On rank 0 `out` gets all that there is to say, on the others nothing. COLLECTIVE. How
  * many things are wrong, on all ranks; -1: the communicator is broken, and says why. c: what this
  * rank has looked at; its numbers of ranks and nodes become those of the communicator. */

@@ -929,6 +929,25 @@ static void test_own_gpu(void)
     }
 }
 
+/* Of half a launcher's numbers (Open MPI leaves some to a process that it did not start) nothing is
+ * wrong once there is a communicator. */
+static void test_joined(void)
+{
+    static const char *const none[] = {NULL};
+    dpari_checkup c = healthy();
+    dpar_comm world;
+    memset(&world, 0, sizeof world);
+    world.size = 4;
+    world.rank = 2;
+    c.gpus = 0;
+    c.job_status = DPAR_E_ARG;
+    variables = none;
+    dpari_doctor_joined(&world, &c);
+    JUDGE(c, 0, "");
+    CHECK_INT(c.job.rank, 2);
+    CHECK_INT(c.job.local_rank, -1);
+}
+
 /* The real one: its lines, and that the number it returns is the number of complaints. */
 static void test_here(void)
 {
@@ -980,6 +999,7 @@ int main(void)
     test_devices_of_a_container();
     test_cgroups();
     test_own_gpu();
+    test_joined();
     test_here();
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     CHECK_INT(system(command), 0);
