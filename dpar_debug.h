@@ -241,7 +241,7 @@ typedef struct dpari_doctor_chart {
     int64_t port;       /* the fastest of `ports`, Mb/s; 0: not known */
     int64_t text_bytes; /* of its own complaints */
     double timeout_s;
-    dpari_doctor_link near, far; /* to the next rank of its node; of the next node */
+    dpari_doctor_link within, between; /* to the next rank of its node; of the next node */
     char gpu[44];    /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
     char ports[100]; /* "eth0 25 Gb/s, ib0" */
     char mpi[48];
@@ -1776,7 +1776,7 @@ static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *j,
                                                       int32_t k)
 {
     const dpari_doctor_chart *c = &j->chart[k % j->size];
-    const dpari_doctor_link *link = k < j->size ? &c->near : &c->far;
+    const dpari_doctor_link *link = k < j->size ? &c->within : &c->between;
     return link->peer >= 0 && dpari_doctor_level(j, k % j->size, link->peer) == level ? link : NULL;
 }
 
@@ -2155,7 +2155,7 @@ DPARI_API void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
     dpari_copy_text(chart->mpi, sizeof chart->mpi, c->mpi, sizeof c->mpi);
     dpari_doctor_own_gpu(s, c, chart);
     dpari_doctor_own_ports(c, chart);
-    chart->near.peer = chart->far.peer = -1;
+    chart->within.peer = chart->between.peer = -1;
 }
 
 /* ---- messages back and forth ------------------------------------------------------------------
@@ -2217,7 +2217,7 @@ static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
             }
             got.bytes_s = bulk > 0.0 ? (double)DPARI_DOCTOR_BULK / bulk : 0.0;
             if (leads) {
-                *(round < j->most - 1 ? &mine->near : &mine->far) = got;
+                *(round < j->most - 1 ? &mine->within : &mine->between) = got;
             }
         }
         if (st == DPAR_OK) {

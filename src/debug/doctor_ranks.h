@@ -44,7 +44,7 @@ typedef struct dpari_doctor_chart {
     int64_t port;       /* the fastest of `ports`, Mb/s; 0: not known */
     int64_t text_bytes; /* of its own complaints */
     double timeout_s;
-    dpari_doctor_link near, far; /* to the next rank of its node; of the next node */
+    dpari_doctor_link within, between; /* to the next rank of its node; of the next node */
     char gpu[44];    /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
     char ports[100]; /* "eth0 25 Gb/s, ib0" */
     char mpi[48];

@@ -375,7 +375,7 @@ static dpari_doctor_job healthy_job(int n, int each, int turns)
         strcpy(chart[r].ports, "eth0 25 Gb/s");
         strcpy(chart[r].mpi, "libmpi.so.40.30.4");
         chart[r].timeout_s = 300;
-        chart[r].near.peer = chart[r].far.peer = -1;
+        chart[r].within.peer = chart[r].between.peer = -1;
     }
     job.size = n;
     job.who = who;
@@ -388,7 +388,7 @@ static dpari_doctor_job healthy_job(int n, int each, int turns)
             const int32_t peer = dpari_doctor_meets(&job, round, r);
             const int far = round >= job.most - 1;
             if (peer >= 0 && dpari_doctor_leads(&job, round, r)) {
-                dpari_doctor_link *link = far ? &chart[r].far : &chart[r].near;
+                dpari_doctor_link *link = far ? &chart[r].between : &chart[r].within;
                 CHECK_INT(link->peer, -1);
                 link->peer = peer;
                 link->latency_s = far ? 10e-6 : 1e-6;
@@ -480,9 +480,9 @@ static void test_levels(void)
     CHECK_INT(dpari_doctor_level(&job, 2, 3), DPARI_DOCTOR_BETWEEN);
     COMPARE(job, 0, "");
     job = healthy_job(6, 3, 0);
-    chart[0].near.latency_s = 2e-6;
-    chart[4].near.latency_s = 0.5e-6; /* 0.5, 1, 1, 2: the upper of the two in the middle is 1 */
-    chart[3].near.bytes_s = 7e9;      /* 7, 8, 8, 8 */
+    chart[0].within.latency_s = 2e-6;
+    chart[4].within.latency_s = 0.5e-6; /* 0.5, 1, 1, 2: the upper of the two in the middle is 1 */
+    chart[3].within.bytes_s = 7e9;      /* 7, 8, 8, 8 */
     dpar_text_init(&t, text, sizeof text);
     dpari_doctor_say_levels(&job, &t);
     CHECK_TEXT(text,
@@ -646,28 +646,28 @@ static void test_containers(void)
 static void test_speeds(void)
 {
     dpari_doctor_job job = healthy_job(8, 4, 0);
-    chart[5].near.latency_s = 8e-6; /* just so, of the median 1 */
-    chart[5].near.bytes_s = 1.6e9;  /* and of 8 */
+    chart[5].within.latency_s = 8e-6; /* just so, of the median 1 */
+    chart[5].within.bytes_s = 1.6e9;  /* and of 8 */
     COMPARE(job, 0, "");
-    chart[5].near.latency_s = 8.1e-6;
+    chart[5].within.latency_s = 8.1e-6;
     COMPARE(
         job, 1,
         "WRONG: ranks 5 and 6 on n2: 8.1 us and 1.6 GB/s, the median of 6 such pairs is 1 us and 8 "
         "GB/s -> look at what else runs on their cores");
-    chart[5].near.latency_s = 1e-6;
-    chart[5].near.bytes_s = 1.59e9;
+    chart[5].within.latency_s = 1e-6;
+    chart[5].within.bytes_s = 1.59e9;
     COMPARE(job, 1, "WRONG: ranks 5 and 6 on n2: 1 us and 1.59 GB/s");
     chart[4].cores = chart[5].cores = chart[6].cores = 3; /* waits for a core, and is told so */
     COMPARE(job, 0, "");
     job = healthy_job(4, 1, 0);
-    chart[2].far.bytes_s = 0.4e9;
+    chart[2].between.bytes_s = 0.4e9;
     COMPARE(job, 1,
             "WRONG: ranks 2 on n3 and 3 on n4: 10 us and 0.4 GB/s, the median of 4 such pairs is "
             "10 us");
     job = healthy_job(2, 1, 0);
-    chart[0].far.bytes_s = 0.3125e9; /* 2.5 of 25 Gb/s */
+    chart[0].between.bytes_s = 0.3125e9; /* 2.5 of 25 Gb/s */
     COMPARE(job, 0, "");
-    chart[0].far.bytes_s = 0.312e9;
+    chart[0].between.bytes_s = 0.312e9;
     COMPARE(job, 1,
             "WRONG: between nodes 0.312 GB/s (2.5 Gb/s), where each has a port of 25 Gb/s -> ");
     chart[1].port = 1000;
