@@ -2,6 +2,7 @@
 # make run: plan a real model on a real machine, run ranks on this one. make test: what a contributor runs.
 # Both need only cc and make.
 CC ?= cc
+MPICC ?= mpicc
 FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
@@ -9,7 +10,7 @@ B = build
 HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_train.h dpar_spatial.h dpar_debug.h
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
 	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
-COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose
+COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/strategies \
 	$(B)/overlap $(B)/host_kernels
@@ -28,7 +29,8 @@ help:
 	@echo 'make gates      what each push pays beyond that: compilers, dialects, targets, sanitizers, fuzzing,'
 	@echo '                packaging, models of the protocols, ranks that fail, each in part'
 	@echo 'make nightly    all of that, whole (hours)'
-	@echo 'make commands   build/plan build/pipeline build/doctor build/decompose'
+	@echo 'make commands   build/plan build/pipeline build/doctor build/decompose; where there is an mpicc (or'
+	@echo '                MPICC=...) build/doctor_mpi, the doctor for jobs on several nodes'
 	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg'
 	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
 	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
@@ -108,6 +110,8 @@ $(B)/pipeline: commands/pipeline.c $(B)/libdpar.a
 	$(LINK)
 $(B)/doctor: commands/doctor.c $(B)/libdpar.a
 	$(LINK)
+$(B)/doctor_mpi: commands/doctor.c dpar_mpi.h $(B)/libdpar.a
+	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
 $(B)/decompose: commands/decompose.c $(B)/libdpar.a
 	$(LINK)
 $(B)/ranks: apps/ranks.c $(B)/libdpar.a

@@ -893,7 +893,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_HALO_SVG = 0
 
     ! ==== doctor ====
-    ! what dpar sees on this machine, what it will use, and what is wrong.
+    ! what dpar sees on this machine, how its ranks reach each other, how fast, and what is wrong.
 
     ! ==== halo_check ====
     ! did an exchange of halos (halo_exchange.h) bring the right things? In a code that is
@@ -2225,7 +2225,7 @@ module dpar
 
         ! ==== doctor ====
 
-        ! Writes what dpar sees here, what it will use and, a line "WRONG.
+        ! Writes what dpar sees and, a line "WRONG.
         function dpar_doctor(world, out) bind(c)
             import
             type(c_ptr), value :: world

@@ -23,6 +23,7 @@ typedef struct dpari_checkup {
     dpar_why job_why;
     int32_t nodes;                         /* of the job; 0: nobody says */
     int32_t here;                          /* ranks of the job on this node */
+    int32_t beside;                        /* on other nodes that run this kernel: containers */
     int32_t cores;                         /* of the machine */
     int32_t allowed;                       /* to this process */
     double quota;                          /* cores that the cgroup grants; 0: all */
@@ -41,16 +42,12 @@ typedef struct dpari_checkup {
     int32_t gpus;                          /* of NVIDIA's that the machine shows */
     int32_t infiniband, slingshot;         /* are there such cards? */
     dpari_names links;                     /* network interfaces, */
-    uint32_t up;                           /* bit i: link i is up */
+    uint32_t up;                           /* bit i: link i is up, */
+    int64_t speed[DPARI_DOCTOR_NAMES];     /* of each, Mb/s; 0: not known */
+    int32_t sockets;                       /* of the machine; 0: not known */
+    int32_t socket;                        /* that this process keeps to; -1: to none */
+    char mpi[48];                          /* file of the MPI that is loaded; "" */
 } dpari_checkup;
-
-/* What a rank tells the others about itself; the same bytes on all ranks. */
-typedef struct dpari_doctor_chart {
-    uint64_t host; /* hash of its name */
-    uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t local_rank;
-    char gpu[44]; /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
-} dpari_doctor_chart;
 
 /* Cores that the cgroups of this process grant (0: all) and their limit on memory (0: none). */
 DPARI_API double dpari_doctor_quota(const dpari_site *site);
@@ -62,8 +59,24 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
 /* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
 DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
                                      dpar_text *out);
-/* The same for the ranks together, seen from rank `me`; cores: of its machine. */
-DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t n, int32_t me,
-                                       int32_t cores, dpar_text *out);
+/* The machine and the job that this process is in. Forks a child. */
+DPARI_API void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
+/* Sockets, from c->cores and the CPUs of this process. */
+DPARI_API void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus, dpari_checkup *c);
+DPARI_API void dpari_doctor_host(char name[256]);
+
+/* Ranks of the job on other nodes too? */
+DPARI_API int dpari_doctor_spread(const dpari_checkup *c);
+/* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
+DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
+/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
+DPARI_API int32_t dpari_doctor_visible(const char *list, int32_t gpus);
+/* How many CPUs a mask has. */
+DPARI_API int32_t dpari_doctor_bits(const uint64_t *mask);
+
+/* The first word of a line, and blanks up to the column of what follows. */
+DPARI_API void dpari_doctor_head(dpar_text *out, const char *title);
+/* "47.2 GiB"; below 0: "unlimited". */
+DPARI_API void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
 
 #endif

@@ -35,6 +35,28 @@ case $got in
 esac
 tail -n 1 "$work/out" | grep -q "$last" && [ ! -s "$work/err" ] ||
     { echo "exit $got of doctor, and it says:"; cat "$work/out" "$work/err"; bad=1; }
+# two ranks of a job by hand, of which the second may see another /dev/shm: what rank 0 says is in out
+two() { # how the second is started...
+    DPAR_RANK=0 DPAR_SIZE=2 DPAR_JOB=$$ DPAR_TIMEOUT=20 timeout 60 "$work/doctor" --join > "$work/out" 2> "$work/err" &
+    DPAR_RANK=1 DPAR_SIZE=2 DPAR_JOB=$$ DPAR_TIMEOUT=20 timeout 60 "$@" > "$work/other" 2>&1
+    other=$?
+    wait $!
+    got=$?
+    [ $got -eq $other ] && [ ! -s "$work/other" ] && [ ! -s "$work/err" ] ||
+        { echo "exit $got and $other of two ranks, of which the second says:"; cat "$work/other" "$work/err"; bad=1; }
+}
+says() { grep -q -e "$1" "$work/out" || { echo "two ranks: no '$1' in:"; cat "$work/out"; bad=1; }; }
+two "$work/doctor" --join
+says '^joined     shm: 2 ranks of one node'
+says '^within     a node, by memory: 8 B in [0-9.]* us, 1 MiB at [0-9.]* GB/s (ranks 0 and 1 on '
+if [ "$(df -k /dev/shm 2> /dev/null | awk 'NR == 2 { print ($2 > 700000) }')" = 1 ] &&
+    unshare -m mount -t tmpfs -o size=64m none /dev/shm 2> /dev/null; then
+    two unshare -m sh -c "mount -t tmpfs -o size=64m none /dev/shm && exec '$work/doctor' --join"
+    says "^WRONG: rank 1 on $(hostname): /dev/shm holds 64.0 MiB, that of rank 0 on $(hostname) .* -> make it"
+    [ $got -eq 1 ] || { echo "exit $got of a small /dev/shm"; bad=1; }
+else
+    echo 'skipped: a rank with a small /dev/shm (needs unshare -m, and a large one)'
+fi
 if [ -c /dev/full ]; then
     for line in --help --version ''; do
         timeout 60 "$work/doctor" $line > /dev/full 2> "$work/err"

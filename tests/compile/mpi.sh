@@ -43,6 +43,7 @@ build() {
         tests/mpi/three.c -o "$work/three_cxx" ;;
     every_7) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=7 $reached -I"$DPAR_DIR" -I. \
         tests/mpi/every.c -o "$work/every_7" -lm ;;
+    doctor) try mpicc$suffix -O1 $tests -DDOCTOR_MPI $reached -I"$DPAR_DIR" -I. commands/doctor.c -o "$work/doctor" ;;
     planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. apps/shallow_water.c -o "$work/planet_shm" -lm ;;
     *) try mpicc$suffix -O1 $tests $reached -I"$DPAR_DIR" -I. "tests/mpi/$1.c" -o "$work/$1" -lm ;;
     esac
@@ -52,7 +53,7 @@ build() {
 programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/move
     tests/halo/ranks/halo_exchange tests/debug/ranks/halo_check tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
     tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/train/ranks/ddp tests/train/ranks/fsdp tests/train/ranks/tensor
-    tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
+    tests/debug/ranks/doctor_together tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
     name=${1##*/} code=$(code_of "$1.c" "$work/engine.o $work/dpar.a")
     try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI -I"$DPAR_DIR" -I. -Itests \
@@ -86,7 +87,7 @@ programs() {
     run 2 "$work/ranks" --size 1048576
     for n in $counts; do
         for name in collectives messages several errors halo_oracle halo_exchange halo_check types ddp halo_cgrid sequence \
-            fsdp pipeline tensor expert; do
+            doctor_together fsdp pipeline tensor expert; do
             run "$n" "$work/$name"
         done
         [ "$n" -gt 4 ] || run "$n" "$work/spatial" # it is for 1 to 4
@@ -110,6 +111,33 @@ some() { # ranks
     run "$1" "$work/move" 5
     run "$1" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"
     cmp "$work/planet" "$work/planet_before" || { echo "another state on $1 ranks"; exit 1; }
+}
+
+# The doctor's command over MPI; a small /dev/shm, for both ranks, for one that goes by the name of another node;
+# started by the other MPI.
+doctor() {
+    says() { # words, how to start it...
+        words=$1
+        shift
+        "$@" --join > "$work/said" 2>&1
+        case $? in 0 | 1) ;; *) false ;; esac && grep -q -e "$words" "$work/said" ||
+            { echo "failed: $*: no '$words' in"; grep -v UCX "$work/said"; exit 1; }
+    }
+    says '^within     a node, by messages: 8 B in [0-9.]* us, 1 MiB at [0-9.]* GB/s (ranks 0 and 1 on ' \
+        $launch -np 2 "$work/doctor"
+    grep -q '^launcher   .*, MPI libmpi' "$work/said" || { echo 'failed: which MPI?'; cat "$work/said"; exit 1; }
+    if [ "$(df -k /dev/shm 2> /dev/null | awk 'NR == 2 { print ($2 > 700000) }')" = 1 ] &&
+        unshare -mu mount -t tmpfs -o size=64m none /dev/shm 2> /dev/null; then
+        says "^WRONG: both ranks: /dev/shm holds 12 MiB, and libmpi[a-z]*\\.so.* takes some 4 MiB of it for each of 2 ranks" \
+            unshare -m sh -c "mount -t tmpfs -o size=12m none /dev/shm && exec $launch -np 2 '$work/doctor' \"\$@\"" sh
+        [ -z "$yields" ] || says '^WRONG: rank 1 on far: /dev/shm holds 64.0 MiB, that of rank 0 on ' \
+            $launch --mca btl tcp,self -np 1 "$work/doctor" --join : -np 1 unshare -mu sh -c \
+            "hostname far && mount -t tmpfs -o size=64m none /dev/shm && exec '$work/doctor' --join" sh
+    else
+        echo 'skipped: doctor with a small /dev/shm (needs unshare -m, and a large one)'
+    fi
+    [ "${mpis#* .*.}" = "$mpis" ] || says 'WRONG: .*started 2 ranks, and MPI knows of this one alone -> start it with the mpirun' \
+        timeout 60 "mpiexec$other" -np 2 "$work/doctor"
 }
 
 # A rank that goes, beside the others: mpirun calls that failed, they do not.
@@ -153,6 +181,7 @@ by_memory() {
         for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do
             some "$n"
             run "$n" "$work/order"
+            run "$n" "$work/doctor_together"
         done
         by_levels
         unset DPAR_MPI_NODE
@@ -174,12 +203,14 @@ for suffix in $mpis; do
     fi
     planet=planet
     [ ! -e "$work/planet_shm" ] || planet=
-    in_pairs build engine every every_7 three_cxx order late gone beside node $planet engine_cxx
+    in_pairs build engine every every_7 three_cxx order late gone beside node doctor $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     in_pairs link $programs
     insides
     programs
+    for other in $mpis; do [ "$other" = "${suffix:-plain}" ] || break; done
+    doctor
     by_memory
     echo "mpicc$suffix: as C and C++; ${counts}ranks"
     # the next one's: its waits spin, and where they share cores each costs slices of time

@@ -27,7 +27,8 @@ static const char *listed(const void *user, const char *name)
 
 static dpari_site site;
 
-/* ---- judgement -------------------------------------------------------------------------------- */
+/* ---- judgement --------------------------------------------------------------------------------
+ */
 
 /* A node with nothing wrong: 4 ranks of one node on 8 cores with 4 GPUs. */
 static dpari_checkup healthy(void)
@@ -129,6 +130,8 @@ static void test_load(void)
     JUDGE(c, 0, "");
     c.runnable++;
     JUDGE(c, 1, "8 threads want a core besides those of the ranks and there are 8 cores");
+    c.beside = 1; /* one of them is a rank of another container */
+    JUDGE(c, 0, "");
     c.runnable = -1;
     JUDGE(c, 0, "");
 }
@@ -140,9 +143,10 @@ static void test_note(void)
     static const struct {
         int32_t gpus, here, says;
         int64_t shm;
-    } row[] = {{4, 1, 1, 65536},          {4, 1, 1, (64 << 20) - 1}, {4, 1, 0, 64 << 20},
-               {0, 1, 0, 65536},          {4, 4, 0, 65536}, /* WRONG then */
-               {4, 1, 1, -1},             {4, 4, 1, -1}};
+    } row[] = {{4, 1, 1, 65536},    {4, 1, 1, (64 << 20) - 1},
+               {4, 1, 0, 64 << 20}, {0, 1, 0, 65536},
+               {4, 4, 0, 65536}, /* WRONG then */
+               {4, 1, 1, -1},       {4, 4, 1, -1}};
     size_t i;
     for (i = 0; i < sizeof row / sizeof row[0]; i++) {
         dpar_text t;
@@ -196,8 +200,8 @@ static void test_limits(void)
 static void test_gpus(void)
 {
     static const char *const none[] = {NULL}, *const two[] = {"CUDA_VISIBLE_DEVICES=0,1", NULL},
-                            *const four[] = {"CUDA_VISIBLE_DEVICES=0,1,2,3", NULL},
-                            *const one[] = {"CUDA_VISIBLE_DEVICES=2", NULL};
+                             *const four[] = {"CUDA_VISIBLE_DEVICES=0,1,2,3", NULL},
+                             *const one[] = {"CUDA_VISIBLE_DEVICES=2", NULL};
     dpari_checkup c = healthy();
     variables = none;
     c.gpus = 2;
@@ -233,10 +237,10 @@ static dpari_checkup spread(void)
 static void test_network(void)
 {
     static const char *const none[] = {NULL}, *const lo[] = {"NCCL_SOCKET_IFNAME=lo", NULL},
-                            *const eth[] = {"NCCL_SOCKET_IFNAME=eth", NULL},
-                            *const not_lo[] = {"NCCL_SOCKET_IFNAME=^docker,lo", NULL},
-                            *const exact[] = {"NCCL_SOCKET_IFNAME==eth", NULL},
-                            *const absent[] = {"NCCL_SOCKET_IFNAME=ib,hsn", NULL};
+                             *const eth[] = {"NCCL_SOCKET_IFNAME=eth", NULL},
+                             *const not_lo[] = {"NCCL_SOCKET_IFNAME=^docker,lo", NULL},
+                             *const exact[] = {"NCCL_SOCKET_IFNAME==eth", NULL},
+                             *const absent[] = {"NCCL_SOCKET_IFNAME=ib,hsn", NULL};
     dpari_checkup c = spread();
     variables = none;
     JUDGE(c, 0, "");
@@ -285,16 +289,12 @@ static void test_network(void)
 static void test_slingshot(void)
 {
     /* what Derecho's and HPE's pages ask for */
-    static const char *const all[] = {"NCCL_SOCKET_IFNAME=hsn",
-                                      "NCCL_NET=AWS Libfabric",
-                                      "FI_CXI_DISABLE_HOST_REGISTER=1",
-                                      "FI_MR_CACHE_MONITOR=userfaultfd",
-                                      "FI_CXI_DEFAULT_CQ_SIZE=131072",
-                                      "NCCL_CROSS_NIC=1",
-                                      "NCCL_NET_GDR_LEVEL=PHB",
-                                      "MPICH_GPU_SUPPORT_ENABLED=1",
-                                      "MPICH_OFI_NIC_POLICY=GPU",
-                                      NULL};
+    static const char *const all[] = {
+        "NCCL_SOCKET_IFNAME=hsn",         "NCCL_NET=AWS Libfabric",
+        "FI_CXI_DISABLE_HOST_REGISTER=1", "FI_MR_CACHE_MONITOR=userfaultfd",
+        "FI_CXI_DEFAULT_CQ_SIZE=131072",  "NCCL_CROSS_NIC=1",
+        "NCCL_NET_GDR_LEVEL=PHB",         "MPICH_GPU_SUPPORT_ENABLED=1",
+        "MPICH_OFI_NIC_POLICY=GPU",       NULL};
     const char *less[10];
     dpari_checkup c = spread();
     int i, skip;
@@ -336,60 +336,385 @@ static void test_slingshot(void)
     JUDGE(c, 0, "");
 }
 
-/* ---- the ranks together ----------------------------------------------------------------------- */
+/* ---- the ranks together -----------------------------------------------------------------------
+ */
 
-static void compare(const dpari_doctor_chart *charts, int n, int cores, int wrong, const char *word)
+enum { MOST = 1000 };
+static dpari_doctor_who who[MOST];
+static dpari_doctor_chart chart[MOST];
+static char numbers[MOST * 20];
+
+/* Healthy nodes "n1", "n2", ... of `each` ranks, one after the other or dealt out in turns: 64
+ * cores, one socket, each rank bound to a core. Messages in a node take 1 us and go at 8 GB/s,
+ * between nodes 10 us and 2.5 GB/s. */
+static dpari_doctor_job healthy_job(int n, int each, int turns)
 {
-    dpar_text t;
-    int me;
-    for (me = 0; me < n; me++) {
-        dpar_text_init(&t, text, sizeof text);
-        CHECK_INT(dpari_doctor_compare(charts, n, me, cores, &t), wrong);
-        if (strstr(text, word) == NULL) {
-            CHECK_TEXT(text, word);
+    dpari_doctor_job job;
+    const int nodes = (n + each - 1) / each;
+    int r, round;
+    memset(&job, 0, sizeof job);
+    memset(who, 0, sizeof who);
+    memset(chart, 0, sizeof chart);
+    for (r = 0; r < n; r++) {
+        const int node = turns ? r % nodes : r / each, local = turns ? r / nodes : r % each;
+        who[r].version = DPAR_VERSION;
+        who[r].chart_bytes = (int32_t)sizeof chart[0];
+        who[r].machine = (uint64_t)node + 1;
+        who[r].share = turns ? node : node * each;
+        who[r].socket = -1;
+        snprintf(who[r].host, sizeof who[r].host, "n%d", node + 1);
+        chart[r].cpus[local / 64] = (uint64_t)1 << local % 64;
+        chart[r].cores = 64;
+        chart[r].sockets = 1;
+        chart[r].gpus = 8;
+        chart[r].local_rank = local;
+        snprintf(chart[r].gpu, sizeof chart[r].gpu, "%d", local);
+        chart[r].memory = INT64_C(64) << 30;
+        chart[r].shm = INT64_C(32) << 30;
+        chart[r].port = 25000;
+        strcpy(chart[r].ports, "eth0 25 Gb/s");
+        strcpy(chart[r].mpi, "libmpi.so.40.30.4");
+        chart[r].timeout_s = 300;
+        chart[r].within.peer = chart[r].between.peer = -1;
+    }
+    job.size = n;
+    job.who = who;
+    job.chart = chart;
+    job.text = "";
+    CHECK(dpari_doctor_job_bytes(n) <= (int64_t)sizeof numbers);
+    dpari_doctor_number_nodes(&job, numbers);
+    for (round = 0; round < dpari_doctor_rounds(&job); round++) {
+        for (r = 0; r < n; r++) {
+            const int32_t peer = dpari_doctor_meets(&job, round, r);
+            const int far = round >= job.most - 1;
+            if (peer >= 0 && dpari_doctor_leads(&job, round, r)) {
+                dpari_doctor_link *link = far ? &chart[r].between : &chart[r].within;
+                CHECK_INT(link->peer, -1);
+                link->peer = peer;
+                link->latency_s = far ? 10e-6 : 1e-6;
+                link->bytes_s = far ? 2.5e9 : 8e9;
+            }
         }
     }
+    return job;
+}
+
+/* So many complaints, each a line with a remedy, and one of them begins so. */
+static void compare(const dpari_doctor_job *job, int wrong, const char *begins, int line)
+{
+    dpar_text t;
+    const char *at;
+    int lines = 0, found = begins[0] == 0;
+    dpar_text_init(&t, text, sizeof text);
+    CHECK_INT(dpari_doctor_compare(job, &t), wrong);
+    CHECK(t.used < sizeof text);
+    for (at = text; *at != 0; at = strchr(at, '\n') + 1) {
+        const char *remedy = strstr(at, " -> ");
+        found = found || strncmp(at, begins, strlen(begins)) == 0;
+        if (strncmp(at, "WRONG: ", 7) == 0) {
+            CHECK(remedy != NULL && remedy < strchr(at, '\n'));
+            lines++;
+        }
+    }
+    CHECK_INT(lines, wrong < DPARI_DOCTOR_LINES ? wrong : DPARI_DOCTOR_LINES);
+    if (!found) {
+        printf("line %d: no \"%s\" in: %s\n", line, begins, text);
+        CHECK(0);
+    }
+}
+#define COMPARE(job, wrong, begins) compare(&(job), wrong, begins, __LINE__)
+
+/* Who meets whom: the same seen from both, one pair of a node at a time, each of a node its
+ * neighbours there once, each node the next one once. */
+static void test_rounds(void)
+{
+    static const int shape[][3] = {{1, 1, 0}, {2, 1, 0},  {2, 2, 0},  {3, 1, 0},
+                                   {4, 2, 1}, {5, 5, 0},  {6, 2, 0},  {8, 3, 0},
+                                   {9, 3, 1}, {12, 2, 0}, {35, 5, 1}, {14, 2, 0}};
+    size_t k;
+    for (k = 0; k < sizeof shape / sizeof shape[0]; k++) {
+        const int n = shape[k][0], each = shape[k][1], nodes = (n + each - 1) / each;
+        dpari_doctor_job job = healthy_job(n, each, shape[k][2]);
+        int pairs = 0, round, r;
+        CHECK_INT(job.nodes, nodes);
+        for (round = 0; round < dpari_doctor_rounds(&job); round++) {
+            int busy[MOST] = {0};
+            for (r = 0; r < n; r++) {
+                const int32_t peer = dpari_doctor_meets(&job, round, r);
+                if (peer < 0) {
+                    continue;
+                }
+                CHECK(peer != r && peer < n);
+                CHECK_INT(dpari_doctor_meets(&job, round, peer), r);
+                CHECK_INT(
+                    dpari_doctor_leads(&job, round, r) + dpari_doctor_leads(&job, round, peer), 1);
+                CHECK((job.node[r] == job.node[peer]) == (round < job.most - 1));
+                busy[job.node[r]]++;
+                pairs += r < peer;
+            }
+            for (r = 0; r < nodes; r++) {
+                CHECK(busy[r] <= 2);
+                CHECK(round < job.most - 1 || busy[r] <= 1);
+            }
+        }
+        CHECK_INT(pairs, n - nodes + (nodes > 2 ? nodes : nodes - 1));
+    }
+}
+
+static void test_levels(void)
+{
+    dpari_doctor_job job = healthy_job(6, 3, 0);
+    dpar_text t;
+    int r;
+    CHECK_INT(dpari_doctor_level(&job, 0, 2), DPARI_DOCTOR_MEMORY);
+    CHECK_INT(dpari_doctor_level(&job, 2, 3), DPARI_DOCTOR_BETWEEN);
+    who[0].socket = who[2].socket = 1;
+    CHECK_INT(dpari_doctor_level(&job, 0, 2), DPARI_DOCTOR_SOCKET);
+    CHECK_INT(dpari_doctor_level(&job, 0, 1), DPARI_DOCTOR_MEMORY);
+    who[2].share = 2;
+    CHECK_INT(dpari_doctor_level(&job, 0, 2), DPARI_DOCTOR_UNSHARED);
+    for (r = 0; r < 6; r++) {
+        who[r].share = -1; /* NCCL: on a node, and no complaint */
+    }
+    CHECK_INT(dpari_doctor_level(&job, 0, 2), DPARI_DOCTOR_UNSHARED);
+    CHECK_INT(dpari_doctor_level(&job, 2, 3), DPARI_DOCTOR_BETWEEN);
+    COMPARE(job, 0, "");
+    job = healthy_job(6, 3, 0);
+    chart[0].within.latency_s = 2e-6;
+    chart[4].within.latency_s = 0.5e-6; /* 0.5, 1, 1, 2: the upper of the two in the middle is 1 */
+    chart[3].within.bytes_s = 7e9;      /* 7, 8, 8, 8 */
+    dpar_text_init(&t, text, sizeof text);
+    dpari_doctor_say_levels(&job, &t);
+    CHECK_TEXT(text,
+               "within     a node, by memory: 8 B in 1 us, 1 MiB at 8 GB/s, medians of 4 pairs; "
+               "worst 2 us "
+               "(ranks 0 and 1 on n1), 7 GB/s (ranks 3 and 4 on n2)\n"
+               "between    nodes: 8 B in 10 us, 1 MiB at 2.5 GB/s (ranks 0 on n1 and 3 on n2)\n");
+}
+
+static void test_nodes(void)
+{
+    dpari_doctor_job job = healthy_job(5, 3, 0);
+    dpar_text t;
+    chart[4].cpus[0] = 3;
+    strcpy(chart[3].ports, "");
+    dpar_text_init(&t, text, sizeof text);
+    dpari_doctor_say_nodes(&job, &t);
+    CHECK_TEXT(
+        text,
+        "n1         ranks 0 to 2 on 64 cores of 1 socket, each bound to 1 core, memory 64 GiB, "
+        "/dev/shm 32.0 GiB, 8 GPUs; eth0 25 Gb/s\n"
+        "n2         ranks 3, 4 on 64 cores of 1 socket, each bound to 1 to 2 cores, memory 64 GiB, "
+        "/dev/shm 32.0 GiB, 8 GPUs; no port is up\n");
+    job = healthy_job(4, 2, 1); /* dealt out in turns, one free to go anywhere */
+    chart[0].cpus[0] = chart[2].cpus[0] = UINT64_MAX;
+    dpar_text_init(&t, text, sizeof text);
+    dpari_doctor_say_nodes(&job, &t);
+    CHECK(strncmp(text, "n1         ranks 0, 2 on 64 cores of 1 socket, not bound, memory", 64) ==
+          0);
+    /* 125 nodes, of which one is another */
+    job = healthy_job(1000, 8, 0);
+    chart[80].shm = INT64_C(16) << 30;
+    dpar_text_init(&t, text, sizeof text);
+    dpari_doctor_say_nodes(&job, &t);
+    CHECK(strncmp(text, "n1         to n10: 10 nodes, on each 8 ranks on 64 cores", 56) == 0);
+    CHECK(strstr(text, "\nn11        ranks 80 to 87 on 64 cores") != NULL);
+    CHECK(strstr(text, "\nn12        to n125: 114 nodes, on each 8 ranks on 64 cores") != NULL);
+    CHECK(t.used < 500);
+}
+
+static void test_versions(void)
+{
+    dpari_doctor_job job = healthy_job(4, 2, 0);
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof text);
+    CHECK_INT(dpari_doctor_versions(&job, &t), 0);
+    CHECK_INT(t.used, 0);
+    job.chart = NULL; /* what these ranks would say next nobody here can read */
+    who[3].version = 10203;
+    CHECK_INT(dpari_doctor_versions(&job, &t), 1);
+    CHECK(strncmp(text, "WRONG: rank 3 on n2: built with dpar 1.2.3, rank 0 with ", 55) == 0);
+    who[3].version = who[0].version;
+    who[1].chart_bytes++;
+    CHECK_INT(dpari_doctor_versions(&job, NULL), 1);
+    CHECK_INT((int)sizeof who[0], 128); /* as in all versions */
+}
+
+static void test_binding(void)
+{
+    dpari_doctor_job job = healthy_job(8, 4, 0);
+    int r;
+    COMPARE(job, 0, "");
+    for (r = 4; r < 8; r++) {
+        chart[r].cpus[0] = 1; /* all bound to one core, the classic mistake */
+    }
+    COMPARE(job, 1, "WRONG: ranks 4 to 7 on n2: bound to one core, 0 of 64 -> ");
+    chart[7].cpus[15] = (uint64_t)7 << 61; /* CPUs 1021 to 1023 */
+    COMPARE(job, 1, "WRONG: ranks 4 to 6 on n2: bound to one core, 0 of 64 -> ");
+    job = healthy_job(8, 4, 0);
+    chart[1].cpus[0] = chart[3].cpus[0] = (uint64_t)1 << 9;
+    COMPARE(job, 1, "WRONG: ranks 1, 3 on n1: bound to one core, 9 of 64 -> ");
+    for (r = 0; r < 3; r++) {
+        chart[r].cpus[0] = 3;
+    }
+    COMPARE(job, 1, "WRONG: ranks 0 to 2 on n1: bound to the same 2 cores of 64 -> ");
+    for (r = 0; r < 4; r++) {
+        chart[r].cpus[0] =
+            (uint64_t)(r < 3 ? 1 + r : 3); /* 1, 2, 3, 3: four on two, no three alike */
+    }
+    COMPARE(job, 1, "WRONG: ranks 0 to 3 on n1: may together use 2 of 64 cores -> ");
+    for (r = 0; r < 4; r++) {
+        chart[r].cores = 2; /* the machine has no more: said elsewhere */
+    }
+    COMPARE(job, 0, "");
+    job = healthy_job(8, 4, 0);
+    for (r = 0; r < 8; r++) {
+        chart[r].cpus[0] = UINT64_MAX;
+        chart[r].sockets = 2;
+    }
+    COMPARE(
+        job, 1,
+        "WRONG: all 8 ranks: not bound, and may leave their memory for another of 2 sockets -> ");
+    who[5].socket = 0;
+    COMPARE(job, 1, "WRONG: 7 ranks (0 to 4, 6, 7) on several nodes: not bound");
 }
 
 static void test_compare(void)
 {
-    dpari_doctor_chart c[4];
-    int i;
-    memset(c, 0, sizeof c);
-    for (i = 0; i < 4; i++) {
-        c[i].host = 77;
-        c[i].cpus[0] = (uint64_t)1 << i; /* each bound to its own core */
-        c[i].local_rank = i;
-        c[i].gpu[0] = (char)('0' + i);
+    dpari_doctor_job job = healthy_job(4, 4, 0);
+    int r;
+    chart[3].local_rank = 1;
+    COMPARE(job, 1, "WRONG: ranks 1, 3 on n1: both are local rank 1 -> ");
+    chart[3].local_rank = 3;
+    strcpy(chart[0].gpu, "GPU-8f1a");
+    strcpy(chart[2].gpu, "GPU-8f1a");
+    COMPARE(job, 1, "WRONG: ranks 0, 2 on n1: take the same GPU (GPU-8f1a) -> ");
+    chart[0].gpu[0] = chart[2].gpu[0] = 0; /* none at all */
+    COMPARE(job, 0, "");
+    job = healthy_job(8, 4, 0);
+    strcpy(chart[7].gpu, "0"); /* on another node it is another one, */
+    COMPARE(job, 1, "WRONG: ranks 4, 7 on n2: take the same GPU (0) -> ");
+    job = healthy_job(8, 4, 0);
+    chart[5].shm = INT64_C(64) << 20;
+    COMPARE(job, 1,
+            "WRONG: rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 32.0 GiB; MPI");
+    chart[5].shm = INT64_C(1) << 30; /* small, and enough */
+    COMPARE(job, 0, "");
+    chart[5].shm = -1;
+    COMPARE(job, 1, "WRONG: rank 5 on n2: /dev/shm is not there, that of rank 0 on n1 32.0 GiB");
+    for (r = 0; r < 8; r++) {
+        chart[r].shm = INT64_C(64) << 20; /* alike: what that means each says by itself */
     }
-    compare(c, 4, 64, 0, "");
-    c[3].local_rank = 1;
-    compare(c, 4, 64, 1, "ranks 1 and 3 are on one node and both are local rank 1");
-    c[3].local_rank = 3;
-    strcpy(c[0].gpu, "GPU-8f1a");
-    strcpy(c[2].gpu, "GPU-8f1a");
-    compare(c, 4, 64, 1, "ranks 0 and 2 take the same GPU (GPU-8f1a)");
-    c[2].host = 78; /* on another node it is another one */
-    compare(c, 4, 64, 0, "");
-    c[2].host = 77;
-    c[0].gpu[0] = c[2].gpu[0] = 0; /* none at all */
-    compare(c, 4, 64, 0, "");
-    for (i = 0; i < 4; i++) {
-        c[i].cpus[0] = 1; /* all bound to one core, the classic mistake */
-    }
-    compare(c, 4, 64, 1, "the 4 ranks of this node may use 1 of its 64 cores");
-    compare(c, 1, 64, 0, "");
-    c[3].cpus[15] = (uint64_t)7 << 61; /* CPUs 1021 to 1023 */
-    compare(c, 4, 1024, 0, "");
-    memset(c, 0, sizeof c);
-    for (i = 0; i < 4; i++) {
-        c[i].cpus[0] = 3; /* the machine has no more: said elsewhere */
-        c[i].local_rank = -1;
-    }
-    compare(c, 4, 2, 0, "");
+    COMPARE(job, 0, "");
+    strcpy(chart[6].mpi, "libmpi.so.40.20.3");
+    COMPARE(job, 1,
+            "WRONG: rank 6 on n2: MPI is libmpi.so.40.20.3, on rank 0 libmpi.so.40.30.4 -> ");
+    strcpy(chart[6].mpi, chart[0].mpi);
+    chart[2].timeout_s = 20;
+    COMPARE(job, 1, "WRONG: rank 2 on n1: gives up on others after 20 s, rank 0 after 300 s ");
+    chart[2].timeout_s = 300;
+    who[2].share = who[3].share = 2;
+    COMPARE(
+        job, 1,
+        "WRONG: ranks 2, 3 on n1: do not share memory with the first rank of the same node -> ");
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* Containers: names of their own, and one kernel. */
+static void test_containers(void)
+{
+    dpari_doctor_job job = healthy_job(6, 2, 0);
+    int r;
+    who[4].machine = who[5].machine = who[0].machine;
+    COMPARE(
+        job, 0,
+        "note: ranks 0, 1, 4, 5 on several nodes: on one machine, whose 64 cores each of 2 nodes "
+        "counts as its own");
+    for (r = 0; r < 6; r++) {
+        chart[r].cores = 3;
+    }
+    COMPARE(
+        job, 1,
+        "WRONG: ranks 0, 1, 4, 5 on several nodes: on one machine, whose 3 cores each of 2 nodes");
+    job = healthy_job(6, 2, 0);
+    for (r = 0; r < 6; r++) {
+        who[r].machine = 0; /* nobody knows */
+    }
+    COMPARE(job, 0, "");
+    CHECK_TEXT(text, "");
+}
+
+static void test_speeds(void)
+{
+    dpari_doctor_job job = healthy_job(8, 4, 0);
+    chart[5].within.latency_s = 8e-6; /* just so, of the median 1 */
+    chart[5].within.bytes_s = 1.6e9;  /* and of 8 */
+    COMPARE(job, 0, "");
+    chart[5].within.latency_s = 8.1e-6;
+    COMPARE(
+        job, 1,
+        "WRONG: ranks 5 and 6 on n2: 8.1 us and 1.6 GB/s, the median of 6 such pairs is 1 us and 8 "
+        "GB/s -> look at what else runs on their cores");
+    chart[5].within.latency_s = 1e-6;
+    chart[5].within.bytes_s = 1.59e9;
+    COMPARE(job, 1, "WRONG: ranks 5 and 6 on n2: 1 us and 1.59 GB/s");
+    chart[4].cores = chart[5].cores = chart[6].cores = 3; /* waits for a core, and is told so */
+    COMPARE(job, 0, "");
+    job = healthy_job(4, 1, 0);
+    chart[2].between.bytes_s = 0.4e9;
+    COMPARE(job, 1,
+            "WRONG: ranks 2 on n3 and 3 on n4: 10 us and 0.4 GB/s, the median of 4 such pairs is "
+            "10 us");
+    job = healthy_job(2, 1, 0);
+    chart[0].between.bytes_s = 0.3125e9; /* 2.5 of 25 Gb/s */
+    COMPARE(job, 0, "");
+    chart[0].between.bytes_s = 0.312e9;
+    COMPARE(job, 1,
+            "WRONG: between nodes 0.312 GB/s (2.5 Gb/s), where each has a port of 25 Gb/s -> ");
+    chart[1].port = 1000;
+    COMPARE(job, 0, "");
+    chart[1].port = 0; /* the driver does not say */
+    COMPARE(job, 0, "");
+}
+
+/* What ranks say of themselves: alike lines once, numbers apart, with who says so. */
+static void test_own(void)
+{
+    static const char *const says[] = {"note: a\nWRONG: 7 threads -> end\n",
+                                       "WRONG: 9 threads -> end\nnote: a\n", "",
+                                       "WRONG: 12 threads -> end\nWRONG: other -> do\n"};
+    dpari_doctor_job job = healthy_job(4, 2, 0);
+    static char all[MOST * 64];
+    char *at = all;
+    int r;
+    for (r = 0; r < 4; r++) {
+        chart[r].text_bytes = (int64_t)strlen(says[r]);
+        strcpy(at, says[r]);
+        at += strlen(says[r]);
+    }
+    job.text = all;
+    COMPARE(job, 2,
+            "note: ranks 0, 1 on n1: a\n"
+            "WRONG: ranks 0, 1, 3 on several nodes: 7 threads -> end\n"
+            "WRONG: rank 3 on n2: other -> do\n");
+    job = healthy_job(1000, 8, 0);
+    at = all;
+    for (r = 0; r < 1000; r++) {
+        chart[r].text_bytes = snprintf(at, 64, "WRONG: 8 ranks, %d -> fewer\n", r);
+        at += chart[r].text_bytes;
+    }
+    job.text = all;
+    COMPARE(job, 1, "WRONG: all 1000 ranks: 8 ranks, 0 -> fewer\n");
+    CHECK(strlen(text) < 60);
+    for (r = 0; r < 1000; r++) {
+        strcpy(chart[r].gpu, "0"); /* 7 of 8 of each node: a screen of it, and how many more */
+        chart[r].text_bytes = 0;
+    }
+    dpari_doctor_compare(&job, &(dpar_text){text, sizeof text, 0, 0, 0});
+    CHECK(strlen(text) < 6000);
+}
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
 
 /* root + path, folders and all. */
 static void put(const char *path, const char *content)
@@ -413,10 +738,86 @@ static void put(const char *path, const char *content)
     }
 }
 
+/* What of the links goes into a chart. */
+static void test_ports(dpari_checkup *c)
+{
+    dpari_doctor_chart one;
+    int i;
+    memset(&one, 0, sizeof one);
+    dpari_doctor_own_ports(c, &one);
+    CHECK_TEXT(one.ports, "hsn0 200 Gb/s");
+    CHECK_INT(one.port, 200000);
+    c->links.count = 12; /* more than there is room for */
+    c->up = 0xfff;
+    for (i = 0; i < 12; i++) {
+        snprintf(c->links.name[i], sizeof c->links.name[i], "ib%d", i);
+        c->speed[i] = i == 11 ? 400000 : 2500;
+    }
+    memset(&one, 0, sizeof one);
+    dpari_doctor_own_ports(c, &one);
+    CHECK(strncmp(one.ports, "ib0 2.5 Gb/s, ib1 2.5 Gb/s, ", 28) == 0);
+    CHECK_TEXT(one.ports + strlen(one.ports) - 8, "b/s, ...");
+    CHECK_INT(one.port, 400000);
+}
+
+/* Two sockets of four CPUs each, one of which is turned off. */
+static void test_sockets(void)
+{
+    static const int8_t socket[] = {0, 0, 36, 36, 0, -1, 36, 36};
+    uint64_t cpus[DPARI_CPU_WORDS];
+    dpari_checkup c;
+    int i;
+    memset(&c, 0, sizeof c);
+    memset(cpus, 0, sizeof cpus);
+    c.cores = 7;
+    dpari_doctor_sockets(&site, cpus, &c); /* nothing is there */
+    CHECK_INT(c.sockets, 0);
+    CHECK_INT(c.socket, -1);
+    for (i = 0; i < 8; i++) {
+        char path[96], value[8];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id",
+                 i);
+        snprintf(value, sizeof value, "%d\n", socket[i]);
+        if (socket[i] >= 0) {
+            put(path, value);
+        }
+    }
+    cpus[0] = 1 << 2 | 1 << 7;
+    dpari_doctor_sockets(&site, cpus, &c);
+    CHECK_INT(c.sockets, 2);
+    CHECK_INT(c.socket, 36);
+    cpus[0] |= 1;
+    dpari_doctor_sockets(&site, cpus, &c);
+    CHECK_INT(c.socket, -1);
+}
+
+/* Lines as the kernel writes them. */
+static void test_mpi(void)
+{
+    dpari_checkup c;
+    put("/proc/self/maps",
+        "55d0c0a00000-55d0c0a01000 r--p 00000000 fe:00 123   /opt/libmpi/a.out\n"
+        "7fa741000000-7fa741001000 rw-p 00000000 00:00 0 \n"
+        "7fa741002000-7fa741003000 r--p 00000000 fe:00 5     /usr/lib/libmpi_mpifh.so.40.30.0\n"
+        "7fa7410d8000-7fa741101000 r--p 00000000 fe:00 6     /usr/lib/libmpi.so.40.30.4\n"
+        "7fa741101000-7fa7411c8000 r-xp 00029000 fe:00 6     /usr/lib/libmpi.so.40.30.4\n");
+    dpari_doctor_files(&site, &c);
+    CHECK_TEXT(c.mpi, "libmpi.so.40.30.4");
+    put("/proc/self/maps",
+        "7fc93f000000-7fc93f08e000 r--p 00000000 fe:00 7    /usr/lib/libmpich.so.12.2.2\n");
+    dpari_doctor_files(&site, &c);
+    CHECK_TEXT(c.mpi, "libmpich.so.12.2.2");
+    put("/proc/self/maps",
+        "7fc93f000000-7fc93f08e000 r--p 00000000 fe:00 7    /usr/lib/libc.so.6\n");
+    dpari_doctor_files(&site, &c);
+    CHECK_TEXT(c.mpi, "");
+}
+
 static void test_files(void)
 {
     static const char *const none[] = {NULL};
     dpari_checkup c;
+    int i;
     variables = none;
     memset(&c, 0, sizeof c);
     dpari_doctor_files(&site, &c); /* nothing is there */
@@ -425,15 +826,19 @@ static void test_files(void)
     CHECK_INT(c.runnable, -1);
     CHECK(c.load[0] == 0);
     CHECK(c.links.count == 0 && !c.slingshot && !c.infiniband && c.huge[0] == 0);
-    put("/proc/meminfo", "MemTotal:       24748808 kB\nMemFree: 1 kB\nMemAvailable:   21600000 kB\n");
+    put("/proc/meminfo",
+        "MemTotal:       24748808 kB\nMemFree: 1 kB\nMemAvailable:   21600000 kB\n");
     put("/proc/loadavg", "11.29 8.15 6.02 13/807 29121\n");
     put("/proc/sys/kernel/yama/ptrace_scope", "1\n");
-    put("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n");
+    put("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        "always within_size advise [never] deny force\n");
     put("/proc/driver/nvidia/gpus/0000:01:00.0/information", "");
     put("/proc/driver/nvidia/gpus/0000:02:00.0/information", "");
     put("/dev/nvidia0", "");
     put("/sys/class/net/lo/operstate", "unknown\n");
     put("/sys/class/net/hsn0/operstate", "up\n");
+    put("/sys/class/net/hsn0/speed", "200000\n");
+    put("/sys/class/net/lo/speed", "-1\n"); /* as drivers say that they do not know */
     put("/sys/class/net/eth1/operstate", "down\n");
     put("/sys/class/infiniband/mlx5_0/x", "");
     dpari_doctor_files(&site, &c);
@@ -446,8 +851,12 @@ static void test_files(void)
     CHECK_INT(c.gpus, 2);
     CHECK_INT(c.links.count, 3);
     CHECK_INT(__builtin_popcount(c.up), 2);
+    for (i = 0; i < c.links.count; i++) {
+        CHECK_INT(c.speed[i], strcmp(c.links.name[i], "hsn0") == 0 ? 200000 : 0);
+    }
     CHECK_INT(c.slingshot, 1);
     CHECK_INT(c.infiniband, 1);
+    test_ports(&c);
 }
 
 static void test_devices_of_a_container(void)
@@ -480,7 +889,8 @@ static void test_cgroups(void)
     CHECK_NEAR(dpari_doctor_quota(&site), 0.5, 1e-12);
     CHECK_INT(dpari_doctor_memory_limit(&site), 4096);
     /* version 1, controllers in lists */
-    put("/proc/self/cgroup", "5:devices:/x\n4:memory,hugetlb:/docker/a\n3:cpuset:/\n2:cpu,cpuacct:/docker/a\n");
+    put("/proc/self/cgroup",
+        "5:devices:/x\n4:memory,hugetlb:/docker/a\n3:cpuset:/\n2:cpu,cpuacct:/docker/a\n");
     put("/sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes", "9223372036854771712\n");
     put("/sys/fs/cgroup/cpu/docker/a/cpu.cfs_quota_us", "-1\n");
     put("/sys/fs/cgroup/cpu/docker/a/cpu.cfs_period_us", "100000\n");
@@ -495,8 +905,9 @@ static void test_cgroups(void)
 /* The device that a rank takes of those it sees. */
 static void test_own_gpu(void)
 {
-    static const char *const none[] = {NULL}, *const some[] = {"CUDA_VISIBLE_DEVICES=5,GPU-ab,7", NULL},
-                            *const hidden[] = {"CUDA_VISIBLE_DEVICES=", NULL};
+    static const char *const none[] = {NULL},
+                             *const some[] = {"CUDA_VISIBLE_DEVICES=5,GPU-ab,7", NULL},
+                             *const hidden[] = {"CUDA_VISIBLE_DEVICES=", NULL};
     static const char *const want[] = {"5", "GPU-ab", "7", "5"};
     dpari_checkup c = healthy();
     dpari_doctor_chart chart;
@@ -516,6 +927,25 @@ static void test_own_gpu(void)
         dpari_doctor_own_gpu(&site, &c, &chart);
         CHECK_TEXT(chart.gpu, "");
     }
+}
+
+/* Of half a launcher's numbers (Open MPI leaves some to a process that it did not start) nothing is
+ * wrong once there is a communicator. */
+static void test_joined(void)
+{
+    static const char *const none[] = {NULL};
+    dpari_checkup c = healthy();
+    dpar_comm world;
+    memset(&world, 0, sizeof world);
+    world.size = 4;
+    world.rank = 2;
+    c.gpus = 0;
+    c.job_status = DPAR_E_ARG;
+    variables = none;
+    dpari_doctor_joined(&world, &c);
+    JUDGE(c, 0, "");
+    CHECK_INT(c.job.rank, 2);
+    CHECK_INT(c.job.local_rank, -1);
 }
 
 /* The real one: its lines, and that the number it returns is the number of complaints. */
@@ -554,11 +984,22 @@ int main(void)
     test_gpus();
     test_network();
     test_slingshot();
+    test_rounds();
+    test_levels();
+    test_nodes();
+    test_versions();
+    test_binding();
     test_compare();
+    test_containers();
+    test_speeds();
+    test_own();
     test_files();
+    test_sockets();
+    test_mpi();
     test_devices_of_a_container();
     test_cgroups();
     test_own_gpu();
+    test_joined();
     test_here();
     snprintf(command, sizeof command, "rm -rf '%s'", root);
     CHECK_INT(system(command), 0);

@@ -1,40 +1,153 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor_together: what dpar_doctor says to ranks that ask together. Each names itself and all; a
- * complaint is counted; the ranks stay together.
+/* doctor_together: what dpar_doctor says to ranks that ask together. Rank 0 hears it all, the
+ * others how many things are wrong; a complaint is counted; messages of each level are measured; a
+ * deadline that differs is found; the ranks stay together, and what they have sent is not counted.
  *     ./doctor_together [processes|threads] [ranks]        without: both, 1 to 4 and 1 to 2 */
 #include "dpar_debug.h"
 #include "rank_program.h"
 
-static int each(dpar_comm *c, void *arg)
+static __thread char *page; /* ranks may be threads */
+
+/* Asks together; all get one number, and rank 0 as many complaints. */
+static int32_t asked(dpar_comm *c)
 {
-    static const char *const lines[] = {"dpar ", "\nlauncher   ", "\ncores      ", "\nmemory     ",
-                                        "\nwill use   "};
-    char *page = (char *)zeroed(1 << 16);
-    const char *at = page;
+    const char *at;
     dpar_text t;
-    int32_t wrong, said = 0;
-    size_t k;
-    (void)arg;
+    int64_t said = 0;
+    int32_t wrong;
+    memset(page, 0, 1 << 16);
     dpar_text_init(&t, page, 1 << 16);
     wrong = dpar_doctor(c, &t);
     CHECK(t.used < 1 << 16);
-    for (k = 0; k < sizeof lines / sizeof lines[0]; k++) {
-        CHECK(strstr(page, lines[k]) != NULL);
-    }
-    while ((at = strstr(at, "\nWRONG: ")) != NULL) {
+    for (at = page; (at = strstr(at, "\nWRONG: ")) != NULL; at++) {
         said++;
-        at++;
     }
-    CHECK_INT(wrong, said);
+    CHECK_INT(all_sum(c, said), wrong);
+    CHECK_INT(all_sum(c, wrong), (int64_t)wrong * c->size);
+    if (c->size > 1 && c->rank > 0) {
+        CHECK_INT(t.used, 0);
+    } else {
+        CHECK((strstr(page, "\nnothing is wrong\n") != NULL) == (wrong == 0));
+    }
+    return wrong;
+}
+
+static void says(const char *word)
+{
+    if (strstr(page, word) == NULL) {
+        printf("no \"%s\" in: %s\n", word, page);
+        CHECK(0);
+    }
+}
+
+/* The line of a level: so many pairs, and numbers that a machine can have: 1 ns to 1 s, 1 MB/s to 1
+ * TB/s. */
+static void level(const char *begins, int pairs)
+{
+    const char *line = strstr(page, begins);
+    double us = 0, rate = 0;
+    int n = 1;
+    CHECK((line != NULL) == (pairs > 0));
+    if (line != NULL) {
+        line += strlen(begins);
+        CHECK_INT(sscanf(line, ": 8 B in %lf us, 1 MiB at %lf GB/s, medians of %d", &us, &rate, &n),
+                  pairs > 1 ? 3 : 2);
+        CHECK_INT(n, pairs);
+        CHECK(us > 1e-3 && us < 1e6 && rate > 1e-3 && rate < 1e3);
+    }
+}
+
+/* How many ranks share memory: all, those of a pair (as if nodes had two), each by itself. */
+static int sharing(const dpar_comm *c)
+{
+    const char *node = getenv("DPAR_MPI_NODE");
+    return strcmp(c->engine.name, "mpi") != 0 ? c->size
+           : node != NULL && atoi(node) > 0   ? atoi(node)
+                                              : 1;
+}
+
+static void levels(const dpar_comm *c)
+{
+    const int n = c->size, each = sharing(c), nodes = (n + each - 1) / each;
+    level("\nwithin     a node, by memory", n - nodes);
+    level("\nwithin     a node, by messages", nodes - 1);
+    level("\nbetween    nodes", 0);
+    CHECK((strstr(page, "not share memory with the first rank of the same node") != NULL) ==
+          (nodes > 1));
+}
+
+static int each(dpar_comm *c, void *arg)
+{
+    static const char *const lines[] = {"dpar ", "\nlauncher   ", "\njoined     ",
+                                        "\nwithin     a node, by m"};
+    int64_t sent[DPAR_CALLS];
+    double deadline = c->timeout_s;
+    int32_t wrong;
+    size_t k;
+    (void)arg;
+    page = (char *)zeroed(1 << 16);
+    memcpy(sent, c->sent, sizeof sent);
+    (void)asked(c);
+    for (k = 0; k < sizeof lines / sizeof lines[0] && c->rank == 0 && c->size > 1; k++) {
+        says(lines[k]);
+    }
+    if (c->size > 1) {
+        sent[DPAR_ALL_REDUCE] = c->sent[DPAR_ALL_REDUCE]; /* of this test */
+        CHECK(memcmp(sent, c->sent, sizeof sent) == 0);
+        if (c->rank == 0) {
+            levels(c);
+            CHECK(strstr(page, "give up") == NULL && strstr(page, "gives up") == NULL);
+        }
+        c->timeout_s = c->rank == c->size - 1 ? deadline * 2 : deadline;
+        wrong = asked(c);
+        c->timeout_s = deadline;
+        CHECK(wrong > 0);
+        if (c->rank == 0) {
+            char word[80];
+            snprintf(word, sizeof word, "\nWRONG: rank %d on ", (int)c->size - 1);
+            says(word);
+            snprintf(word, sizeof word, ": gives up on others after %g s, rank 0 after %g s",
+                     2 * deadline, deadline);
+            says(word);
+        }
+    }
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
-    if (getenv("SAY") != NULL && c->rank == c->size - 1) {
+    if (getenv("SAY") != NULL && c->rank == 0) {
         printf("%s\n", page);
     }
     free(page);
     return checks_failed;
 }
 
+/* The last rank does not ask, and leaves. */
+static int one_leaves(dpar_comm *c, void *arg)
+{
+    char word[40];
+    dpar_text t;
+    (void)arg;
+    if (c->rank == c->size - 1) {
+        return 0;
+    }
+    page = (char *)zeroed(1 << 16);
+    dpar_text_init(&t, page, 1 << 16);
+    CHECK(dpar_doctor(c, &t) > 0);
+    CHECK(c->status < 0);
+    says("WRONG: the ranks cannot be compared: ");
+    snprintf(word, sizeof word, ", rank %d ", (int)c->size - 1);
+    says(word);
+    free(page);
+    return checks_failed;
+}
+
+static void without_one(int n, const dpar_options *o)
+{
+    dpar_why why;
+    if (n > 1) {
+        CHECK_INT(dpar_launch_with(n, one_leaves, NULL, o, &why), DPAR_OK);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    return rank_program(argc, argv, each, NULL, 4, 2, NULL);
+    return rank_program(argc, argv, each, NULL, 4, 2, without_one);
 }

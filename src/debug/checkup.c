@@ -1,0 +1,895 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "checkup.h"
+
+#include "../base/inner.h"
+#include "../base/text.h"
+#include "../comm/job.h"
+#include "../comm/os.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#if !defined(MAP_ANONYMOUS) /* as in os.h: -std=c99 has hidden it */
+#error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
+    or compile with -D_GNU_SOURCE
+#endif
+
+/* ---- reading the machine ----------------------------------------------------------------------
+ */
+
+static int dpari_doctor_begins(const char *s, const char *with)
+{
+    size_t i = 0;
+    while (with[i] != 0 && s[i] == with[i]) {
+        i++;
+    }
+    return with[i] == 0;
+}
+
+/* The number at s after blanks; -1 where there is none, as in "max". */
+static int64_t dpari_doctor_number(const char *s)
+{
+    int64_t v = 0;
+    while (*s == ' ' || *s == '\t') {
+        s++;
+    }
+    if (*s < '0' || *s > '9') {
+        return -1;
+    }
+    for (; *s >= '0' && *s <= '9'; s++) {
+        v = v < INT64_MAX / 10 - 10 ? v * 10 + (*s - '0') : INT64_MAX;
+        if (v == INT64_MAX) {
+            break;
+        }
+    }
+    return v;
+}
+
+/* The number in a file; -1: no file, or no number in it. */
+static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
+{
+    char text[64];
+    return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
+}
+
+/* The number after `key` in a text of lines "key: number kB", in bytes; 0: it is not there. */
+static int64_t dpari_doctor_line(const char *text, const char *key)
+{
+    size_t i, n = dpari_length(key);
+    for (i = 0; text[i] != 0; i++) {
+        if ((i == 0 || text[i - 1] == '\n') && dpari_doctor_begins(text + i, key)) {
+            int64_t v = dpari_doctor_number(text + i + n);
+            return v > 0 ? v * 1024 : 0;
+        }
+    }
+    return 0;
+}
+
+static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
+{
+    char full[256];
+    dpar_text t;
+    DIR *at;
+    struct dirent *entry;
+    names->count = 0;
+    dpar_text_init(&t, full, sizeof full);
+    dpar_text_put(&t, s->root);
+    dpar_text_put(&t, path);
+    at = opendir(full);
+    while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            dpari_copy_text(names->name[names->count++], DPARI_DOCTOR_NAME, entry->d_name,
+                            DPARI_DOCTOR_NAME);
+        }
+    }
+    if (at != NULL) {
+        closedir(at);
+    }
+}
+
+/* Does the comma list [s, s + n) hold the word? */
+static int dpari_doctor_lists(const char *s, size_t n, const char *word)
+{
+    size_t i = 0, k;
+    for (k = 0; k <= n; k++) {
+        if (k == n || s[k] == ',') {
+            if (dpari_spells(s + i, k - i, word)) {
+                return 1;
+            }
+            i = k + 1;
+        }
+    }
+    return 0;
+}
+
+/* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
+ * holds lines "4:cpu,cpuacct:/a/b". */
+static int dpari_doctor_group(const dpari_site *s, const char *controller, char *path, size_t room)
+{
+    char text[2048];
+    size_t i = 0, a, b, end;
+    if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
+        return 0;
+    }
+    while (text[i] != 0) {
+        for (a = i; text[a] != 0 && text[a] != ':' && text[a] != '\n';) {
+            a++;
+        }
+        for (b = a + (text[a] == ':'); text[b] != 0 && text[b] != ':' && text[b] != '\n';) {
+            b++;
+        }
+        for (end = b; text[end] != 0 && text[end] != '\n';) {
+            end++;
+        }
+        if (text[a] == ':' && text[b] == ':' &&
+            (controller[0] == 0 ? b == a + 1
+                                : dpari_doctor_lists(text + a + 1, b - a - 1, controller))) {
+            dpari_copy_text(path, room, text + b + 1, end - b - 1);
+            return 1;
+        }
+        i = end + (text[end] == '\n');
+    }
+    return 0;
+}
+
+/* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
+static double dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
+                                 double (*value)(const dpari_site *s, const char *folder))
+{
+    char path[512], folder[640];
+    double least = 0.0, v;
+    size_t n;
+    dpar_text t;
+    dpari_copy_text(path, sizeof path, group, sizeof path);
+    n = dpari_length(path);
+    for (;;) {
+        while (n > 0 && path[n - 1] == '/') {
+            path[--n] = 0;
+        }
+        dpar_text_init(&t, folder, sizeof folder);
+        dpar_text_put(&t, base);
+        dpar_text_put(&t, path);
+        v = value(s, folder);
+        least = v > 0.0 && (least <= 0.0 || v < least) ? v : least;
+        if (n == 0) {
+            return least;
+        }
+        while (n > 0 && path[n - 1] != '/') {
+            path[--n] = 0;
+        }
+    }
+}
+
+static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
+                               char *text, size_t room)
+{
+    char path[700];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, folder);
+    dpar_text_put(&t, name);
+    return dpari_site_read(s, path, text, room);
+}
+
+static double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t quota, period = -1;
+    size_t i = 0;
+    if (dpari_doctor_in(s, folder, "/cpu.max", text, sizeof text) <= 0) {
+        return 0.0;
+    }
+    quota = dpari_doctor_number(text);
+    while (text[i] != 0 && text[i] != ' ') {
+        i++;
+    }
+    period = dpari_doctor_number(text + i);
+    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
+}
+
+static double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t quota = -1, period = -1;
+    if (dpari_doctor_in(s, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
+        quota = dpari_doctor_number(text);
+    }
+    if (dpari_doctor_in(s, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
+        period = dpari_doctor_number(text);
+    }
+    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
+}
+
+static double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t n = dpari_doctor_in(s, folder, "/memory.max", text, sizeof text);
+    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
+}
+
+static double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t n = dpari_doctor_in(s, folder, "/memory.limit_in_bytes", text, sizeof text);
+    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
+}
+
+DPARI_API double dpari_doctor_quota(const dpari_site *s)
+{
+    char group[512];
+    double one = 0.0, two = 0.0;
+    if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
+        one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
+    }
+    if (dpari_doctor_group(s, "", group, sizeof group)) {
+        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
+    }
+    return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
+}
+
+DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *s)
+{
+    char group[512];
+    double one = 0.0, two = 0.0, least;
+    if (dpari_doctor_group(s, "memory", group, sizeof group)) {
+        one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
+    }
+    if (dpari_doctor_group(s, "", group, sizeof group)) {
+        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
+    }
+    least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
+    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 says 2^63 for none */
+}
+
+/* The word in brackets of "always [never] force". */
+static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
+{
+    char text[128];
+    size_t a = 0, b;
+    word[0] = 0;
+    if (dpari_site_read(s, path, text, sizeof text) <= 0) {
+        return;
+    }
+    while (text[a] != 0 && text[a] != '[') {
+        a++;
+    }
+    for (b = a; text[b] != 0 && text[b] != ']'; b++) {
+        ;
+    }
+    if (text[b] == ']') {
+        dpari_copy_text(word, room, text + a + 1, b - a - 1);
+    }
+}
+
+static int32_t dpari_doctor_gpus(const dpari_site *s)
+{
+    dpari_names names;
+    int32_t i, n = 0;
+    dpari_doctor_list(s, "/proc/driver/nvidia/gpus", &names);
+    if (names.count > 0) {
+        return names.count;
+    }
+    dpari_doctor_list(s, "/dev", &names); /* "nvidia0", not "nvidiactl" */
+    for (i = 0; i < names.count; i++) {
+        n += dpari_doctor_begins(names.name[i], "nvidia") && names.name[i][6] >= '0' &&
+             names.name[i][6] <= '9';
+    }
+    return n;
+}
+
+/* A file of an interface; the bytes, or -1. */
+static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, const char *file,
+                                      char *text, size_t room)
+{
+    char path[96];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, "/sys/class/net/");
+    dpar_text_put(&t, link);
+    dpar_text_put(&t, file);
+    return dpari_site_read(s, path, text, room);
+}
+
+static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
+{
+    dpari_names cards;
+    int32_t i;
+    dpari_doctor_list(s, "/sys/class/net", &c->links);
+    for (i = 0; i < c->links.count; i++) {
+        char text[16];
+        if (dpari_doctor_link_file(s, c->links.name[i], "/operstate", text, sizeof text) > 0 &&
+            (dpari_doctor_begins(text, "up") || dpari_doctor_begins(text, "unknown"))) {
+            c->up |= (uint32_t)1 << i;
+        }
+        /* "-1", or an error, where the driver does not know */
+        if (dpari_doctor_link_file(s, c->links.name[i], "/speed", text, sizeof text) > 0) {
+            c->speed[i] = dpari_most(dpari_doctor_number(text), 0);
+        }
+        c->slingshot = c->slingshot || dpari_doctor_begins(c->links.name[i], "hsn");
+    }
+    dpari_doctor_list(s, "/sys/class/cxi", &cards);
+    c->slingshot = c->slingshot || cards.count > 0;
+    dpari_doctor_list(s, "/sys/class/infiniband", &cards);
+    c->infiniband = cards.count > 0;
+}
+
+/* Threads of the machine that run or wait for a core, this one with them: of "0.41 0.50 0.37 3/911
+ * 4023" the 3. -1: not known. */
+static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
+{
+    char text[96];
+    size_t i, blanks = 0;
+    load[0] = 0;
+    if (dpari_site_read(s, "/proc/loadavg", text, sizeof text) <= 0) {
+        return -1;
+    }
+    for (i = 0; text[i] != 0 && blanks < 3; i++) {
+        if (text[i] == ' ' && blanks++ == 0) {
+            dpari_copy_text(load, room, text, i);
+        }
+    }
+    return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
+}
+
+/* The least of five looks in 20 ms: what comes and goes does not count. */
+static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
+{
+    int32_t look;
+    c->runnable = dpari_doctor_runnable(s, c->load, sizeof c->load);
+    for (look = 1; look < 5 && c->runnable > 0; look++) {
+        int32_t now;
+        dpari_os_sleep(5e-3);
+        now = dpari_doctor_runnable(s, c->load, sizeof c->load);
+        c->runnable = now < c->runnable ? now : c->runnable;
+    }
+}
+
+/* The socket that a CPU is in; -1: not known. */
+static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
+{
+    char path[96];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
+    dpari_text_int(&t, cpu);
+    dpar_text_put(&t, "/topology/physical_package_id");
+    return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
+}
+
+/* CPUs have numbers with gaps where some are turned off. */
+DPARI_API void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus, dpari_checkup *c)
+{
+    int32_t seen[64], cpu, k, found = 0, own = -1, several = 0;
+    c->sockets = 0;
+    for (cpu = 0; cpu < 64 * DPARI_CPU_WORDS && found < c->cores; cpu++) {
+        const int32_t socket = dpari_doctor_socket(s, cpu);
+        if (socket < 0) {
+            if (cpu >= 2 * c->cores) {
+                break;
+            }
+            continue;
+        }
+        found++;
+        for (k = 0; k < c->sockets && seen[k] != socket; k++) {
+            ;
+        }
+        if (k == c->sockets && k < 64) {
+            seen[c->sockets++] = socket;
+        }
+        if (cpus[cpu / 64] >> (cpu % 64) & 1) {
+            several = several || (own >= 0 && own != socket);
+            own = socket;
+        }
+    }
+    c->socket = several ? -1 : own;
+}
+
+/* The MPI that this process has loaded, by its file, which ends in its version: maps has lines
+ * "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988    /usr/lib/libmpi.so.40.30.4". Bindings
+ * (libmpi_mpifh.so) are none. */
+static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
+{
+    const int64_t room = INT64_C(1) << 18;
+    char *text = (char *)dpari_os_pages(room);
+    int64_t i, begin = 0, bytes;
+    c->mpi[0] = 0;
+    if (text == NULL) {
+        return;
+    }
+    bytes = dpari_site_read(s, "/proc/self/maps", text, (size_t)room);
+    for (i = 0; i < bytes && c->mpi[0] == 0; i++) {
+        const char *name = text + begin;
+        if (text[i] == '/') {
+            begin = i + 1;
+        } else if (text[i] == '\n') {
+            if ((dpari_doctor_begins(name, "libmpi.") || dpari_doctor_begins(name, "libmpich") ||
+                 dpari_doctor_begins(name, "libmpi_cray") ||
+                 dpari_doctor_begins(name, "libmpi_gnu"))) {
+                dpari_copy_text(c->mpi, sizeof c->mpi, name, (size_t)(i - begin));
+            }
+            begin = i + 1;
+        }
+    }
+    dpari_os_unmap(text, room);
+}
+
+DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+{
+    char text[4096];
+    if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
+        c->memory = dpari_doctor_line(text, "MemTotal:");
+        c->memory_free = dpari_doctor_line(text, "MemAvailable:");
+    }
+    c->quota = dpari_doctor_quota(s);
+    c->memory_limit = dpari_doctor_memory_limit(s);
+    c->yama = (int32_t)dpari_doctor_file(s, "/proc/sys/kernel/yama/ptrace_scope");
+    dpari_doctor_choice(s, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", c->huge,
+                        sizeof c->huge);
+    c->gpus = dpari_doctor_gpus(s);
+    dpari_doctor_links(s, c);
+    dpari_doctor_mpi(s, c);
+    dpari_doctor_load(s, c);
+}
+
+/* ---- asking the system ------------------------------------------------------------------------
+ */
+
+DPARI_API int32_t dpari_doctor_bits(const uint64_t *mask)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < 64 * DPARI_CPU_WORDS; i++) {
+        n += (int32_t)(mask[i / 64] >> (i % 64) & 1);
+    }
+    return n;
+}
+
+/* A limit in bytes or files; -1: there is none. */
+static int64_t dpari_doctor_ulimit(int which)
+{
+    struct rlimit limit;
+    /* the type of `which` is glibc's own */
+#if defined(__GLIBC__) && !defined(__cplusplus)
+    int got = getrlimit((__rlimit_resource_t)which, &limit);
+#elif defined(__GLIBC__)
+    int got = getrlimit(static_cast<__rlimit_resource_t>(which), &limit);
+#else
+    int got = getrlimit(which, &limit);
+#endif
+    return got != 0 || limit.rlim_cur == RLIM_INFINITY || (uint64_t)limit.rlim_cur > INT64_MAX
+               ? -1
+               : (int64_t)limit.rlim_cur;
+}
+
+/* May a process read a sibling's memory? Tried by a child that reads this process, for that is the
+ * harder direction where rules differ. 0, or the error. */
+static int32_t dpari_doctor_try_cma(void)
+{
+    int32_t *answer =
+        (int32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t probe = UINT64_C(0x6470617264706172), word = 0;
+    int32_t got = ENOSYS;
+    pid_t parent = getpid(), child;
+    if ((void *)answer == MAP_FAILED) {
+        return ENOMEM;
+    }
+    *answer = ENOSYS;
+    child = fork();
+    if (child == 0) {
+        int fine = dpari_os_read_peer((int32_t)parent, &word, (uint64_t)(uintptr_t)&probe, 8) == 0;
+        *answer = fine && word == probe ? 0 : errno != 0 ? errno : EPERM;
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+    got = child > 0 ? *answer : EAGAIN;
+    munmap(answer, 4096);
+    return got;
+}
+
+DPARI_API void dpari_doctor_host(char name[256])
+{
+    name[0] = 0;
+    gethostname(name, 255);
+    name[255] = 0;
+}
+
+DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+{
+    uint64_t cpus[DPARI_CPU_WORDS];
+    struct statvfs shm;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int fd;
+    dpari_zero(c, sizeof *c);
+    c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
+    c->here = c->job_status != DPAR_OK ? 1
+              : c->job.local_size > 0  ? c->job.local_size
+              : c->nodes <= 1          ? c->job.size
+                                       : 1;
+    dpari_doctor_files(s, c);
+    dpari_os_cpus(cpus);
+    c->allowed = dpari_doctor_bits(cpus);
+    c->cores = cores > c->allowed ? (int32_t)cores : c->allowed;
+    dpari_doctor_sockets(s, cpus, c);
+    c->memory = c->memory > 0 ? c->memory : dpari_os_memory();
+    c->shm = c->shm_free = -1;
+    if (statvfs("/dev/shm", &shm) == 0) {
+        c->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
+        c->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
+    }
+#if defined(__linux__) && defined(SYS_memfd_create)
+    fd = (int)syscall(SYS_memfd_create, "dpar", 1U);
+#else
+    fd = -1;
+#endif
+    c->memfd = fd >= 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    c->cma = dpari_doctor_try_cma();
+    c->page = dpari_os_page();
+    c->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
+#if defined(RLIMIT_MEMLOCK)
+    c->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
+#else
+    c->locked = -1;
+#endif
+    c->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
+    c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
+}
+
+/* ---- words ------------------------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_doctor_head(dpar_text *out, const char *title)
+{
+    dpar_text_put(out, title);
+    dpari_text_char(out, ' ');
+    dpari_text_column(out, 11);
+}
+
+DPARI_API void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
+{
+    double v = (double)bytes;
+    int32_t k = 0;
+    if (bytes < 0) {
+        dpar_text_put(out, "unlimited");
+        return;
+    }
+    for (; v >= 1024.0 && k < 4; k++) {
+        v /= 1024.0;
+    }
+    dpari_text_fixed(out, v, k > 0 ? 1 : 0);
+    dpar_text_put(out, k == 0   ? " B"
+                       : k == 1 ? " KiB"
+                       : k == 2 ? " MiB"
+                       : k == 3 ? " GiB"
+                                : " TiB");
+}
+
+/* ---- what is wrong ----------------------------------------------------------------------------
+ */
+
+typedef struct dpari_doctor {
+    const dpari_site *site;
+    const dpari_checkup *c;
+    dpar_text *out;
+    int32_t wrong;
+} dpari_doctor;
+
+/* One line; '#' and '@' as in dpari_say_word. */
+static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *word, int64_t a,
+                               int64_t b, int64_t c)
+{
+    dpar_why line;
+    dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
+    dpar_text_put(d->out, "WRONG: ");
+    dpar_text_put(d->out, line.text);
+    dpari_text_char(d->out, '\n');
+    d->wrong++;
+}
+
+/* Bytes in whole MiB, for sentences. */
+static int64_t dpari_doctor_mib(int64_t bytes)
+{
+    return bytes >> 20;
+}
+
+/* Ranks of the job on other nodes too? */
+DPARI_API int dpari_doctor_spread(const dpari_checkup *c)
+{
+    return c->job.size > 1 &&
+           (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
+}
+
+/* What NCCL_SOCKET_IFNAME means for one interface: a list of beginnings, "^" before it: all others,
+ * "=" before it: whole names. */
+static int dpari_doctor_takes(const char *list, const char *link)
+{
+    const int not_these = list[0] == '^', whole = list[not_these] == '=';
+    size_t begin = (size_t)(not_these + whole), k;
+    for (k = begin;; k++) {
+        if (list[k] == ',' || list[k] == 0) {
+            size_t n = k - begin, i = 0;
+            while (i < n && link[i] == list[begin + i]) {
+                i++;
+            }
+            if (n > 0 && i == n && (!whole || link[n] == 0)) {
+                return !not_these;
+            }
+            begin = k + 1;
+        }
+        if (list[k] == 0) {
+            return not_these;
+        }
+    }
+}
+
+/* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
+ */
+DPARI_API int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+{
+    const char *name = c->links.name[i];
+    return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
+           !dpari_doctor_begins(name, "veth") && !dpari_doctor_begins(name, "virbr") &&
+           !dpari_doctor_begins(name, "br-") && !dpari_doctor_begins(name, "ifb") &&
+           !dpari_doctor_begins(name, "cali") && !dpari_doctor_begins(name, "flannel");
+}
+
+static void dpari_doctor_network(dpari_doctor *d)
+{
+    const char *list = dpari_site_env(d->site, "NCCL_SOCKET_IFNAME");
+    int32_t i, networks = 0, taken = 0, taken_networks = 0, loop = 0;
+    const char *first = "";
+    for (i = 0; i < d->c->links.count; i++) {
+        const char *name = d->c->links.name[i];
+        int takes = list != NULL && dpari_doctor_takes(list, name);
+        if (dpari_doctor_is_network(d->c, i)) {
+            first = networks++ == 0 ? name : first;
+        }
+        taken += takes;
+        loop += takes && dpari_same(name, "lo");
+        taken_networks += takes && !dpari_same(name, "lo");
+    }
+    if (list != NULL && list[0] != 0 && taken == 0) {
+        dpari_doctor_wrong(d,
+                           "NCCL_SOCKET_IFNAME=@ names no interface of this machine -> name one "
+                           "of those under \"network\" above",
+                           list, 0, 0, 0);
+    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
+        dpari_doctor_wrong(d,
+                           "NCCL_SOCKET_IFNAME=@ is this machine's own loop, the job has ranks "
+                           "on other nodes -> name the interface between the nodes",
+                           list, 0, 0, 0);
+    } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
+               !d->c->slingshot) {
+        dpari_doctor_wrong(d,
+                           "# network interfaces are up and NCCL_SOCKET_IFNAME does not say "
+                           "which joins the nodes -> export NCCL_SOCKET_IFNAME=@ (or another)",
+                           first, networks, 0, 0);
+    }
+}
+
+/* One setting that Slingshot needs: `want` is how its value must begin; "" accepts any. */
+static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
+                                 const char *advice)
+{
+    const char *text = dpari_site_env(d->site, name);
+    dpar_text t;
+    char line[200];
+    if (text != NULL && dpari_doctor_begins(text, want)) {
+        return;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, text != NULL ? " is " : " is not set");
+    dpar_text_put(&t, text != NULL ? text : "");
+    dpar_text_put(&t, " -> export ");
+    dpar_text_put(&t, name);
+    dpari_text_char(&t, '=');
+    dpar_text_put(&t, advice);
+    dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
+}
+
+/* facts of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI) */
+static void dpari_doctor_slingshot(dpari_doctor *d)
+{
+    if (!d->c->slingshot || d->c->gpus == 0) {
+        return;
+    }
+    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn", "hsn (else Ethernet: slow, or a hang)");
+    dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
+                         "\"AWS Libfabric\" (else sockets, in silence)");
+    dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
+    dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
+                         "userfaultfd (the default deadlocks NCCL)");
+    dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
+    dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
+    dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
+    if (d->c->job.launcher == DPAR_LAUNCHER_PALS) {
+        dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
+        dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
+    }
+}
+
+/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
+DPARI_API int32_t dpari_doctor_visible(const char *list, int32_t gpus)
+{
+    int32_t n = 1, i;
+    if (list == NULL) {
+        return gpus;
+    }
+    for (i = 0; list[i] != 0; i++) {
+        n += list[i] == ',';
+    }
+    return i == 0 ? 0 : n;
+}
+
+static void dpari_doctor_devices(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const char *list = dpari_site_env(d->site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, c->gpus);
+    if (c->gpus == 0 || c->job_status != DPAR_OK) {
+        return;
+    }
+    if (c->job.size > 1 && c->job.local_rank < 0) {
+        dpari_doctor_wrong(d,
+                           "@ does not say the local rank, so no rank knows which of # GPUs is "
+                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
+                           "beside DPAR_RANK and DPAR_SIZE",
+                           dpari_launcher_name(c->job.launcher), c->gpus, 0, 0);
+    }
+    /* a single visible one may be another for each rank */
+    if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
+        dpari_doctor_wrong(d,
+                           "# ranks of this node see # GPUs@: some share one -> start # ranks a "
+                           "node, or show each rank its own",
+                           list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", c->here, visible,
+                           visible);
+    }
+    if (c->here > 1 && c->shm >= 0 && c->shm < INT64_C(1) << 30) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm holds # MiB@ and NCCL keeps its buffers between GPUs "
+                           "there -> docker run --shm-size=1g or more",
+                           "", dpari_doctor_mib(c->shm), 0, 0);
+    }
+}
+
+/* Ranks that will share memory here: a process that is alone may still launch some, two at least.
+ */
+static int32_t dpari_doctor_ranks(const dpari_checkup *c)
+{
+    return c->here > 1 ? c->here : 2;
+}
+
+/* Shared memory of a rank before it allocates any: staging of 2 * 256 KiB in its first communicator
+ * and at most 80 KiB of tables (1024 ranks). The same with what its process takes for itself. */
+#define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
+#define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
+/* What MPI takes of /dev/shm for a rank: Open MPI 4.1 files of 4 MiB each, MPICH 4 over UCX 4.2. */
+#define DPARI_DOCTOR_MPI (INT64_C(4) << 20)
+
+/* Addresses of a rank in the shared file where a limit forbids as many as there is memory: those
+ * are halved, but not below 64 MiB. With a rank's lines, in the table of all ranks too. */
+static int64_t dpari_doctor_addresses(const dpari_checkup *c)
+{
+    const int64_t least = INT64_C(64) << 20;
+    int64_t heap = c->memory > least ? (c->memory + 65535) / 65536 * 65536 : least;
+    while (heap / 2 / 65536 * 65536 >= least) {
+        heap = heap / 2 / 65536 * 65536;
+    }
+    return heap + 16384;
+}
+
+static void dpari_doctor_memory(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const int64_t ranks = dpari_doctor_ranks(c), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
+    const int64_t file = ranks * dpari_doctor_addresses(c) + 65536;
+    if (!c->memfd && c->shm_free < shared) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm has # KiB free@, # ranks share memory through it and take # "
+                           "KiB to begin with -> make it larger (docker run --shm-size=1g)",
+                           "", c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
+    }
+    if (c->mpi[0] != 0 && c->here > 1 && c->shm < 2 * c->here * DPARI_DOCTOR_MPI) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm holds # MiB, and @ takes some # MiB of it for each of # ranks "
+                           "before the first message -> make it larger (docker run --shm-size=1g)",
+                           c->mpi, c->shm < 0 ? 0 : dpari_doctor_mib(c->shm),
+                           dpari_doctor_mib(DPARI_DOCTOR_MPI), c->here);
+    }
+    if (c->file_bytes >= 0 && c->file_bytes < file) {
+        dpari_doctor_wrong(d,
+                           "ulimit -f is # KiB@: the memory that # ranks share counts as a file "
+                           "of # KiB, however little of it is used -> ulimit -f unlimited",
+                           "", c->file_bytes >> 10, ranks, file >> 10);
+    }
+    if (c->memory_limit > 0 && c->memory_limit < c->here * DPARI_DOCTOR_RANK) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # KiB@ to # ranks, which take # KiB each to begin "
+                           "with -> raise its memory limit",
+                           "", c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
+    }
+    if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
+        dpari_doctor_wrong(d,
+                           "ulimit -v is # MiB@: shared memory takes addresses for all # ranks, "
+                           "and gets fewer -> ulimit -v unlimited",
+                           "", dpari_doctor_mib(c->addresses), c->here, 0);
+    }
+    if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
+        dpari_doctor_wrong(d,
+                           "ulimit -l is # KiB@, too little for network cards that read memory "
+                           "by themselves -> ulimit -l unlimited",
+                           "", c->locked >> 10, 0, 0);
+    }
+    if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
+        dpari_doctor_wrong(d, "ulimit -n is #@: # ranks meet through files and need # -> raise it",
+                           "", c->open_files, c->here, 2 * (int64_t)c->here + 64);
+    }
+}
+
+static void dpari_doctor_cores(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const int32_t ranks = c->here + c->beside;
+    if (c->here > c->cores) {
+        dpari_doctor_wrong(d,
+                           "# ranks run on # cores@, so most wait for a core, not for data -> "
+                           "start at most # here",
+                           "", c->here, c->cores, c->cores);
+    } else if (c->quota > 0.0 && c->quota < (double)c->here) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # hundredths of a core@ to # ranks, which then "
+                           "stand still part of the time -> raise its CPU limit, or start fewer",
+                           "", (int64_t)(c->quota * 100.0 + 0.5), c->here, 0);
+    }
+    if (c->runnable - ranks >= c->cores) {
+        dpari_doctor_wrong(d,
+                           "# threads want a core besides @ and there are # cores: each message "
+                           "then waits for turns -> end what else runs",
+                           ranks > 1 ? "those of the ranks" : "this one", c->runnable - ranks,
+                           c->cores, 0);
+    }
+}
+
+/* The least that containers give by default is 64 MiB. */
+DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+{
+    const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
+    if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
+        return;
+    }
+    dpar_text_put(out, "note: /dev/shm holds ");
+    dpari_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
+    dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
+                       "docker run --shm-size=1g or more\n");
+}
+
+DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
+{
+    dpari_doctor d;
+    d.site = site;
+    d.c = c;
+    d.out = out;
+    d.wrong = 0;
+    if (c->job_status != DPAR_OK) {
+        dpari_doctor_wrong(&d, "@ -> dpar_init will fail with this sentence", c->job_why.text, 0, 0,
+                           0);
+    }
+    dpari_doctor_cores(&d);
+    dpari_doctor_memory(&d);
+    dpari_doctor_devices(&d);
+    dpari_doctor_network(&d);
+    dpari_doctor_slingshot(&d);
+    return d.wrong;
+}

@@ -1,0 +1,1286 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "doctor_ranks.h"
+
+#include "../base/arith.h"
+#include "../base/inner.h"
+#include "../base/text.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/job.h"
+#include "../comm/os.h"
+#include "checkup.h"
+
+/* ---- who is where -----------------------------------------------------------------------------
+ */
+
+/* One machine may show ranks several names (containers), and two may have one ("localhost"). */
+static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_who *b)
+{
+    return dpari_same(a->host, b->host) && a->machine == b->machine;
+}
+
+DPARI_API int64_t dpari_doctor_job_bytes(int32_t size)
+{
+    return size * (4 * (int64_t)sizeof(int32_t) + 1);
+}
+
+/* Nodes are numbered by their first ranks. */
+DPARI_API void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
+{
+    int32_t r, k;
+    j->node = (int32_t *)memory;
+    j->local = j->node + j->size;
+    j->first = j->local + j->size;
+    j->ranks = j->first + j->size;
+    j->mark = (char *)(void *)(j->ranks + j->size);
+    j->nodes = j->most = 0;
+    for (r = 0; r < j->size; r++) {
+        for (k = 0; k < j->nodes; k++) { /* most often it is the last rank's */
+            const int32_t node = j->nodes - 1 - k;
+            if (dpari_doctor_one_node(&j->who[j->first[node]], &j->who[r])) {
+                break;
+            }
+        }
+        k = j->nodes - 1 - k;
+        if (k < 0) {
+            k = j->nodes++;
+            j->first[k] = r;
+            j->ranks[k] = 0;
+        }
+        j->node[r] = k;
+        j->local[r] = j->ranks[k]++;
+        j->most = j->ranks[k] > j->most ? j->ranks[k] : j->most;
+    }
+}
+
+DPARI_API int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b)
+{
+    if (j->who[a].share >= 0 && j->who[a].share == j->who[b].share) {
+        return j->who[a].socket >= 0 && j->who[a].socket == j->who[b].socket ? DPARI_DOCTOR_SOCKET
+                                                                             : DPARI_DOCTOR_MEMORY;
+    }
+    return j->node[a] == j->node[b] ? DPARI_DOCTOR_UNSHARED : DPARI_DOCTOR_BETWEEN;
+}
+
+/* The rank of a node with this place in it; -1: there is none. */
+static int32_t dpari_doctor_at(const dpari_doctor_job *j, int32_t node, int32_t local)
+{
+    int32_t r;
+    if (local < 0 || local >= j->ranks[node]) {
+        return -1;
+    }
+    for (r = j->first[node]; j->node[r] != node || j->local[r] != local; r++) {
+        ;
+    }
+    return r;
+}
+
+/* Nodes stand in a circle, and each meets the next one: the even ones, then the odd ones, then, of
+ * an odd number, the last. */
+static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
+{
+    return node == j->nodes - 1 && node % 2 == 0 ? 2 : node % 2;
+}
+
+DPARI_API int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
+{
+    return j->most - 1 + (j->nodes == 1 ? 0 : j->nodes == 2 ? 1 : 2 + j->nodes % 2);
+}
+
+DPARI_API int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
+{
+    const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
+    int32_t next, last;
+    if (late < 0) {
+        return local == round       ? dpari_doctor_at(j, node, local + 1)
+               : local == round + 1 ? dpari_doctor_at(j, node, local - 1)
+                                    : -1;
+    }
+    next = (node + 1) % j->nodes;
+    last = (node + j->nodes - 1) % j->nodes;
+    if (local > 0) {
+        return -1;
+    }
+    if (dpari_doctor_first_round(j, node) == late) {
+        return j->first[next];
+    }
+    return dpari_doctor_first_round(j, last) == late ? j->first[last] : -1;
+}
+
+DPARI_API int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me)
+{
+    const int32_t late = round - (j->most - 1);
+    return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
+}
+
+/* ---- words for ranks --------------------------------------------------------------------------
+ */
+
+enum { DPARI_DOCTOR_LINES = 24 }; /* of complaints, and of nodes: a screen */
+
+typedef struct dpari_doctor_tally {
+    dpar_text *out, none;
+    int32_t wrong;
+} dpari_doctor_tally;
+
+static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
+{
+    dpar_text_init(&t->none, NULL, 0);
+    t->out = out != NULL ? out : &t->none;
+    t->wrong = 0;
+}
+
+/* "0 to 3, 6 and 9": the marked ranks of a node (-1: of all), in order. */
+static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+{
+    int32_t r, end, said = 0;
+    for (r = 0; r < j->size; r = end) {
+        end = r + 1;
+        if (!j->mark[r] || (node >= 0 && j->node[r] != node)) {
+            continue;
+        }
+        while (end < j->size && j->mark[end] && (node < 0 || j->node[end] == node)) {
+            end++;
+        }
+        if (said == 4) {
+            dpar_text_put(out, ", ...");
+            return;
+        }
+        dpar_text_put(out, said++ > 0 ? ", " : "");
+        dpari_text_int(out, r);
+        if (end - r > 1) {
+            dpar_text_put(out, end - r > 2 ? " to " : ", ");
+            dpari_text_int(out, end - 1);
+        }
+    }
+}
+
+/* "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks", "10 ranks (0 to 3, 8, ...) on 3 nodes". */
+static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
+{
+    int32_t r, count = 0, first = -1, nodes = 0, node = -1;
+    for (r = 0; r < j->size; r++) {
+        if (j->mark[r]) {
+            first = count++ == 0 ? r : first;
+            nodes += nodes < 2 && j->node[r] != node;
+            node = j->node[r];
+        }
+    }
+    if (count == j->size && count > 1) {
+        dpar_text_put(out, count == 2 ? "both" : "all ");
+        if (count > 2) {
+            dpari_text_int(out, count);
+        }
+        dpar_text_put(out, " ranks");
+        return;
+    }
+    if (count > 4) {
+        dpari_text_int(out, count);
+        dpar_text_put(out, " ranks (");
+    } else {
+        dpar_text_put(out, count == 1 ? "rank " : "ranks ");
+    }
+    dpari_doctor_put_runs(j, -1, out);
+    dpar_text_put(out, count > 4 ? ") on " : " on ");
+    dpar_text_put(out, nodes == 1 ? j->who[first].host : "several nodes");
+}
+
+static void dpari_doctor_unmark(const dpari_doctor_job *j)
+{
+    dpari_zero(j->mark, (size_t)j->size);
+}
+
+/* Begins a complaint; beyond a screen they are only counted. */
+static dpar_text *dpari_doctor_complain(dpari_doctor_tally *t)
+{
+    dpar_text *out = t->wrong++ < DPARI_DOCTOR_LINES ? t->out : &t->none;
+    dpar_text_put(out, "WRONG: ");
+    return out;
+}
+
+/* Of the ranks that are marked. */
+static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    dpar_text *out = dpari_doctor_complain(t);
+    dpari_doctor_put_marked(j, out);
+    return out;
+}
+
+/* ---- what each says of itself -----------------------------------------------------------------
+ */
+
+static size_t dpari_doctor_line_length(const char *s, size_t most)
+{
+    size_t n = 0;
+    while (n < most && s[n] != '\n') {
+        n++;
+    }
+    return n;
+}
+
+/* Do two lines differ in nothing but numbers? */
+static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
+{
+    size_t i = 0, k = 0;
+    for (;;) {
+        while (i < n && a[i] >= '0' && a[i] <= '9') {
+            i++;
+        }
+        while (k < m && b[k] >= '0' && b[k] <= '9') {
+            k++;
+        }
+        if (i == n || k == m) {
+            return i == n && k == m;
+        }
+        if (a[i++] != b[k++]) {
+            return 0;
+        }
+    }
+}
+
+/* Marks the ranks that say a line like [line, line + n). */
+static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line, size_t n)
+{
+    const char *at = j->text;
+    int32_t r;
+    for (r = 0; r < j->size; r++) {
+        const char *end = at + j->chart[r].text_bytes;
+        j->mark[r] = 0;
+        while (at < end) {
+            const size_t m = dpari_doctor_line_length(at, (size_t)(end - at));
+            j->mark[r] = (char)(j->mark[r] || dpari_doctor_alike(line, n, at, m));
+            at += m + (at + m < end);
+        }
+    }
+}
+
+/* The complaints of the ranks by themselves, alike ones once, with who says so. */
+static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    const char *seen[DPARI_DOCTOR_LINES], *at = j->text;
+    size_t length[DPARI_DOCTOR_LINES];
+    int32_t r, k, lines = 0;
+    for (r = 0; r < j->size; r++) {
+        const char *end = at + j->chart[r].text_bytes;
+        while (at < end && lines < DPARI_DOCTOR_LINES) {
+            const size_t n = dpari_doctor_line_length(at, (size_t)(end - at));
+            size_t head = 0;
+            for (k = 0; k < lines && !dpari_doctor_alike(at, n, seen[k], length[k]); k++) {
+                ;
+            }
+            if (k == lines && n > 0) {
+                dpar_text *out = t->out;
+                seen[lines] = at;
+                length[lines++] = n;
+                while (head < n && at[head] != ' ') { /* "WRONG:" or "note:" */
+                    head++;
+                }
+                dpari_doctor_mark_sayers(j, at, n);
+                if (at[0] == 'W') {
+                    out = dpari_doctor_accuse(t, j);
+                } else {
+                    dpari_text_slice(out, at, head);
+                    dpari_text_char(out, ' ');
+                    dpari_doctor_put_marked(j, out);
+                }
+                dpari_text_char(out, ':');
+                dpari_text_slice(out, at + head, n - head);
+                dpari_text_char(out, '\n');
+            }
+            at += n + (at + n < end);
+        }
+        at = end;
+    }
+}
+
+/* ---- what is wrong with them together ---------------------------------------------------------
+ */
+
+static void dpari_doctor_put_version(dpar_text *out, int32_t version)
+{
+    dpari_text_int(out, version / 10000);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, version / 100 % 100);
+    dpari_text_char(out, '.');
+    dpari_text_int(out, version % 100);
+}
+
+DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
+{
+    dpari_doctor_tally t;
+    int32_t r, first = -1;
+    dpari_doctor_tally_init(&t, out);
+    for (r = 0; r < j->size; r++) {
+        const dpari_doctor_who *a = &j->who[0], *b = &j->who[r];
+        j->mark[r] = (char)(a->version != b->version || a->chart_bytes != b->chart_bytes);
+        first = j->mark[r] && first < 0 ? r : first;
+    }
+    if (first >= 0) {
+        dpar_text *to = dpari_doctor_accuse(&t, j);
+        dpar_text_put(to, ": built with dpar ");
+        dpari_doctor_put_version(to, j->who[first].version);
+        dpar_text_put(to, ", rank 0 with ");
+        dpari_doctor_put_version(to, j->who[0].version);
+        dpar_text_put(to,
+                      j->who[first].version == j->who[0].version ? ", another state of it" : "");
+        dpar_text_put(to, " -> build all from one release; looked at nothing else\n");
+    }
+    return t.wrong;
+}
+
+/* Ranks of one node that MPI or the system keeps apart. */
+static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    int32_t r, apart = 0;
+    for (r = 0; r < j->size; r++) {
+        j->mark[r] = (char)(j->who[r].share != j->who[j->first[j->node[r]]].share);
+        apart += j->mark[r];
+    }
+    if (apart > 0) {
+        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text_put(out, apart == 1 ? ": does" : ": do");
+        dpar_text_put(out, " not share memory with the first rank of the same node -> see "
+                           "\"joined\" above; one container a node (or --ipc=host), one user, "
+                           "DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n");
+    }
+}
+
+static int dpari_doctor_same_cpus(const dpari_doctor_chart *a, const dpari_doctor_chart *b)
+{
+    int32_t k;
+    for (k = 0; k < DPARI_CPU_WORDS; k++) {
+        if (a->cpus[k] != b->cpus[k]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
+{
+    int32_t i = 0;
+    while (i < 64 * DPARI_CPU_WORDS - 1 && !(mask[i / 64] >> (i % 64) & 1)) {
+        i++;
+    }
+    return i;
+}
+
+/* Ranks that were bound to fewer cores than they are. 1: so it is on this node. */
+static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t r)
+{
+    const dpari_doctor_chart *mine = &j->chart[r];
+    const int32_t cores = dpari_doctor_bits(mine->cpus);
+    int32_t i, count = 0;
+    dpar_text *out;
+    dpari_doctor_unmark(j);
+    for (i = j->first[j->node[r]]; i < j->size; i++) {
+        if (j->node[i] == j->node[r] && dpari_doctor_same_cpus(&j->chart[i], mine)) {
+            if (i < r) {
+                return 0; /* said there */
+            }
+            j->mark[i] = 1;
+            count++;
+        }
+    }
+    if (count <= cores || cores >= mine->cores) {
+        return 0;
+    }
+    out = dpari_doctor_accuse(t, j);
+    if (cores == 1) {
+        dpar_text_put(out, ": bound to one core, ");
+        dpari_text_int(out, dpari_doctor_first_cpu(mine->cpus));
+    } else {
+        dpar_text_put(out, ": bound to the same ");
+        dpari_text_int(out, cores);
+        dpar_text_put(out, " cores");
+    }
+    dpar_text_put(out, " of ");
+    dpari_text_int(out, mine->cores);
+    dpar_text_put(out, " -> let the launcher bind each to its own (mpirun --bind-to core, srun "
+                       "--cpu-bind=cores), or to none\n");
+    return 1;
+}
+
+/* All ranks of a node on fewer cores than they are, however these overlap. */
+static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t node)
+{
+    uint64_t any[DPARI_CPU_WORDS];
+    int32_t r, k, allowed;
+    dpar_text *out;
+    dpari_zero(any, sizeof any);
+    for (r = 0; r < j->size; r++) {
+        j->mark[r] = (char)(j->node[r] == node);
+        for (k = 0; k < DPARI_CPU_WORDS && j->mark[r]; k++) {
+            any[k] |= j->chart[r].cpus[k];
+        }
+    }
+    allowed = dpari_doctor_bits(any);
+    if (allowed < j->ranks[node] && allowed < j->chart[j->first[node]].cores) {
+        out = dpari_doctor_accuse(t, j);
+        dpar_text_put(out, ": may together use ");
+        dpari_text_int(out, allowed);
+        dpar_text_put(out, " of ");
+        dpari_text_int(out, j->chart[j->first[node]].cores);
+        dpar_text_put(out, " cores -> let the launcher bind each to its own\n");
+    }
+}
+
+/* Where ranks are more than cores that is said as such, by each. */
+static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    int32_t r, node, unbound = 0, sockets = 1;
+    for (node = 0; node < j->nodes; node++) {
+        int said = 0;
+        if (j->ranks[node] > j->chart[j->first[node]].cores) {
+            continue;
+        }
+        for (r = j->first[node]; r < j->size; r++) {
+            said |= j->node[r] == node && dpari_doctor_bound_together(t, j, r);
+        }
+        if (!said) {
+            dpari_doctor_crowded(t, j, node);
+        }
+    }
+    for (r = 0; r < j->size; r++) {
+        j->mark[r] =
+            (char)(j->ranks[j->node[r]] > 1 && j->chart[r].sockets > 1 && j->who[r].socket < 0);
+        unbound += j->mark[r];
+        sockets = j->mark[r] ? j->chart[r].sockets : sockets;
+    }
+    if (unbound > 0) {
+        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text_put(out, ": not bound, and may leave their memory for another of ");
+        dpari_text_int(out, sockets);
+        dpar_text_put(out, " sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n");
+    }
+}
+
+/* Nodes that run one kernel are containers on one machine, each of which counts its cores. */
+static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    int32_t r, k, first, count, others;
+    for (first = 0; first < j->nodes; first++) {
+        const dpari_doctor_who *a = &j->who[j->first[first]];
+        const int32_t cores = j->chart[j->first[first]].cores;
+        others = count = 0;
+        for (r = 0; r < j->size; r++) {
+            j->mark[r] = (char)(j->who[r].machine == a->machine);
+            count += j->mark[r];
+        }
+        for (k = 0; k < j->nodes && others >= 0 && a->machine != 0; k++) {
+            if (k != first && j->mark[j->first[k]]) {
+                others = k < first ? -1 : others + 1; /* -1: said there */
+            }
+        }
+        if (others > 0) {
+            const int more = count > cores;
+            dpar_text *out = more ? dpari_doctor_accuse(t, j) : t->out;
+            if (!more) {
+                dpar_text_put(out, "note: ");
+                dpari_doctor_put_marked(j, out);
+            }
+            dpar_text_put(out, ": on one machine, whose ");
+            dpari_text_int(out, cores);
+            dpar_text_put(out, " cores each of ");
+            dpari_text_int(out, others + 1);
+            dpar_text_put(out, " nodes counts as its own; in one container they would share "
+                               "memory");
+            dpar_text_put(out, more ? " -> start at most as many ranks as cores\n" : "\n");
+        }
+    }
+}
+
+/* Ranks of a node that have the same local rank, or would take the same device: said once. */
+static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    int32_t i, k;
+    for (i = 0; i < j->size; i++) {
+        for (k = j->first[j->node[i]]; k < i; k++) {
+            const dpari_doctor_chart *a = &j->chart[k], *b = &j->chart[i];
+            const int place = a->local_rank >= 0 && a->local_rank == b->local_rank;
+            const int device = b->gpu[0] != 0 && dpari_same(a->gpu, b->gpu);
+            dpar_text *out;
+            if (j->node[k] != j->node[i] || (!place && !device)) {
+                continue;
+            }
+            dpari_doctor_unmark(j);
+            j->mark[i] = j->mark[k] = 1;
+            out = dpari_doctor_accuse(t, j);
+            if (place) {
+                dpar_text_put(out, ": both are local rank ");
+                dpari_text_int(out, a->local_rank);
+                dpar_text_put(out, " -> start them with one launcher\n");
+            } else {
+                dpar_text_put(out, ": take the same GPU (");
+                dpar_text_put(out, b->gpu);
+                dpar_text_put(out, ") -> one rank a GPU: local ranks 0, 1, ... or "
+                                   "CUDA_VISIBLE_DEVICES of their own\n");
+            }
+            if (t->wrong >= DPARI_DOCTOR_LINES) {
+                return; /* the picture is clear */
+            }
+            break;
+        }
+    }
+}
+
+/* Less than an eighth of what another has: of this rank's container, then, not of the job. */
+static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    int32_t r, first = -1, most = 0;
+    dpar_text *out;
+    for (r = 0; r < j->size; r++) {
+        most = j->chart[r].shm > j->chart[most].shm ? r : most;
+    }
+    for (r = 0; r < j->size; r++) {
+        j->mark[r] =
+            (char)(j->chart[r].shm < j->chart[most].shm / 8 && j->chart[r].shm < INT64_C(1) << 30);
+        first = j->mark[r] && first < 0 ? r : first;
+    }
+    if (first < 0) {
+        return;
+    }
+    out = dpari_doctor_accuse(t, j);
+    dpar_text_put(out, ": /dev/shm ");
+    if (j->chart[first].shm < 0) {
+        dpar_text_put(out, "is not there");
+    } else {
+        dpar_text_put(out, "holds ");
+        dpari_doctor_bytes(out, j->chart[first].shm);
+    }
+    dpar_text_put(out, ", that of rank ");
+    dpari_text_int(out, most);
+    dpar_text_put(out, " on ");
+    dpar_text_put(out, j->who[most].host);
+    dpari_text_char(out, ' ');
+    dpari_doctor_bytes(out, j->chart[most].shm);
+    dpar_text_put(out, "; MPI and NCCL keep messages of a node there -> make it as large "
+                       "(docker run --shm-size=1g)\n");
+}
+
+/* What all should have alike, and do not. */
+static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    int32_t r, other = -1;
+    for (r = 0; r < j->size; r++) {
+        j->mark[r] = (char)!dpari_same(j->chart[r].mpi, j->chart[0].mpi);
+        other = j->mark[r] && other < 0 ? r : other;
+    }
+    if (other >= 0) {
+        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text_put(out, ": MPI is ");
+        dpar_text_put(out, j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded");
+        dpar_text_put(out, ", on rank 0 ");
+        dpar_text_put(out, j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
+        dpar_text_put(out, " -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n");
+    }
+    other = -1;
+    for (r = 0; r < j->size; r++) {
+        j->mark[r] = j->chart[r].timeout_s < j->chart[0].timeout_s ||
+                     j->chart[r].timeout_s > j->chart[0].timeout_s;
+        other = j->mark[r] && other < 0 ? r : other;
+    }
+    if (other >= 0) {
+        dpar_text *out = dpari_doctor_accuse(t, j);
+        dpar_text_put(out, ": gives up on others after ");
+        dpari_text_real(out, j->chart[other].timeout_s, 3);
+        dpar_text_put(out, " s, rank 0 after ");
+        dpari_text_real(out, j->chart[0].timeout_s, 3);
+        dpar_text_put(out, " s (not above 0: never) -> the same deadline (timeout_s, DPAR_TIMEOUT) "
+                           "on all\n");
+    }
+}
+
+/* ---- how fast messages are --------------------------------------------------------------------
+ */
+
+/* What was measured of one level. */
+typedef struct dpari_doctor_speed {
+    int32_t pairs, slow, thin; /* how many; whose latency is the worst, whose bandwidth is: the rank
+                                  that measured it */
+    double latency_s, bytes_s; /* medians */
+} dpari_doctor_speed;
+
+static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *j, int32_t level,
+                                                      int32_t k)
+{
+    const dpari_doctor_chart *c = &j->chart[k % j->size];
+    const dpari_doctor_link *link = k < j->size ? &c->within : &c->between;
+    return link->peer >= 0 && dpari_doctor_level(j, k % j->size, link->peer) == level ? link : NULL;
+}
+
+/* How many links of the level are less than this one: by latency, or by bandwidth; equal ones count
+ * in the order of ranks. */
+static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int32_t k, int thin)
+{
+    const dpari_doctor_link *a = dpari_doctor_measured(j, level, k);
+    int32_t i, n = 0;
+    for (i = 0; i < 2 * j->size; i++) {
+        const dpari_doctor_link *b = dpari_doctor_measured(j, level, i);
+        if (b != NULL && i != k) {
+            const double x = thin ? a->bytes_s : a->latency_s, y = thin ? b->bytes_s : b->latency_s;
+            n += y < x || (!(x < y) && i < k);
+        }
+    }
+    return n;
+}
+
+/* The median, of an even number the upper one, and the worst; indices as dpari_doctor_measured's.
+ */
+static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32_t level)
+{
+    dpari_doctor_speed s;
+    int32_t k;
+    dpari_zero(&s, sizeof s);
+    for (k = 0; k < 2 * j->size; k++) {
+        s.pairs += dpari_doctor_measured(j, level, k) != NULL;
+    }
+    for (k = 0; k < 2 * j->size; k++) {
+        const dpari_doctor_link *link = dpari_doctor_measured(j, level, k);
+        int32_t slower, wider;
+        if (link == NULL) {
+            continue;
+        }
+        slower = dpari_doctor_below(j, level, k, 0);
+        wider = dpari_doctor_below(j, level, k, 1);
+        s.latency_s = slower == s.pairs / 2 ? link->latency_s : s.latency_s;
+        s.bytes_s = wider == s.pairs / 2 ? link->bytes_s : s.bytes_s;
+        s.slow = slower == s.pairs - 1 ? k : s.slow;
+        s.thin = wider == 0 ? k : s.thin;
+    }
+    return s;
+}
+
+static void dpari_doctor_put_latency(dpar_text *out, double seconds)
+{
+    dpari_text_real(out, seconds * 1e6, 3);
+    dpar_text_put(out, " us");
+}
+
+static void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
+{
+    dpari_text_real(out, bytes_s * 1e-9, 3);
+    dpar_text_put(out, " GB/s");
+}
+
+/* "ranks 4 and 5 on n2", "ranks 3 on n1 and 4 on n2". */
+static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
+{
+    dpar_text_put(out, "ranks ");
+    dpari_text_int(out, a);
+    if (j->node[a] != j->node[b]) {
+        dpar_text_put(out, " on ");
+        dpar_text_put(out, j->who[a].host);
+    }
+    dpar_text_put(out, " and ");
+    dpari_text_int(out, b);
+    dpar_text_put(out, " on ");
+    dpar_text_put(out, j->who[b].host);
+}
+
+static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpar_text *out)
+{
+    static const char name[DPARI_DOCTOR_LEVELS][24] = {"a socket, by memory", "a node, by memory",
+                                                       "a node, by messages", "nodes"};
+    const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
+    const dpari_doctor_link *link;
+    if (s.pairs == 0) {
+        return;
+    }
+    dpari_doctor_head(out, level == DPARI_DOCTOR_BETWEEN ? "between" : "within");
+    dpar_text_put(out, name[level]);
+    dpar_text_put(out, ": 8 B in ");
+    dpari_doctor_put_latency(out, s.latency_s);
+    dpar_text_put(out, ", 1 MiB at ");
+    dpari_doctor_put_rate(out, s.bytes_s);
+    if (s.pairs == 1) {
+        link = dpari_doctor_measured(j, level, s.slow);
+        dpar_text_put(out, " (");
+        dpari_doctor_put_pair(j, s.slow % j->size, link->peer, out);
+        dpar_text_put(out, ")\n");
+        return;
+    }
+    dpar_text_put(out, ", medians of ");
+    dpari_text_int(out, s.pairs);
+    dpar_text_put(out, " pairs; worst ");
+    link = dpari_doctor_measured(j, level, s.slow);
+    dpari_doctor_put_latency(out, link->latency_s);
+    dpar_text_put(out, " (");
+    dpari_doctor_put_pair(j, s.slow % j->size, link->peer, out);
+    dpar_text_put(out, "), ");
+    link = dpari_doctor_measured(j, level, s.thin);
+    dpari_doctor_put_rate(out, link->bytes_s);
+    dpar_text_put(out, " (");
+    dpari_doctor_put_pair(j, s.thin % j->size, link->peer, out);
+    dpar_text_put(out, ")\n");
+}
+
+DPARI_API void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out)
+{
+    int32_t level;
+    for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
+        dpari_doctor_say_level(j, level, out);
+    }
+}
+
+/* Ranks that wait for a core are slow for that reason. */
+static int dpari_doctor_fits(const dpari_doctor_job *j, int32_t r)
+{
+    return j->ranks[j->node[r]] <= j->chart[r].cores;
+}
+
+/* One far worse than the others; 8 and 5 times are more than two measurements of one link differ.
+ */
+static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t level)
+{
+    const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
+    int32_t k;
+    for (k = 0; k < 2 * j->size && s.pairs >= 3; k++) {
+        const dpari_doctor_link *link = dpari_doctor_measured(j, level, k);
+        const int32_t a = k % j->size;
+        dpar_text *out;
+        if (link == NULL || !dpari_doctor_fits(j, a) || !dpari_doctor_fits(j, link->peer) ||
+            (link->latency_s <= 8 * s.latency_s && link->bytes_s >= s.bytes_s / 5)) {
+            continue;
+        }
+        out = dpari_doctor_complain(t);
+        dpari_doctor_put_pair(j, a, link->peer, out);
+        dpar_text_put(out, ": ");
+        dpari_doctor_put_latency(out, link->latency_s);
+        dpar_text_put(out, " and ");
+        dpari_doctor_put_rate(out, link->bytes_s);
+        dpar_text_put(out, ", the median of ");
+        dpari_text_int(out, s.pairs);
+        dpar_text_put(out, " such pairs is ");
+        dpari_doctor_put_latency(out, s.latency_s);
+        dpar_text_put(out, " and ");
+        dpari_doctor_put_rate(out, s.bytes_s);
+        dpar_text_put(out, level == DPARI_DOCTOR_BETWEEN
+                               ? " -> look at the cable, port and switch between them\n"
+                               : " -> look at what else runs on their cores\n");
+    }
+}
+
+/* Nodes far slower than their ports: the messages go by another one, or the long way. */
+static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
+{
+    const dpari_doctor_speed s = dpari_doctor_speed_of(j, DPARI_DOCTOR_BETWEEN);
+    const double mbits = s.bytes_s * 8e-6;
+    int64_t least = INT64_MAX;
+    int32_t r;
+    dpar_text *out;
+    for (r = 0; r < j->size; r++) {
+        least = dpari_least(least, j->chart[r].port);
+    }
+    if (s.pairs == 0 || least <= 0 || mbits >= (double)least / 10) {
+        return;
+    }
+    out = dpari_doctor_complain(t);
+    dpar_text_put(out, "between nodes ");
+    dpari_doctor_put_rate(out, s.bytes_s);
+    dpar_text_put(out, " (");
+    dpari_text_real(out, mbits * 1e-3, 3);
+    dpar_text_put(out, " Gb/s), where each has a port of ");
+    dpari_text_real(out, (double)least * 1e-3, 3);
+    dpar_text_put(out, " Gb/s -> tell MPI which (btl_tcp_if_include, UCX_NET_DEVICES, "
+                       "MPICH_OFI_NIC_POLICY)\n");
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
+{
+    dpari_doctor_tally t;
+    int32_t level;
+    dpari_doctor_tally_init(&t, out);
+    dpari_doctor_say_own(&t, j);
+    dpari_doctor_unlike(&t, j);
+    dpari_doctor_small_shm(&t, j);
+    dpari_doctor_apart(&t, j);
+    dpari_doctor_containers(&t, j);
+    dpari_doctor_binding(&t, j);
+    dpari_doctor_twins(&t, j);
+    for (level = 0; level < DPARI_DOCTOR_LEVELS; level++) {
+        dpari_doctor_odd_links(&t, j, level);
+    }
+    dpari_doctor_ports(&t, j);
+    if (t.wrong > DPARI_DOCTOR_LINES) {
+        dpar_text_put(out, "... and ");
+        dpari_text_int(out, t.wrong - DPARI_DOCTOR_LINES);
+        dpar_text_put(out, " more\n");
+    }
+    return t.wrong;
+}
+
+/* ", each bound to 1 core". */
+static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+{
+    int32_t r, least = INT32_MAX, most = 0;
+    for (r = j->first[node]; r < j->size; r++) {
+        if (j->node[r] == node) {
+            const int32_t n = dpari_doctor_bits(j->chart[r].cpus);
+            least = n < least ? n : least;
+            most = n > most ? n : most;
+        }
+    }
+    if (least >= j->chart[j->first[node]].cores) {
+        dpar_text_put(out, ", not bound");
+        return;
+    }
+    dpar_text_put(out, j->ranks[node] > 1 ? ", each bound to " : ", bound to ");
+    dpari_text_int(out, least);
+    if (most > least) {
+        dpar_text_put(out, " to ");
+        dpari_text_int(out, most);
+    }
+    dpar_text_put(out, most == 1 ? " core" : " cores");
+}
+
+/* "on 64 cores of 2 sockets, ...": what nodes may have alike. */
+static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
+{
+    const dpari_doctor_chart *c = &j->chart[j->first[node]];
+    dpar_text_put(out, " on ");
+    dpari_text_int(out, c->cores);
+    dpar_text_put(out, c->cores == 1 ? " core" : " cores");
+    if (c->sockets > 0) {
+        dpar_text_put(out, " of ");
+        dpari_text_int(out, c->sockets);
+        dpar_text_put(out, c->sockets == 1 ? " socket" : " sockets");
+    }
+    dpari_doctor_put_bound(j, node, out);
+    dpar_text_put(out, ", memory ");
+    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* it differs by some pages */
+    dpar_text_put(out, " GiB, /dev/shm ");
+    if (c->shm < 0) {
+        dpar_text_put(out, "none");
+    } else {
+        dpari_doctor_bytes(out, c->shm);
+    }
+    if (c->gpus > 0) {
+        dpar_text_put(out, ", ");
+        dpari_text_int(out, c->gpus);
+        dpar_text_put(out, c->gpus == 1 ? " GPU" : " GPUs");
+    }
+    dpar_text_put(out, "; ");
+    dpar_text_put(out, c->ports[0] != 0 ? c->ports : "no port is up");
+    dpari_text_char(out, '\n');
+}
+
+static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t b)
+{
+    char x[300], y[300];
+    dpar_text t;
+    dpar_text_init(&t, x, sizeof x);
+    dpari_doctor_put_node(j, a, &t);
+    dpar_text_init(&t, y, sizeof y);
+    dpari_doctor_put_node(j, b, &t);
+    return j->ranks[a] == j->ranks[b] && dpari_same(x, y);
+}
+
+/* Up to a screen a line each; more in lines of those that follow each other and are alike. */
+DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
+{
+    int32_t node, end, r, lines = 0;
+    for (node = 0; node < j->nodes; node = end) {
+        end = node + 1;
+        while (j->nodes > 8 && end < j->nodes && dpari_doctor_same_node(j, node, end)) {
+            end++;
+        }
+        if (lines++ == DPARI_DOCTOR_LINES) {
+            dpar_text_put(out, "... and ");
+            dpari_text_int(out, j->nodes - node);
+            dpar_text_put(out, " nodes more\n");
+            return;
+        }
+        dpari_doctor_head(out, j->who[j->first[node]].host);
+        if (end - node > 1) {
+            dpar_text_put(out, "to ");
+            dpar_text_put(out, j->who[j->first[end - 1]].host);
+            dpar_text_put(out, ": ");
+            dpari_text_int(out, end - node);
+            dpar_text_put(out, " nodes, on each ");
+            dpari_text_int(out, j->ranks[node]);
+            dpar_text_put(out, j->ranks[node] == 1 ? " rank" : " ranks");
+        } else {
+            for (r = 0; r < j->size; r++) {
+                j->mark[r] = (char)(j->node[r] == node);
+            }
+            dpar_text_put(out, j->ranks[node] == 1 ? "rank " : "ranks ");
+            dpari_doctor_put_runs(j, node, out);
+        }
+        dpari_doctor_put_node(j, node, out);
+    }
+}
+
+/* ---- asking -----------------------------------------------------------------------------------
+ */
+
+/* The device that a rank would take: the local rank'th of those that it sees. */
+static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
+                                 dpari_doctor_chart *chart)
+{
+    const char *list = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, c->gpus), skip;
+    dpar_text t;
+    if (c->gpus == 0 || visible == 0) {
+        return;
+    }
+    skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
+    dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
+    if (list == NULL) {
+        dpari_text_int(&t, skip);
+        return;
+    }
+    for (; skip > 0; list++) {
+        skip -= *list == ',';
+    }
+    while (*list != 0 && *list != ',') {
+        dpari_text_char(&t, *list++);
+    }
+}
+
+/* "eth0 25 Gb/s, ib0 200 Gb/s"; those that there is no room for are left out, fastest or not. */
+static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *chart)
+{
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, chart->ports, sizeof chart->ports);
+    for (i = 0; i < c->links.count; i++) {
+        char one[DPARI_DOCTOR_NAME + 24];
+        dpar_text o;
+        if (!dpari_doctor_is_network(c, i)) {
+            continue;
+        }
+        chart->port = dpari_most(chart->port, c->speed[i]);
+        dpar_text_init(&o, one, sizeof one);
+        dpar_text_put(&o, t.used > 0 ? ", " : "");
+        dpar_text_put(&o, c->links.name[i]);
+        if (c->speed[i] > 0) {
+            dpari_text_char(&o, ' ');
+            dpari_text_real(&o, (double)c->speed[i] * 1e-3, 4);
+            dpar_text_put(&o, " Gb/s");
+        }
+        if (t.used + o.used + 6 < t.room) {
+            dpar_text_put(&t, one);
+        } else if (chart->ports[t.used - 1] != '.') {
+            dpar_text_put(&t, ", ...");
+            t.room = t.used + 1; /* that was the last word */
+        }
+    }
+}
+
+DPARI_API void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *c,
+                                 dpari_doctor_chart *chart)
+{
+    dpari_os_cpus(chart->cpus);
+    chart->cores = c->cores;
+    chart->sockets = c->sockets;
+    chart->gpus = c->gpus;
+    chart->local_rank = c->job.size > 1 ? c->job.local_rank : -1;
+    chart->memory = c->memory;
+    chart->shm = c->shm;
+    dpari_copy_text(chart->mpi, sizeof chart->mpi, c->mpi, sizeof c->mpi);
+    dpari_doctor_own_gpu(s, c, chart);
+    dpari_doctor_own_ports(c, chart);
+    chart->within.peer = chart->between.peer = -1;
+}
+
+/* ---- messages back and forth ------------------------------------------------------------------
+ */
+
+enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
+
+/* Half of what a message of so many bytes takes back and forth, the median of several. One of them
+ * (`leads`) says in the first byte whether another follows: it ends after `most` (64 at most), or
+ * after 20 ms. */
+static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int64_t bytes,
+                                      int32_t most, char *buffer, double *seconds)
+{
+    double took[DPARI_DOCTOR_TRIPS], began = dpari_os_now(), at;
+    int32_t n = 0, i, more = 1;
+    while (more) {
+        dpar_status st;
+        at = dpari_os_now();
+        if (leads) {
+            more = n + 1 < most && at - began < 20e-3;
+            buffer[0] = (char)more;
+            st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            st = st == DPAR_OK ? dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL) : st;
+        } else {
+            st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            st = st == DPAR_OK ? dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL) : st;
+            more = buffer[0];
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+        at = dpari_os_now() - at;
+        for (i = leads ? n++ : 0; i > 0 && took[i - 1] > at; i--) {
+            took[i] = took[i - 1];
+        }
+        took[i] = at;
+    }
+    *seconds = leads ? took[n / 2] / 2 : 0.0;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
+                                        dpari_doctor_chart *mine, char *buffer)
+{
+    const int32_t rounds = dpari_doctor_rounds(j);
+    int32_t round;
+    dpar_status st = dpar_barrier(c, NULL);
+    for (round = 0; round < rounds && st == DPAR_OK; round++) {
+        const int32_t peer = dpari_doctor_meets(j, round, c->rank);
+        if (peer >= 0) {
+            const int leads = dpari_doctor_leads(j, round, c->rank);
+            dpari_doctor_link got;
+            double bulk = 0.0;
+            got.peer = peer;
+            st = dpari_doctor_trips(c, peer, leads, 8, DPARI_DOCTOR_TRIPS, buffer, &got.latency_s);
+            if (st == DPAR_OK) {
+                st = dpari_doctor_trips(c, peer, leads, DPARI_DOCTOR_BULK, DPARI_DOCTOR_BULK_TRIPS,
+                                        buffer, &bulk);
+            }
+            got.bytes_s = bulk > 0.0 ? (double)DPARI_DOCTOR_BULK / bulk : 0.0;
+            if (leads) {
+                *(round < j->most - 1 ? &mine->within : &mine->between) = got;
+            }
+        }
+        if (st == DPAR_OK) {
+            st = dpar_barrier(c, NULL);
+        }
+    }
+    return st;
+}
+
+/* ---- together ---------------------------------------------------------------------------------
+ */
+
+/* What two kernels do not have alike, and two containers on one do. */
+static uint64_t dpari_doctor_boot(const dpari_site *s)
+{
+    char text[64];
+    uint64_t h = 0;
+    int64_t i, n = dpari_site_read(s, "/proc/sys/kernel/random/boot_id", text, sizeof text);
+    for (i = 0; i < n; i++) {
+        h = dpari_hash(h, text[i]);
+    }
+    return h;
+}
+
+/* COLLECTIVE, over the ranks that share memory. */
+static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checkup *c,
+                                         dpar_comm *world, dpari_doctor_who *who)
+{
+    char host[256];
+    who->version = DPAR_VERSION;
+    who->chart_bytes = (int32_t)sizeof(dpari_doctor_chart);
+    who->machine = dpari_doctor_boot(s);
+    who->socket = c->sockets > 1 ? c->socket : -1;
+    dpari_doctor_host(host);
+    dpari_copy_text(who->host, sizeof who->host, host, sizeof host);
+    who->share = dpari_same(world->engine.name, "shm") ? 0 : -1;
+    if (!dpari_same(world->engine.name, "mpi")) {
+        return DPAR_OK;
+    }
+    who->share = world->rank;
+    if (world->node != NULL) {
+        dpar_status st =
+            dpar_all_reduce(world->node, &world->rank, &who->share, 1, DPAR_I32, DPAR_MIN, NULL);
+        if (st != DPAR_OK) {
+            dpar_comm_abort(world, st, world->node->why.text);
+        }
+        return st;
+    }
+    return DPAR_OK;
+}
+
+static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_job *j,
+                                    dpar_comm *world, dpar_text *out)
+{
+    dpar_text_put(out, "dpar ");
+    dpari_doctor_put_version(out, DPAR_VERSION);
+    dpar_text_put(out, ": ");
+    dpari_text_int(out, j->size);
+    dpar_text_put(out, " ranks on ");
+    dpari_text_int(out, j->nodes);
+    dpar_text_put(out, j->nodes == 1 ? " node\n" : " nodes\n");
+    dpari_doctor_head(out, "launcher");
+    dpar_text_put(out, dpari_launcher_name(c->job.launcher));
+    if (c->mpi[0] != 0) {
+        dpar_text_put(out, ", MPI ");
+        dpar_text_put(out, c->mpi);
+    }
+    dpari_text_char(out, '\n');
+    dpari_doctor_head(out, "joined");
+    dpar_comm_describe(world, out);
+    dpari_text_char(out, '\n');
+}
+
+/* Memory of a rank for all this; the second half on rank 0 alone. */
+typedef struct dpari_doctor_room {
+    dpari_doctor_who *who;
+    void *nodes;
+    char *own, *buffer;
+    dpari_doctor_chart *charts, *chart;
+    int64_t *count;
+    int64_t bytes;
+    char *base;
+} dpari_doctor_room;
+enum { DPARI_DOCTOR_OWN = 8192 };
+
+static int64_t dpari_doctor_take(int64_t *used, int64_t bytes)
+{
+    const int64_t at = *used;
+    *used += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
+{
+    int64_t used = 0;
+    const int64_t who = dpari_doctor_take(&used, n * (int64_t)sizeof *m->who);
+    const int64_t nodes = dpari_doctor_take(&used, dpari_doctor_job_bytes(n));
+    const int64_t own = dpari_doctor_take(&used, DPARI_DOCTOR_OWN);
+    const int64_t buffer = dpari_doctor_take(&used, DPARI_DOCTOR_BULK);
+    const int64_t chart = dpari_doctor_take(&used, (int64_t)sizeof *m->chart);
+    const int64_t charts = dpari_doctor_take(&used, root ? n * (int64_t)sizeof *m->chart : 0);
+    const int64_t count = dpari_doctor_take(&used, root ? n * (int64_t)sizeof *m->count : 0);
+    m->bytes = used;
+    m->base = (char *)dpari_os_pages(used);
+    if (m->base == NULL) {
+        return 0;
+    }
+    m->who = (dpari_doctor_who *)(void *)(m->base + who);
+    m->nodes = m->base + nodes;
+    m->own = m->base + own;
+    m->buffer = m->base + buffer;
+    m->chart = (dpari_doctor_chart *)(void *)(m->base + chart);
+    m->charts = (dpari_doctor_chart *)(void *)(m->base + charts);
+    m->count = (int64_t *)(void *)(m->base + count);
+    return 1;
+}
+
+/* The complaints of this rank by itself. */
+static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, dpari_doctor_room *m)
+{
+    dpar_text t;
+    dpar_text_init(&t, m->own, DPARI_DOCTOR_OWN);
+    dpari_doctor_note(c, &t);
+    (void)dpari_doctor_judge(s, c, &t);
+    m->chart->text_bytes = dpari_least((int64_t)t.used, DPARI_DOCTOR_OWN - 1);
+}
+
+/* All charts and complaints come to rank 0, which says what there is to say. */
+static dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j, dpari_doctor_room *m,
+                                       dpar_text *out, int32_t *wrong)
+{
+    char *text = NULL;
+    int64_t bytes = 0;
+    int32_t r;
+    dpar_status st =
+        dpar_gather(world, m->chart, m->charts, (int64_t)sizeof *m->chart, DPAR_U8, 0, NULL);
+    for (r = 0; r < world->size && world->rank == 0 && st == DPAR_OK; r++) {
+        m->count[r] = m->charts[r].text_bytes;
+        bytes += m->count[r];
+    }
+    if (bytes > 0) {
+        text = (char *)dpari_os_pages(bytes);
+        if (text == NULL) {
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for what the others say");
+            return DPAR_E_SYSTEM;
+        }
+    }
+    if (st == DPAR_OK) {
+        st = dpar_gather_v(world, m->own, m->chart->text_bytes, text, m->count, NULL, DPAR_U8, 0,
+                           NULL);
+    }
+    if (st == DPAR_OK && world->rank == 0) {
+        j->chart = m->charts;
+        j->text = text;
+        dpari_doctor_say_nodes(j, out);
+        dpari_doctor_say_levels(j, out);
+        *wrong = dpari_doctor_compare(j, out);
+    }
+    if (text != NULL) {
+        dpari_os_unmap(text, bytes);
+    }
+    return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
+}
+
+/* A communicator knows its ranks, whatever the launcher said: it was made without it. */
+DPARI_API void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
+{
+    if (c->job_status != DPAR_OK) {
+        c->job_status = DPAR_OK;
+        dpari_zero(&c->job, sizeof c->job);
+        c->job.rank = world->rank;
+        c->job.size = world->size;
+        c->job.local_rank = c->job.local_size = -1;
+        c->here = 1;
+    }
+}
+
+/* The ranks of this one's node, too, are as they were found. */
+static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *world,
+                                 dpari_checkup *c)
+{
+    const dpari_doctor_who *mine = &j->who[world->rank];
+    int32_t r;
+    c->here = j->ranks[j->node[world->rank]];
+    c->nodes = j->nodes;
+    for (r = 0; r < j->size && mine->machine != 0; r++) {
+        c->beside += j->node[r] != j->node[world->rank] && j->who[r].machine == mine->machine;
+    }
+}
+
+DPARI_API int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup *c, dpar_comm *world,
+                                        dpar_text *out)
+{
+    int64_t sent[DPAR_CALLS];
+    dpari_doctor_job j;
+    dpari_doctor_room m;
+    int32_t wrong = 0, k;
+    dpar_status st;
+    dpari_zero(&m, sizeof m);
+    if (!dpari_doctor_room_make(&m, world->size, world->rank == 0)) {
+        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory to look at the others");
+        return -1;
+    }
+    for (k = 0; k < DPAR_CALLS; k++) {
+        sent[k] = world->sent[k];
+    }
+    dpari_zero(&j, sizeof j);
+    j.size = world->size;
+    j.who = m.who;
+    st = dpari_doctor_fill_who(s, c, world, &m.who[world->rank]);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(world, &m.who[world->rank], m.who, (int64_t)sizeof *m.who, DPAR_U8,
+                             NULL);
+    }
+    if (st == DPAR_OK) {
+        dpari_doctor_number_nodes(&j, m.nodes);
+        if (world->rank == 0) {
+            dpari_doctor_say_joined(c, &j, world, out);
+        }
+        wrong = dpari_doctor_versions(&j, world->rank == 0 ? out : NULL);
+    }
+    if (st == DPAR_OK && wrong == 0) {
+        dpari_doctor_correct(&j, world, c);
+        dpari_doctor_fill(s, c, m.chart);
+        m.chart->timeout_s = world->timeout_s;
+        dpari_doctor_own_text(s, c, &m);
+        st = dpari_doctor_measure(world, &j, m.chart, m.buffer);
+        if (st == DPAR_OK) {
+            st = dpari_doctor_report(world, &j, &m, out, &wrong);
+        }
+    }
+    for (k = 0; k < DPAR_CALLS; k++) {
+        world->sent[k] = sent[k];
+    }
+    dpari_os_unmap(m.base, m.bytes);
+    return st == DPAR_OK ? wrong : -1;
+}
