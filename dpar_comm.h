@@ -253,6 +253,8 @@ typedef struct dpar_engine {
     void (*report)(dpar_comm *c, dpar_text *out);
     void (*describe)(dpar_comm *c, dpar_text *out); /* NULL: its name says it */
     dpar_status (*close)(dpar_comm *c);
+    dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
+                          dpar_why *why); /* NULL: it cannot */
 } dpar_engine;
 
 /* Made by an engine; read rank, size and sent, leave the rest.
@@ -394,6 +396,34 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
  * dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
+/* Goes on without ranks that are gone: those that call it become a communicator, in their old
+ * order, with c's deadline. What all ranks of a program do that keeps a copy of its state:
+ *
+ *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
+ *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
+ *         st = dpar_comm_shrink(c, &next, was, &why);     was[r]: what rank r of next is in c
+ *         if (st == DPAR_OK) {
+ *             c = next;
+ *             st = restore(c, was) == DPAR_OK ? steps(c) : c->status;
+ *         }
+ *     }
+ *
+ * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
+ * (E_PEER) if nothing has, and ends what is posted on it. A rank that is dead, or has closed c, is
+ * not waited for; one that is late, or stopped, is until c's deadline has passed since the last
+ * other one came. All that go on have the same communicator. A rank that comes later gets E_TIMEOUT
+ * and a sentence that names them. One that dies when it has come may still be in the new one, whose
+ * first operation then says E_PEER: shrink that. E_ARG: this rank has shrunk or closed c before.
+ * E_MEMORY: it has no room for a communicator. E_SYSTEM: the engine cannot (MPI; NCCL has
+ * dpar_nccl_shrink).
+ *
+ * In shared memory *out is of c's world, as one that is split from c: to be closed before that. c
+ * is closed as any that broke, which waits for nobody. Registered memory stays, and may be used on
+ * *out. But a rank that is left behind and only stopped may still write into what its last
+ * operations on c were given. So let *out move other memory, from dpar_comm_alloc of *out: such a
+ * rank never writes there. dpar_launch lets ranks work on that have left the dead one behind; other
+ * launchers end the job when a rank dies, unless told not to. O(size), and the wait. */
+DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
@@ -430,8 +460,8 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 /* All zero means the defaults. */
 typedef struct dpar_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
-    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed;
-                           0: 10 s */
+    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed,
+                           unless they have gone on without it (dpar_comm_shrink); 0: 10 s */
     int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
                            is used); 0: the machine's memory */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
@@ -465,7 +495,9 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * what the program does at its end (atexit) it does once, here. Other children of this process are
  * left alone, and SIGCHLD may be ignored. A rank that leaves by exit, even with 0, has failed.
  * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
- * those that go on for grace_s more are killed); E_ARG, E_SYSTEM when they could not be started:
+ * those that go on for grace_s more are killed, unless they have left it behind: dpar_comm_shrink),
+ * or when it hung: those that are left when others have ended, and neither begin an operation nor
+ * wait in one for as long as timeout_s, are killed; E_ARG, E_SYSTEM when they could not be started:
  * then none has begun. With options.threads the ranks are threads and share memory; nobody can
  * kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of an error:
  * dpar_launch_with. */
@@ -776,7 +808,8 @@ typedef struct dpari_rank {
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache; /* the last-level cache of all these CPUs, by its first; -1: not one */
-    char room_0[DPARI_LINE - 36];
+    uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
+    char room_0[DPARI_LINE - 40];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
@@ -831,6 +864,8 @@ typedef struct dpari_world {
     int32_t used_count;
     int number;       /* error of the last allocation that failed */
     int64_t fresh;    /* heap from here on was never given out */
+    int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
+                         still write there */
     uint64_t probe;   /* DPARI_PROBE + me */
     uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
 } dpari_world;
@@ -909,6 +944,21 @@ typedef struct dpari_abort {
     char text[sizeof(dpar_why)];
 } dpari_abort;
 
+/* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,
+ * or are gone, or the deadline is over, it writes down whom it has seen. The first such list
+ * counts, whoever wrote it may die after that: so all that go on have the same. */
+enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
+typedef struct dpari_vote {
+    uint64_t word; /* DPARI_VOTE_x */
+    uint32_t
+        decided; /* in the member of rank 0: 1 + the rank whose list counts; 0: none does yet */
+    uint32_t room_0;
+    uint64_t member;      /* of its next communicator: its part of it, */
+    int64_t sequence, id; /* how far that has counted, the least name that it may have */
+    uint64_t stay[DPARI_MAX_RANKS / 64]; /* its list: a bit a rank of this communicator */
+    uint64_t room_1[11];
+} dpari_vote;
+
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
@@ -919,6 +969,7 @@ typedef struct dpari_member {
     uint64_t next;   /* while it waits for its next communicator: the spare behind it */
     int64_t counted; /* and how far it has counted */
     uint64_t room[14];
+    dpari_vote vote;
 } dpari_member;
 
 /* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
@@ -1586,6 +1637,10 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Have others gone on without it? */
+DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
+/* A number that changes with each operation that it begins, and while it waits in one. */
+DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 
@@ -1618,6 +1673,16 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
+
+/* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
+ */
+DPARI_API void dpari_vote_cast(dpari_group *g, uint64_t word);
+/* How many ranks have said something or are gone. look: asks the system who lives. */
+DPARI_API int32_t dpari_vote_known(const dpari_group *g, int look);
+/* The list that counts, this rank's where there is none yet. */
+DPARI_API const uint64_t *dpari_vote_decide(dpari_group *g);
+DPARI_API int dpari_vote_is_decided(const dpari_group *g);
+DPARI_API int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
 /* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
 DPARI_API int64_t dpari_member_bytes(const dpari_world *w);
@@ -6357,12 +6422,37 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     return dpar_comm_split(c, color, key, out);
 }
 
+DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+                                                 dpar_why *why)
+{
+    dpar_status st;
+    if (!c || !out) {
+        return dpari_say(DPAR_E_ARG, why, "shrink: the communicator or out is NULL", 0, 0, 0, 0);
+    }
+    if (!c->engine.shrink) {
+        return dpari_say_word(DPAR_E_SYSTEM, why, "shrink: the engine @ cannot go on without ranks",
+                              c->engine.name, sizeof c->engine.name, 0, 0, 0, 0);
+    }
+    st = c->engine.shrink(c, out, was, why);
+    if (st == DPAR_OK) {
+        (*out)->mem = c->mem;
+    }
+    return st;
+}
+
 static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
     (void)key;
     *out = NULL;
     return c->status;
+}
+
+static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
+{
+    (void)out;
+    (void)was;
+    return dpari_say_word(c->status, why, "shrink: @", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -6419,6 +6509,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     dpar_text_put(&t, "this communicator was closed before");
     DPARI_STORE(&c->status, (dpar_status)DPAR_E_ARG);
     c->engine.split = dpari_ended_split;
+    c->engine.shrink = dpari_ended_shrink;
     c->engine.alloc = dpari_ended_alloc;
     c->engine.release = dpari_ended_release;
     c->engine.progress = dpari_ended_progress;
@@ -7289,6 +7380,17 @@ DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t ra
     dpari_rank_is_dead(s, rank, ending);
 }
 
+DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
+}
+
+DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
+{
+    const dpari_rank *r = &dpari_segment_ranks(s)[rank];
+    return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
+}
+
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
@@ -7362,10 +7464,10 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
 {
     const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
     const int64_t end = begin + w->head->heap_bytes;
-    int64_t at = dpari_in_units(begin, unit);
+    int64_t at = dpari_in_units(dpari_most(begin, w->floor), unit);
     int32_t i;
     for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
-        at = dpari_in_units(w->used[i].begin + w->used[i].bytes, unit);
+        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
     }
     *place = i;
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
@@ -7839,6 +7941,56 @@ DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *w
     }
     dpari_why_set(why, record->text);
     return 1;
+}
+
+/* ---- who goes on ------------------------------------------------------------------------------
+ */
+
+DPARI_API DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
+{
+    dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
+}
+
+static int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
+{
+    const uint32_t state = dpari_rank_state(g->world, g->world_rank[rank]);
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
+}
+
+DPARI_API DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
+{
+    int32_t r, n = 0;
+    for (r = 0; r < g->comm.size; r++) {
+        n += DPARI_LOAD(&g->member[r]->vote.word) != DPARI_VOTE_NONE ||
+             (look && dpari_vote_is_gone(g, r));
+    }
+    return n;
+}
+
+DPARI_API DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
+{
+    return DPARI_LOAD(&g->member[0]->vote.decided) != 0;
+}
+
+DPARI_API DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
+{
+    uint64_t *stay = g->member[g->comm.rank]->vote.stay;
+    uint32_t none = 0, *decided = &g->member[0]->vote.decided;
+    int32_t r;
+    for (r = 0; r < g->comm.size && !dpari_vote_is_decided(g); r++) {
+        if (DPARI_LOAD(&g->member[r]->vote.word) == DPARI_VOTE_STAYS && !dpari_vote_is_gone(g, r)) {
+            stay[r / 64] |= UINT64_C(1) << r % 64;
+        }
+    }
+    if (!dpari_vote_is_decided(g) && DPARI_CLAIM(decided, &none, (uint32_t)g->comm.rank + 1U)) {
+        dpari_ring_all(&g->world->segment);
+    }
+    return g->member[DPARI_LOAD(decided) - 1U]->vote.stay;
+}
+
+DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
+{
+    return (int)(stay[rank / 64] >> rank % 64 & 1U);
 }
 
 /* ---- sentences --------------------------------------------------------------------------------
@@ -10452,6 +10604,8 @@ typedef struct dpari_shm {
     struct dpari_shm *next; /* of the open ones */
     int64_t bytes;          /* of this */
     int32_t closing;        /* the barrier that ends it is under way */
+    int32_t voted;          /* it broke, and this rank has gone on from it, or tried to */
+    int32_t generation;     /* so many times ranks went on without others to come to it */
 } dpari_shm;
 
 /* What all communicators of this rank share; private memory. */
@@ -10561,12 +10715,13 @@ static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 }
 
 /* After an error elsewhere a close waits for nobody: others may have seen that error before they
- * had this communicator at all. It ends with that error here, too. */
+ * had this communicator at all. It ends with that error here, too. Those that went on after that
+ * error have all of them seen it. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
     dpari_group *g = &s->group;
     for (dpari_shm *other = s->node->open; other && s->closing; other = other->next) {
-        if (dpari_group_broken(&other->group) != DPAR_OK) {
+        if (other->generation >= s->generation && dpari_group_broken(&other->group) != DPAR_OK) {
             dpari_group_break(g, other->group.comm.status, other->group.comm.why.text);
             return 1;
         }
@@ -11214,6 +11369,10 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     dpari_lock(n);
     s->closing = 1;
     lost = dpari_shm_lost(s);
+    if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
+        dpari_vote_cast(&s->group,
+                        DPARI_VOTE_LEAVES); /* who shrinks it need not wait for this one */
+    }
     dpari_unlock(n);
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
@@ -11243,6 +11402,8 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
 
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
                                               dpar_comm **out);
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+                                               dpar_why *why);
 
 static void dpari_engine_shm(dpar_engine *e)
 {
@@ -11254,6 +11415,7 @@ static void dpari_engine_shm(dpar_engine *e)
     e->wait = dpari_shm_wait;
     e->batch = dpari_shm_batch;
     e->split = dpari_shm_split;
+    e->shrink = dpari_shm_shrink;
     e->alloc = dpari_shm_alloc;
     e->release = dpari_shm_release;
     e->progress = dpari_shm_progress;
@@ -11419,6 +11581,7 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
         return dpari_split_failed(c, me);
     }
     (*out)->timeout_s = c->timeout_s;
+    dpari_shm_of(*out)->generation = s->generation;
     s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
     return DPAR_OK;
 }
@@ -11470,6 +11633,181 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
         *out = NULL;
     }
     dpari_os_unmap(card, bytes);
+    return status;
+}
+
+/* ---- going on without others ------------------------------------------------------------------
+ *
+ * The new communicator is one of the same world, over members that no rank which is left behind
+ * knows. Such a one may only be stopped, in the middle of a copy into memory that its operation
+ * was given: so what lies in this rank's heap now is not given out again, unless all that are left
+ * behind are dead. */
+
+/* Until all have said whether they stay, or the deadline is over. */
+static void dpari_shrink_wait(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    dpari_world *w = g->world;
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    int32_t known = 0, before = 0;
+    int late = 0;
+    while (!late && known < g->comm.size && !dpari_vote_is_decided(g)) {
+        dpar_status passed;
+        dpari_unlock(s->node);
+        passed = dpari_wait_turn(w, &t, -1);
+        dpari_lock(s->node);
+        known = dpari_vote_known(g, passed == DPAR_MORE);
+        if (passed == DPAR_MORE) {
+            const double now = dpari_os_now();
+            dpari_wait_says(w, -1);
+            dpari_progress_all(s->node);
+            t.began = known != before ? now : t.began;
+            late = g->comm.timeout_s > 0.0 && now - t.began > g->comm.timeout_s;
+            before = known;
+        }
+    }
+    dpari_wait_end(w, &t);
+}
+
+/* "ranks 1, 3" of those that stay. */
+static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
+{
+    int32_t named = 0;
+    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->room; r++) {
+        if (dpari_vote_stays(stay, r)) {
+            dpar_text_put(t, named++ ? ", " : "rank ");
+            dpari_text_int(t, r);
+        }
+    }
+}
+
+static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay, dpar_why *why)
+{
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "shrink: ");
+    dpari_put_rank(&t, g, g->comm.rank);
+    dpar_text_put(&t, " came too late: the others have gone on without it: ");
+    dpari_put_stayers(&t, g, stay);
+    return DPAR_E_TIMEOUT;
+}
+
+/* For the launcher, and for this rank's heap, that was given out up to `floor` by others' leave. */
+static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
+{
+    dpari_world *w = g->world;
+    int alive = 0;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        if (!dpari_vote_stays(stay, r)) {
+            DPARI_STORE(&w->rank[g->world_rank[r]].behind, 1U);
+            alive |= dpari_rank_state(w, g->world_rank[r]) == DPARI_RANK_HERE;
+        }
+    }
+    w->floor = alive ? w->floor : floor_before;
+}
+
+static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_comm **out,
+                                     int32_t *was)
+{
+    dpari_group *g = &s->group;
+    const int64_t bytes = g->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
+    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
+    int32_t *world_rank, *old, size = 0, rank = 0;
+    int64_t sequence = 0, id = 0;
+    dpar_status status;
+    if (!member) {
+        return DPAR_E_MEMORY;
+    }
+    world_rank = (int32_t *)(void *)(member + g->comm.size);
+    old = world_rank + g->comm.size;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        const dpari_vote *v = &g->member[r]->vote;
+        if (dpari_vote_stays(stay, r)) {
+            rank = r == g->comm.rank ? size : rank;
+            member[size] = v->member;
+            world_rank[size] = g->world_rank[r];
+            old[size++] = r;
+            sequence = dpari_most(sequence, v->sequence);
+            id = dpari_most(id, v->id);
+        }
+    }
+    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    if (status == DPAR_OK) {
+        (*out)->timeout_s = g->comm.timeout_s;
+        dpari_shm_of(*out)->generation = s->generation + 1;
+        s->node->highest = (uint32_t)id;
+        for (int32_t r = 0; r < size && was; r++) {
+            was[r] = old[r];
+        }
+    }
+    dpari_os_unmap(member, bytes);
+    return status;
+}
+
+/* Ends what is posted on it, for all. */
+static void dpari_shrink_break(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    dpar_why why;
+    dpar_text t;
+    if (dpari_group_broken(g) == DPAR_OK) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_put_rank(&t, g, g->comm.rank);
+        dpar_text_put(&t, " shrinks this communicator");
+        dpari_group_break(g, DPAR_E_PEER, why.text);
+    }
+    dpari_shm_lost(s);
+}
+
+/* This rank's vote, with a member for its next communicator. */
+static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
+{
+    dpari_group *g = &s->group;
+    dpari_node *n = s->node;
+    dpari_vote *v = &g->member[g->comm.rank]->vote;
+    dpar_status status;
+    s->voted = 1;
+    dpari_shrink_break(s);
+    n->world->floor = n->world->fresh;
+    status = dpari_member_make(n, &v->member, &v->sequence);
+    v->id = (int64_t)n->highest + 1;
+    dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
+    return status == DPAR_OK
+               ? status
+               : dpari_say(status, why, "shrink: rank # has no memory for a communicator",
+                           g->comm.rank, 0, 0, 0);
+}
+
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+                                               dpar_why *why)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_group *g = &s->group;
+    const int64_t floor_before = s->node->world->floor;
+    const uint64_t *stay;
+    dpar_status status;
+    if (s->voted) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "shrink: rank # has done that with this communicator before", c->rank, 0,
+                         0, 0);
+    }
+    dpari_lock(s->node);
+    status = dpari_shrink_vote(s, why);
+    if (status == DPAR_OK) {
+        dpari_shrink_wait(s);
+        stay = dpari_vote_decide(g);
+        if (!dpari_vote_stays(stay, c->rank)) {
+            status = dpari_shrink_late(g, stay, why);
+        } else {
+            dpari_shrink_leave(g, stay, floor_before);
+            status = dpari_shrink_make(s, stay, out, was);
+            if (status != DPAR_OK) {
+                (void)dpari_say(status, why, "shrink: rank # has no memory for a communicator",
+                                c->rank, 0, 0, 0);
+            }
+        }
+    }
+    dpari_unlock(s->node);
     return status;
 }
 
@@ -12990,6 +13328,8 @@ typedef struct dpari_seat {
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* when that failed */
     double ended;       /* when it returned, or was found ended: orders the failures */
+    double found;       /* when it was found ended; before that: when its pulse last changed */
+    uint64_t pulse;     /* dpari_segment_pulse */
     int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
     dpari_thread thread;
@@ -13004,9 +13344,9 @@ typedef struct dpari_launch {
     dpar_main fn;
     void *arg;
     const dpar_options *options;
-    double grace_s;
+    double grace_s, timeout_s;
     pid_t parent;
-    double failed;        /* when a failure was first seen; 0: none was */
+    int32_t hung;         /* those that were left did nothing any more, and were killed for that */
     double nap;           /* without pidfds: how long to sleep next */
     int32_t watching;     /* every rank has a pidfd */
     struct pollfd *watch; /* fd -1: it has ended */
@@ -13158,11 +13498,56 @@ static void dpari_launch_reap(dpari_launch *l)
             l->watch[r].fd = -1;
         }
         dpari_segment_ended(&l->segment, r, s->ending);
-        s->ended = s->ended > 0.0 ? s->ended : dpari_os_now();
-        if (l->failed <= 0.0 && dpari_seat_failed(s)) {
-            l->failed = dpari_os_now();
+        s->found = dpari_os_now();
+        s->ended = s->ended > 0.0 ? s->ended : s->found;
+    }
+}
+
+/* Since when has a rank failed which the others have not left behind? 0: none has. */
+static double dpari_launch_failed(const dpari_launch *l)
+{
+    double first = 0.0;
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        const dpari_seat *s = &l->seat[r];
+        if (s->gone && dpari_seat_failed(s) && !dpari_segment_is_behind(&l->segment, r) &&
+            (first <= 0.0 || s->found < first)) {
+            first = s->found;
         }
     }
+    return first;
+}
+
+/* Since when has none ended and have those that are left done nothing? */
+static double dpari_launch_still(dpari_launch *l, double now)
+{
+    double last = 0.0;
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        dpari_seat *s = &l->seat[r];
+        const uint64_t pulse = dpari_segment_pulse(&l->segment, r);
+        if (!s->gone && (pulse != s->pulse || s->found <= 0.0)) {
+            s->pulse = pulse;
+            s->found = now;
+        }
+        last = dpari_mostf(last, s->found);
+    }
+    return last;
+}
+
+/* Seconds until those that are left are to be killed; < 0: not as things are. A rank that hangs
+ * keeps this process for ever else, when the others have seen their deadline pass and returned. */
+static double dpari_launch_left(dpari_launch *l)
+{
+    const double now = dpari_os_now(), failed = dpari_launch_failed(l);
+    const double still = l->left < l->n ? dpari_launch_still(l, now) : 0.0;
+    if (failed > 0.0) {
+        return dpari_mostf(failed + l->grace_s - now, 0.0);
+    }
+    if (still > 0.0 && l->timeout_s > 0.0) {
+        return dpari_mostf(still + l->timeout_s - now, 0.0);
+    }
+    return -1.0;
 }
 
 static void dpari_launch_kill(dpari_launch *l)
@@ -13223,10 +13608,11 @@ static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
     while (l->left > 0) {
-        double left = l->failed > 0.0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
-        dpari_launch_pause(l, dpari_mostf(left, 0.0));
+        const double left = dpari_launch_left(l);
+        dpari_launch_pause(l, left < 0.0 ? 1.0 : left);
         dpari_launch_reap(l);
-        if (l->failed > 0.0 && dpari_os_now() >= l->failed + l->grace_s) {
+        if (l->left > 0 && dpari_launch_left(l) == 0.0) {
+            l->hung = dpari_launch_failed(l) <= 0.0;
             dpari_launch_kill(l);
         }
     }
@@ -13371,28 +13757,40 @@ static int32_t dpari_launch_culprit(const dpari_launch *l)
     return first;
 }
 
+static const char *dpari_launch_killed_why(const dpari_launch *l)
+{
+    return l->hung ? "killed because they did nothing more when others had ended: rank "
+                   : "killed because they went on: rank ";
+}
+
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
     int32_t r, killed = 0, first = dpari_launch_culprit(l);
     dpar_why broke;
     dpar_text t;
-    if (first < 0) {
+    if (first < 0 && !l->hung) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpari_seat_say(&l->seat[first], first, &t);
-    if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
-        dpar_text_put(&t, " after: ");
-        dpar_text_put(&t, broke.text);
+    if (first >= 0) {
+        dpari_seat_say(&l->seat[first], first, &t);
+        if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
+            dpar_text_put(&t, " after: ");
+            dpar_text_put(&t, broke.text);
+        }
+        dpar_text_put(&t, dpari_segment_is_behind(&l->segment, first)
+                              ? "; others have gone on without it"
+                              : "");
     }
     for (r = 0; r < l->n; r++) {
-        if (l->seat[r].killed && killed++ < 8) {
-            dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
+        if (l->seat[r].killed && dpari_seat_failed(&l->seat[r]) && killed++ < 8) {
+            dpar_text_put(&t, killed > 1 ? ", " : first >= 0 ? "; " : "");
+            dpar_text_put(&t, killed > 1 ? "" : dpari_launch_killed_why(l));
             dpari_text_int(&t, r);
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
-    return DPAR_E_PEER;
+    return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
@@ -13436,6 +13834,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *
     l.fn = fn;
     l.arg = arg;
     l.options = options;
+    l.timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
     l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
     status = dpari_launch_run(&l, why);
     dpari_os_unmap(l.seat, bytes);

@@ -3843,6 +3843,23 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     return lost > 0 ? (dpar_status)DPAR_E_ARG : met;
 }
 
+/* A job with a dead rank in it can do nothing more, but with the functions that MPI's forum
+ * calls ULFM, which dpar does not use. */
+static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    dpari_mpi_put_why(why, "shrink: this MPI has MPIX_Comm_shrink, which dpar does not call yet: "
+                           "call it, and make a communicator over what it gives");
+#else
+    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink), without which a job "
+                           "cannot go on when a rank has died: restart it");
+#endif
+    return DPAR_E_SYSTEM;
+}
+
 /* ==== making one ==== */
 
 static void dpari_mpi_table(dpar_engine *e)
@@ -3855,6 +3872,7 @@ static void dpari_mpi_table(dpar_engine *e)
     e->wait = dpari_mpi_wait;
     e->batch = dpari_mpi_batch;
     e->split = dpari_mpi_split;
+    e->shrink = dpari_mpi_shrink;
     e->alloc = dpari_mpi_alloc;
     e->release = dpari_mpi_release;
     e->progress = dpari_mpi_progress;

@@ -3550,6 +3550,16 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
 static dpar_status dpari_nccl_close(dpar_comm *comm);
 
+static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                            dpar_why *why)
+{
+    (void)comm;
+    (void)out;
+    (void)was;
+    return dpari_nccl_says(DPAR_E_SYSTEM, why, "shrink: NCCL has to be told which ranks are gone: ",
+                           "dpar_nccl_shrink", NULL, NULL);
+}
+
 static void dpari_nccl_table(dpar_engine *e)
 {
     memset(e, 0, sizeof *e);
@@ -3560,6 +3570,7 @@ static void dpari_nccl_table(dpar_engine *e)
     e->wait = dpari_nccl_wait;
     e->batch = dpari_nccl_batch;
     e->split = dpari_nccl_split;
+    e->shrink = dpari_nccl_cannot_shrink;
     e->alloc = dpari_nccl_alloc;
     e->release = dpari_nccl_release;
     e->progress = dpari_nccl_progress;

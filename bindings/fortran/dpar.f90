@@ -605,6 +605,7 @@ module dpar
         type(c_funptr) :: report = c_null_funptr
         type(c_funptr) :: describe = c_null_funptr ! NULL: its name says it
         type(c_funptr) :: close = c_null_funptr
+        type(c_funptr) :: shrink = c_null_funptr ! NULL: it cannot
     end type
 
     ! Made by an engine; read rank, size and sent, leave the rest.
@@ -634,7 +635,8 @@ module dpar
     ! All zero means the defaults.
     type, bind(c) :: dpar_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
-        ! dpar_launch: ranks that go on this long after another failed are killed.
+        ! dpar_launch: ranks that go on this long after another failed are killed, unless they have
+        ! gone on without it (dpar_comm_shrink).
         real(c_double) :: grace_s = 0.0_c_double
         ! registered memory of one rank at most (address space, no memory until it is used).
         integer(c_int64_t) :: heap_bytes = 0
@@ -1964,6 +1966,16 @@ module dpar
             integer(c_int32_t), value :: axes
             type(c_ptr), intent(inout), target :: out
             integer(c_int32_t) :: dpar_comm_split_axes
+        end function
+
+        ! Goes on without ranks that are gone.
+        function dpar_comm_shrink(c, out, was, why) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(c_ptr), intent(inout), target :: out
+            integer(c_int32_t), intent(inout), optional, target :: was(*)
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_comm_shrink
         end function
 
         ! Ends it; the world's ends the rank's part in the job and all communicators split from it.

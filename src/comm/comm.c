@@ -745,12 +745,37 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     return dpar_comm_split(c, color, key, out);
 }
 
+DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+                                                 dpar_why *why)
+{
+    dpar_status st;
+    if (!c || !out) {
+        return dpari_say(DPAR_E_ARG, why, "shrink: the communicator or out is NULL", 0, 0, 0, 0);
+    }
+    if (!c->engine.shrink) {
+        return dpari_say_word(DPAR_E_SYSTEM, why, "shrink: the engine @ cannot go on without ranks",
+                              c->engine.name, sizeof c->engine.name, 0, 0, 0, 0);
+    }
+    st = c->engine.shrink(c, out, was, why);
+    if (st == DPAR_OK) {
+        (*out)->mem = c->mem;
+    }
+    return st;
+}
+
 static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
     (void)key;
     *out = NULL;
     return c->status;
+}
+
+static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
+{
+    (void)out;
+    (void)was;
+    return dpari_say_word(c->status, why, "shrink: @", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -807,6 +832,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     dpar_text_put(&t, "this communicator was closed before");
     DPARI_STORE(&c->status, (dpar_status)DPAR_E_ARG);
     c->engine.split = dpari_ended_split;
+    c->engine.shrink = dpari_ended_shrink;
     c->engine.alloc = dpari_ended_alloc;
     c->engine.release = dpari_ended_release;
     c->engine.progress = dpari_ended_progress;

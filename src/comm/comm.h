@@ -93,6 +93,8 @@ typedef struct dpar_engine {
     void (*report)(dpar_comm *c, dpar_text *out);
     void (*describe)(dpar_comm *c, dpar_text *out); /* NULL: its name says it */
     dpar_status (*close)(dpar_comm *c);
+    dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
+                          dpar_why *why); /* NULL: it cannot */
 } dpar_engine;
 
 /* Made by an engine; read rank, size and sent, leave the rest.
@@ -234,6 +236,34 @@ DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, d
  * dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
+/* Goes on without ranks that are gone: those that call it become a communicator, in their old
+ * order, with c's deadline. What all ranks of a program do that keeps a copy of its state:
+ *
+ *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
+ *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
+ *         st = dpar_comm_shrink(c, &next, was, &why);     was[r]: what rank r of next is in c
+ *         if (st == DPAR_OK) {
+ *             c = next;
+ *             st = restore(c, was) == DPAR_OK ? steps(c) : c->status;
+ *         }
+ *     }
+ *
+ * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
+ * (E_PEER) if nothing has, and ends what is posted on it. A rank that is dead, or has closed c, is
+ * not waited for; one that is late, or stopped, is until c's deadline has passed since the last
+ * other one came. All that go on have the same communicator. A rank that comes later gets E_TIMEOUT
+ * and a sentence that names them. One that dies when it has come may still be in the new one, whose
+ * first operation then says E_PEER: shrink that. E_ARG: this rank has shrunk or closed c before.
+ * E_MEMORY: it has no room for a communicator. E_SYSTEM: the engine cannot (MPI; NCCL has
+ * dpar_nccl_shrink).
+ *
+ * In shared memory *out is of c's world, as one that is split from c: to be closed before that. c
+ * is closed as any that broke, which waits for nobody. Registered memory stays, and may be used on
+ * *out. But a rank that is left behind and only stopped may still write into what its last
+ * operations on c were given. So let *out move other memory, from dpar_comm_alloc of *out: such a
+ * rank never writes there. dpar_launch lets ranks work on that have left the dead one behind; other
+ * launchers end the job when a rank dies, unless told not to. O(size), and the wait. */
+DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
  * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is

@@ -94,6 +94,56 @@ DPARI_API DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *w
     return 1;
 }
 
+/* ---- who goes on ------------------------------------------------------------------------------
+ */
+
+DPARI_API DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
+{
+    dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
+}
+
+static int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
+{
+    const uint32_t state = dpari_rank_state(g->world, g->world_rank[rank]);
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
+}
+
+DPARI_API DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
+{
+    int32_t r, n = 0;
+    for (r = 0; r < g->comm.size; r++) {
+        n += DPARI_LOAD(&g->member[r]->vote.word) != DPARI_VOTE_NONE ||
+             (look && dpari_vote_is_gone(g, r));
+    }
+    return n;
+}
+
+DPARI_API DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
+{
+    return DPARI_LOAD(&g->member[0]->vote.decided) != 0;
+}
+
+DPARI_API DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
+{
+    uint64_t *stay = g->member[g->comm.rank]->vote.stay;
+    uint32_t none = 0, *decided = &g->member[0]->vote.decided;
+    int32_t r;
+    for (r = 0; r < g->comm.size && !dpari_vote_is_decided(g); r++) {
+        if (DPARI_LOAD(&g->member[r]->vote.word) == DPARI_VOTE_STAYS && !dpari_vote_is_gone(g, r)) {
+            stay[r / 64] |= UINT64_C(1) << r % 64;
+        }
+    }
+    if (!dpari_vote_is_decided(g) && DPARI_CLAIM(decided, &none, (uint32_t)g->comm.rank + 1U)) {
+        dpari_ring_all(&g->world->segment);
+    }
+    return g->member[DPARI_LOAD(decided) - 1U]->vote.stay;
+}
+
+DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
+{
+    return (int)(stay[rank / 64] >> rank % 64 & 1U);
+}
+
 /* ---- sentences --------------------------------------------------------------------------------
  */
 

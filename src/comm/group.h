@@ -33,6 +33,21 @@ typedef struct dpari_abort {
     char text[sizeof(dpar_why)];
 } dpari_abort;
 
+/* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,
+ * or are gone, or the deadline is over, it writes down whom it has seen. The first such list
+ * counts, whoever wrote it may die after that: so all that go on have the same. */
+enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
+typedef struct dpari_vote {
+    uint64_t word; /* DPARI_VOTE_x */
+    uint32_t
+        decided; /* in the member of rank 0: 1 + the rank whose list counts; 0: none does yet */
+    uint32_t room_0;
+    uint64_t member;      /* of its next communicator: its part of it, */
+    int64_t sequence, id; /* how far that has counted, the least name that it may have */
+    uint64_t stay[DPARI_MAX_RANKS / 64]; /* its list: a bit a rank of this communicator */
+    uint64_t room_1[11];
+} dpari_vote;
+
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
@@ -43,6 +58,7 @@ typedef struct dpari_member {
     uint64_t next;   /* while it waits for its next communicator: the spare behind it */
     int64_t counted; /* and how far it has counted */
     uint64_t room[14];
+    dpari_vote vote;
 } dpari_member;
 
 /* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
@@ -113,6 +129,16 @@ DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 DPARI_DOOR double dpari_quiet(double timeout);
 
 /* ---- of this header's own modules ---- */
+
+/* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
+ */
+DPARI_API void dpari_vote_cast(dpari_group *g, uint64_t word);
+/* How many ranks have said something or are gone. look: asks the system who lives. */
+DPARI_API int32_t dpari_vote_known(const dpari_group *g, int look);
+/* The list that counts, this rank's where there is none yet. */
+DPARI_API const uint64_t *dpari_vote_decide(dpari_group *g);
+DPARI_API int dpari_vote_is_decided(const dpari_group *g);
+DPARI_API int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
 /* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
 DPARI_API int64_t dpari_member_bytes(const dpari_world *w);

@@ -18,6 +18,8 @@ typedef struct dpari_seat {
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* when that failed */
     double ended;       /* when it returned, or was found ended: orders the failures */
+    double found;       /* when it was found ended; before that: when its pulse last changed */
+    uint64_t pulse;     /* dpari_segment_pulse */
     int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
     dpari_thread thread;
@@ -32,9 +34,9 @@ typedef struct dpari_launch {
     dpar_main fn;
     void *arg;
     const dpar_options *options;
-    double grace_s;
+    double grace_s, timeout_s;
     pid_t parent;
-    double failed;        /* when a failure was first seen; 0: none was */
+    int32_t hung;         /* those that were left did nothing any more, and were killed for that */
     double nap;           /* without pidfds: how long to sleep next */
     int32_t watching;     /* every rank has a pidfd */
     struct pollfd *watch; /* fd -1: it has ended */
@@ -186,11 +188,56 @@ static void dpari_launch_reap(dpari_launch *l)
             l->watch[r].fd = -1;
         }
         dpari_segment_ended(&l->segment, r, s->ending);
-        s->ended = s->ended > 0.0 ? s->ended : dpari_os_now();
-        if (l->failed <= 0.0 && dpari_seat_failed(s)) {
-            l->failed = dpari_os_now();
+        s->found = dpari_os_now();
+        s->ended = s->ended > 0.0 ? s->ended : s->found;
+    }
+}
+
+/* Since when has a rank failed which the others have not left behind? 0: none has. */
+static double dpari_launch_failed(const dpari_launch *l)
+{
+    double first = 0.0;
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        const dpari_seat *s = &l->seat[r];
+        if (s->gone && dpari_seat_failed(s) && !dpari_segment_is_behind(&l->segment, r) &&
+            (first <= 0.0 || s->found < first)) {
+            first = s->found;
         }
     }
+    return first;
+}
+
+/* Since when has none ended and have those that are left done nothing? */
+static double dpari_launch_still(dpari_launch *l, double now)
+{
+    double last = 0.0;
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        dpari_seat *s = &l->seat[r];
+        const uint64_t pulse = dpari_segment_pulse(&l->segment, r);
+        if (!s->gone && (pulse != s->pulse || s->found <= 0.0)) {
+            s->pulse = pulse;
+            s->found = now;
+        }
+        last = dpari_mostf(last, s->found);
+    }
+    return last;
+}
+
+/* Seconds until those that are left are to be killed; < 0: not as things are. A rank that hangs
+ * keeps this process for ever else, when the others have seen their deadline pass and returned. */
+static double dpari_launch_left(dpari_launch *l)
+{
+    const double now = dpari_os_now(), failed = dpari_launch_failed(l);
+    const double still = l->left < l->n ? dpari_launch_still(l, now) : 0.0;
+    if (failed > 0.0) {
+        return dpari_mostf(failed + l->grace_s - now, 0.0);
+    }
+    if (still > 0.0 && l->timeout_s > 0.0) {
+        return dpari_mostf(still + l->timeout_s - now, 0.0);
+    }
+    return -1.0;
 }
 
 static void dpari_launch_kill(dpari_launch *l)
@@ -251,10 +298,11 @@ static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
     while (l->left > 0) {
-        double left = l->failed > 0.0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
-        dpari_launch_pause(l, dpari_mostf(left, 0.0));
+        const double left = dpari_launch_left(l);
+        dpari_launch_pause(l, left < 0.0 ? 1.0 : left);
         dpari_launch_reap(l);
-        if (l->failed > 0.0 && dpari_os_now() >= l->failed + l->grace_s) {
+        if (l->left > 0 && dpari_launch_left(l) == 0.0) {
+            l->hung = dpari_launch_failed(l) <= 0.0;
             dpari_launch_kill(l);
         }
     }
@@ -399,28 +447,40 @@ static int32_t dpari_launch_culprit(const dpari_launch *l)
     return first;
 }
 
+static const char *dpari_launch_killed_why(const dpari_launch *l)
+{
+    return l->hung ? "killed because they did nothing more when others had ended: rank "
+                   : "killed because they went on: rank ";
+}
+
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
     int32_t r, killed = 0, first = dpari_launch_culprit(l);
     dpar_why broke;
     dpar_text t;
-    if (first < 0) {
+    if (first < 0 && !l->hung) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpari_seat_say(&l->seat[first], first, &t);
-    if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
-        dpar_text_put(&t, " after: ");
-        dpar_text_put(&t, broke.text);
+    if (first >= 0) {
+        dpari_seat_say(&l->seat[first], first, &t);
+        if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
+            dpar_text_put(&t, " after: ");
+            dpar_text_put(&t, broke.text);
+        }
+        dpar_text_put(&t, dpari_segment_is_behind(&l->segment, first)
+                              ? "; others have gone on without it"
+                              : "");
     }
     for (r = 0; r < l->n; r++) {
-        if (l->seat[r].killed && killed++ < 8) {
-            dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
+        if (l->seat[r].killed && dpari_seat_failed(&l->seat[r]) && killed++ < 8) {
+            dpar_text_put(&t, killed > 1 ? ", " : first >= 0 ? "; " : "");
+            dpar_text_put(&t, killed > 1 ? "" : dpari_launch_killed_why(l));
             dpari_text_int(&t, r);
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
-    return DPAR_E_PEER;
+    return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
@@ -464,6 +524,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *
     l.fn = fn;
     l.arg = arg;
     l.options = options;
+    l.timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
     l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
     status = dpari_launch_run(&l, why);
     dpari_os_unmap(l.seat, bytes);

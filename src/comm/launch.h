@@ -16,7 +16,9 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * what the program does at its end (atexit) it does once, here. Other children of this process are
  * left alone, and SIGCHLD may be ignored. A rank that leaves by exit, even with 0, has failed.
  * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
- * those that go on for grace_s more are killed); E_ARG, E_SYSTEM when they could not be started:
+ * those that go on for grace_s more are killed, unless they have left it behind: dpar_comm_shrink),
+ * or when it hung: those that are left when others have ended, and neither begin an operation nor
+ * wait in one for as long as timeout_s, are killed; E_ARG, E_SYSTEM when they could not be started:
  * then none has begun. With options.threads the ranks are threads and share memory; nobody can
  * kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of an error:
  * dpar_launch_with. */

@@ -9,8 +9,8 @@
 /* All zero means the defaults. */
 typedef struct dpar_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
-    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed;
-                           0: 10 s */
+    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed,
+                           unless they have gone on without it (dpar_comm_shrink); 0: 10 s */
     int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
                            is used); 0: the machine's memory */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory

@@ -24,6 +24,8 @@ typedef struct dpari_shm {
     struct dpari_shm *next; /* of the open ones */
     int64_t bytes;          /* of this */
     int32_t closing;        /* the barrier that ends it is under way */
+    int32_t voted;          /* it broke, and this rank has gone on from it, or tried to */
+    int32_t generation;     /* so many times ranks went on without others to come to it */
 } dpari_shm;
 
 /* What all communicators of this rank share; private memory. */
@@ -133,12 +135,13 @@ static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 }
 
 /* After an error elsewhere a close waits for nobody: others may have seen that error before they
- * had this communicator at all. It ends with that error here, too. */
+ * had this communicator at all. It ends with that error here, too. Those that went on after that
+ * error have all of them seen it. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
     dpari_group *g = &s->group;
     for (dpari_shm *other = s->node->open; other && s->closing; other = other->next) {
-        if (dpari_group_broken(&other->group) != DPAR_OK) {
+        if (other->generation >= s->generation && dpari_group_broken(&other->group) != DPAR_OK) {
             dpari_group_break(g, other->group.comm.status, other->group.comm.why.text);
             return 1;
         }
@@ -786,6 +789,10 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     dpari_lock(n);
     s->closing = 1;
     lost = dpari_shm_lost(s);
+    if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
+        dpari_vote_cast(&s->group,
+                        DPARI_VOTE_LEAVES); /* who shrinks it need not wait for this one */
+    }
     dpari_unlock(n);
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
@@ -815,6 +822,8 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
 
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
                                               dpar_comm **out);
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+                                               dpar_why *why);
 
 static void dpari_engine_shm(dpar_engine *e)
 {
@@ -826,6 +835,7 @@ static void dpari_engine_shm(dpar_engine *e)
     e->wait = dpari_shm_wait;
     e->batch = dpari_shm_batch;
     e->split = dpari_shm_split;
+    e->shrink = dpari_shm_shrink;
     e->alloc = dpari_shm_alloc;
     e->release = dpari_shm_release;
     e->progress = dpari_shm_progress;
@@ -991,6 +1001,7 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
         return dpari_split_failed(c, me);
     }
     (*out)->timeout_s = c->timeout_s;
+    dpari_shm_of(*out)->generation = s->generation;
     s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
     return DPAR_OK;
 }
@@ -1042,5 +1053,180 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
         *out = NULL;
     }
     dpari_os_unmap(card, bytes);
+    return status;
+}
+
+/* ---- going on without others ------------------------------------------------------------------
+ *
+ * The new communicator is one of the same world, over members that no rank which is left behind
+ * knows. Such a one may only be stopped, in the middle of a copy into memory that its operation
+ * was given: so what lies in this rank's heap now is not given out again, unless all that are left
+ * behind are dead. */
+
+/* Until all have said whether they stay, or the deadline is over. */
+static void dpari_shrink_wait(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    dpari_world *w = g->world;
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    int32_t known = 0, before = 0;
+    int late = 0;
+    while (!late && known < g->comm.size && !dpari_vote_is_decided(g)) {
+        dpar_status passed;
+        dpari_unlock(s->node);
+        passed = dpari_wait_turn(w, &t, -1);
+        dpari_lock(s->node);
+        known = dpari_vote_known(g, passed == DPAR_MORE);
+        if (passed == DPAR_MORE) {
+            const double now = dpari_os_now();
+            dpari_wait_says(w, -1);
+            dpari_progress_all(s->node);
+            t.began = known != before ? now : t.began;
+            late = g->comm.timeout_s > 0.0 && now - t.began > g->comm.timeout_s;
+            before = known;
+        }
+    }
+    dpari_wait_end(w, &t);
+}
+
+/* "ranks 1, 3" of those that stay. */
+static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
+{
+    int32_t named = 0;
+    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->room; r++) {
+        if (dpari_vote_stays(stay, r)) {
+            dpar_text_put(t, named++ ? ", " : "rank ");
+            dpari_text_int(t, r);
+        }
+    }
+}
+
+static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay, dpar_why *why)
+{
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "shrink: ");
+    dpari_put_rank(&t, g, g->comm.rank);
+    dpar_text_put(&t, " came too late: the others have gone on without it: ");
+    dpari_put_stayers(&t, g, stay);
+    return DPAR_E_TIMEOUT;
+}
+
+/* For the launcher, and for this rank's heap, that was given out up to `floor` by others' leave. */
+static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
+{
+    dpari_world *w = g->world;
+    int alive = 0;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        if (!dpari_vote_stays(stay, r)) {
+            DPARI_STORE(&w->rank[g->world_rank[r]].behind, 1U);
+            alive |= dpari_rank_state(w, g->world_rank[r]) == DPARI_RANK_HERE;
+        }
+    }
+    w->floor = alive ? w->floor : floor_before;
+}
+
+static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_comm **out,
+                                     int32_t *was)
+{
+    dpari_group *g = &s->group;
+    const int64_t bytes = g->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
+    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
+    int32_t *world_rank, *old, size = 0, rank = 0;
+    int64_t sequence = 0, id = 0;
+    dpar_status status;
+    if (!member) {
+        return DPAR_E_MEMORY;
+    }
+    world_rank = (int32_t *)(void *)(member + g->comm.size);
+    old = world_rank + g->comm.size;
+    for (int32_t r = 0; r < g->comm.size; r++) {
+        const dpari_vote *v = &g->member[r]->vote;
+        if (dpari_vote_stays(stay, r)) {
+            rank = r == g->comm.rank ? size : rank;
+            member[size] = v->member;
+            world_rank[size] = g->world_rank[r];
+            old[size++] = r;
+            sequence = dpari_most(sequence, v->sequence);
+            id = dpari_most(id, v->id);
+        }
+    }
+    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    if (status == DPAR_OK) {
+        (*out)->timeout_s = g->comm.timeout_s;
+        dpari_shm_of(*out)->generation = s->generation + 1;
+        s->node->highest = (uint32_t)id;
+        for (int32_t r = 0; r < size && was; r++) {
+            was[r] = old[r];
+        }
+    }
+    dpari_os_unmap(member, bytes);
+    return status;
+}
+
+/* Ends what is posted on it, for all. */
+static void dpari_shrink_break(dpari_shm *s)
+{
+    dpari_group *g = &s->group;
+    dpar_why why;
+    dpar_text t;
+    if (dpari_group_broken(g) == DPAR_OK) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpari_put_rank(&t, g, g->comm.rank);
+        dpar_text_put(&t, " shrinks this communicator");
+        dpari_group_break(g, DPAR_E_PEER, why.text);
+    }
+    dpari_shm_lost(s);
+}
+
+/* This rank's vote, with a member for its next communicator. */
+static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
+{
+    dpari_group *g = &s->group;
+    dpari_node *n = s->node;
+    dpari_vote *v = &g->member[g->comm.rank]->vote;
+    dpar_status status;
+    s->voted = 1;
+    dpari_shrink_break(s);
+    n->world->floor = n->world->fresh;
+    status = dpari_member_make(n, &v->member, &v->sequence);
+    v->id = (int64_t)n->highest + 1;
+    dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
+    return status == DPAR_OK
+               ? status
+               : dpari_say(status, why, "shrink: rank # has no memory for a communicator",
+                           g->comm.rank, 0, 0, 0);
+}
+
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+                                               dpar_why *why)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_group *g = &s->group;
+    const int64_t floor_before = s->node->world->floor;
+    const uint64_t *stay;
+    dpar_status status;
+    if (s->voted) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "shrink: rank # has done that with this communicator before", c->rank, 0,
+                         0, 0);
+    }
+    dpari_lock(s->node);
+    status = dpari_shrink_vote(s, why);
+    if (status == DPAR_OK) {
+        dpari_shrink_wait(s);
+        stay = dpari_vote_decide(g);
+        if (!dpari_vote_stays(stay, c->rank)) {
+            status = dpari_shrink_late(g, stay, why);
+        } else {
+            dpari_shrink_leave(g, stay, floor_before);
+            status = dpari_shrink_make(s, stay, out, was);
+            if (status != DPAR_OK) {
+                (void)dpari_say(status, why, "shrink: rank # has no memory for a communicator",
+                                c->rank, 0, 0, 0);
+            }
+        }
+    }
+    dpari_unlock(s->node);
     return status;
 }

@@ -382,6 +382,17 @@ DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t ra
     dpari_rank_is_dead(s, rank, ending);
 }
 
+DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
+}
+
+DPARI_API DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
+{
+    const dpari_rank *r = &dpari_segment_ranks(s)[rank];
+    return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
+}
+
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
@@ -455,10 +466,10 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
 {
     const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
     const int64_t end = begin + w->head->heap_bytes;
-    int64_t at = dpari_in_units(begin, unit);
+    int64_t at = dpari_in_units(dpari_most(begin, w->floor), unit);
     int32_t i;
     for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
-        at = dpari_in_units(w->used[i].begin + w->used[i].bytes, unit);
+        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
     }
     *place = i;
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;

@@ -46,7 +46,8 @@ typedef struct dpari_rank {
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache; /* the last-level cache of all these CPUs, by its first; -1: not one */
-    char room_0[DPARI_LINE - 36];
+    uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
+    char room_0[DPARI_LINE - 40];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
@@ -101,6 +102,8 @@ typedef struct dpari_world {
     int32_t used_count;
     int number;       /* error of the last allocation that failed */
     int64_t fresh;    /* heap from here on was never given out */
+    int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
+                         still write there */
     uint64_t probe;   /* DPARI_PROBE + me */
     uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
 } dpari_world;
@@ -171,6 +174,10 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Have others gone on without it? */
+DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
+/* A number that changes with each operation that it begins, and while it waits in one. */
+DPARI_API uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The long runs of tests/*/ranks: 1000 rounds of faults and a third as many among halo exchanges; ranks as
+# The long runs of tests/*/ranks: 1000 rounds of faults, a third as many among halo exchanges and of shrinks; ranks as
 # threads under the thread sanitizer; processes and threads under the address and undefined-behaviour
 # sanitizers.
 . tests/compile/common.sh
@@ -69,6 +69,8 @@ for tool in $tools; do
 done
 try $CC $flags $reached -I"$DPAR_DIR" -Itests tests/comm/ranks/faults.c -o "$work/faults" -lm
 [ -z "$all" ] || in_pairs build $all
+try $CC $flags $reached -I"$DPAR_DIR" -Itests tests/comm/ranks/shrink.c -o "$work/shrink" -lm
+try timeout 600 "$work/shrink" $((rounds / 3)) "${FAULT_SEED:-1}"
 try timeout 1200 "$work/faults" "$rounds" "${FAULT_SEED:-1}"
 try timeout 600 "$work/faults" $((rounds / 3)) "${FAULT_SEED:-1}" 0 halo
 for each in $all; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Ranks that really run: every collective, messages, several at once, wrong arguments, quarrels,
-# moves, launching, counts past 2^31 and a short round of faults; as processes and, smaller, as
+# moves, launching, counts past 2^31, short rounds of faults and of shrinks; as processes and, smaller, as
 # threads. Where an MPI compiler is there tests/compile/mpi.sh runs the same programs over it.
 . tests/compile/common.sh
 case $(uname -s) in
@@ -86,6 +86,8 @@ if [ -r /proc/self/stat ]; then
     echo '== halo_exchange faults'
     try timeout 100 "$work/halo_exchange" faults
     try timeout 100 "$work/halo_exchange" 4 30 5 threads
+    build shrink
+    try timeout 300 "$work/shrink" "${FAULT_ROUNDS:-20}" 1
     build faults
     try timeout 300 "$work/faults" "${FAULT_ROUNDS:-60}" 1
 fi

@@ -2,6 +2,7 @@
 /* launch: ranks that are forked or threads, each way in which one can fail, and what is left behind
  * (nothing). Run without arguments it tests dpar_launch; launch.sh runs the rest:
  *     launch join [plain]    dpar_init, one all_reduce; a line "rank R of N: sum S"
+ *     launch shrink          the same; rank 1 dies, the others go on
  *     launch where           the name of the job's socket where it is a file
  *     launch squat S [uid]   sits S seconds on the socket name of the job, as another user
  *     launch print           printf before, in and after the ranks
@@ -37,7 +38,7 @@ static int fine(dpar_comm *w, void *arg)
 }
 
 /* What rank `who` does after the first all_reduce; the others go on and see it fail. */
-enum { RETURN_3, KILL, SEGV, ABORT, EXIT_0, EXIT_4, STOP, HANG };
+enum { RETURN_3, KILL, SEGV, ABORT, EXIT_0, EXIT_4, STOP, HANG, SPIN };
 typedef struct fate {
     int who, what, others_hang;
 } fate;
@@ -193,6 +194,88 @@ static void test_grace(void)
     o.timeout_s = 0.5;
     CHECK_INT(run(3, meets_fate, &f, &o), DPAR_E_PEER);
     says("killed because they went on: rank 1");
+    no_child();
+}
+
+/* Rank `who` stops, spins or waits for ever; the others see their deadline pass, and return 0 all
+ * the same. work_on: but for ranks 0 and 1, which go on without the rest for so many seconds. */
+typedef struct hang {
+    int who, what;
+    double work_on;
+} hang;
+
+static int ignores_it(dpar_comm *w, void *arg)
+{
+    const hang *h = (const hang *)arg;
+    dpar_comm *next = NULL;
+    int i;
+    volatile int spins = 1;
+    if (w->rank == h->who) {
+        if (h->what == STOP) {
+            raise(SIGSTOP);
+        }
+        while (h->what == SPIN && spins) {
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    if (dpar_barrier(w, NULL) != DPAR_E_TIMEOUT) {
+        return 90;
+    }
+    if (h->work_on > 0.0 && w->rank < 2) {
+        const double until = dpari_os_now() + h->work_on;
+        int32_t last = 0, any = 0;
+        if (dpar_comm_shrink(w, &next, NULL, NULL) != DPAR_OK || next->size != 2) {
+            return 91;
+        }
+        while (!any) {
+            dpari_os_sleep(0.01);
+            last = dpari_os_now() > until;
+            if (dpar_all_reduce(next, &last, &any, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK) {
+                return 92;
+            }
+        }
+        seen[w->rank] = 1;
+        return dpar_comm_close(next) == DPAR_OK ? 0 : 93;
+    }
+    for (i = 0; i < 3; i++) {
+        (void)dpar_barrier(w, NULL);
+    }
+    return 0;
+}
+
+/* A rank that hangs when the others have ended is killed when another deadline is over, and named.
+ * Those that work go on. */
+static void test_hung(void)
+{
+    static const int ways[3] = {STOP, SPIN, HANG};
+    const char *word = "killed because they did nothing more when others had ended: rank ";
+    char all[120];
+    dpar_options o;
+    hang h;
+    int i;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 0.5;
+    h.work_on = 0.0;
+    for (i = 0; i < 3; i++) {
+        h.who = i;
+        h.what = ways[i];
+        CHECK_INT(run(3, ignores_it, &h, &o), DPAR_E_PEER);
+        snprintf(all, sizeof all, "%s%d", word, i);
+        CHECK_TEXT(why.text, all);
+        no_child();
+    }
+    h.who = 3; /* rank 2 returns at once */
+    h.what = STOP;
+    h.work_on = 2.0;
+    o.grace_s = 0.2;
+    seen[0] = seen[1] = 0;
+    CHECK_INT(run(4, ignores_it, &h, &o), DPAR_E_PEER);
+    snprintf(all, sizeof all, "%s3", word);
+    CHECK_TEXT(why.text, all);
+    CHECK_INT(seen[0], 1);
+    CHECK_INT(seen[1], 1);
     no_child();
 }
 
@@ -547,6 +630,28 @@ static void test_orphans(void)
 /* ---- what launch.sh runs ----------------------------------------------------------------------
  */
 
+/* Joins; rank 1 dies, the others go on. */
+static int shrink(void)
+{
+    dpar_comm *w = NULL, *next = NULL;
+    int32_t was[8];
+    int ok;
+    if (dpar_init(&w, NULL, &why) != DPAR_OK || w->size > 8 || !adds_up(w)) {
+        return 1;
+    }
+    if (w->rank == 1) {
+        raise(SIGKILL);
+    }
+    while (adds_up(w)) {
+    }
+    ok = w->status == DPAR_E_PEER && dpar_comm_shrink(w, &next, was, &why) == DPAR_OK &&
+         next->size == w->size - 1 && was[next->rank] == w->rank && adds_up(next);
+    printf("rank %d of %d: %s without %d\n", (int)w->rank, (int)w->size, ok ? "adds up" : why.text,
+           1);
+    fflush(stdout);
+    return dpar_comm_close(next) != DPAR_OK || dpar_comm_close(w) != DPAR_OK || !ok;
+}
+
 static int join(int plain, int then_wait)
 {
     dpar_options o;
@@ -646,6 +751,9 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "join") == 0) {
         return join(argc > 2 ? atoi(argv[2]) : 0, 0);
     }
+    if (argc > 1 && strcmp(argv[1], "shrink") == 0) {
+        return shrink();
+    }
     if (argc > 1 && strcmp(argv[1], "where") == 0) {
         return where();
     }
@@ -669,6 +777,7 @@ int main(int argc, char **argv)
     test_arguments();
     fates(argc > 1 ? atoi(argv[1]) : 24);
     test_grace();
+    test_hung();
     test_threads();
     test_one();
     test_two_die();

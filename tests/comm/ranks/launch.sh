@@ -42,6 +42,8 @@ $launch 24 || bad=1
 
 by_hand 4 20 join 0 1 2 3; wait
 said 'four by hand' 4 'rank [0-3] of 4: adds up (dpar)'
+by_hand 4 20 shrink 0 1 2 3; wait
+said 'rank 1 dies' 3 'rank [023] of 4: adds up without 1'
 by_hand 8 20 join 7 6 5 4 3 2 1; sleep 0.3; by_hand 8 20 join 0; wait
 said 'rank 0 comes last' 8 'rank [0-7] of 8: adds up'
 by_hand 3 20 'join 2' 0 1 2; wait
