@@ -111,8 +111,10 @@ DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t wha
 
 /* What a rank sends to each peer at each exchange, as a table: rank, way, blocks between the two at
  * most along any mesh axis (1: a neighbour), pieces (boxes), bytes, those of them that are read
- * where they lie, runs of memory; and with options.timers the phases' times, microseconds an
- * exchange. Nothing for NULL. Local, O(peers x pieces). */
+ * where they lie, runs of memory; with options.timers the phases' times, microseconds an exchange;
+ * and a line for each field that is packed because it is not in memory of dpar_comm_alloc of the
+ * plan's communicator (or of one split from the same), where peers that share memory would read it
+ * where it lies. Nothing for NULL. Local, O(peers x pieces). */
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */
@@ -2702,6 +2704,26 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpar_text_put(out, " us");
 }
 
+/* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
+static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_exchange *x)
+{
+    const int32_t way = x->options.way;
+    int32_t i, beside = 0;
+    for (i = 0; i < x->peers; i++) {
+        beside += x->peer[i].world >= 0;
+    }
+    for (i = 0; i < 2 * x->fields && beside > 0; i++) {
+        const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
+        if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+            dpari_ref(x->world, x->part[i], 1) == 0) {
+            dpar_text_put(out, i % 2 ? "  the halos of field " : "  field ");
+            dpari_text_int(out, i / 2);
+            dpar_text_put(out, i % 2 ? " are packed: they are" : " is packed: it is");
+            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
+        }
+    }
+}
+
 DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
 {
     dpari_hx_traffic t;
@@ -2745,6 +2767,7 @@ DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, 
         dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
     }
     dpari_text_char(out, '\n');
+    dpari_hx_put_unreached(out, x);
 }
 
 /* ---- looking for mistakes ---------------------------------------------------------------------

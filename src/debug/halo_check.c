@@ -9,6 +9,7 @@
 #include "../comm/comm.h"
 #include "../comm/mem.h"
 #include "../comm/strided.h"
+#include "../comm/world.h"
 #include "../halo/halo_exchange.h"
 #include "../halo/halo_mem.h"
 #include "../halo/halo_open.h"
@@ -39,6 +40,26 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
     dpar_text_put(out, name);
     dpari_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
     dpar_text_put(out, " us");
+}
+
+/* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
+static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_exchange *x)
+{
+    const int32_t way = x->options.way;
+    int32_t i, beside = 0;
+    for (i = 0; i < x->peers; i++) {
+        beside += x->peer[i].world >= 0;
+    }
+    for (i = 0; i < 2 * x->fields && beside > 0; i++) {
+        const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
+        if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
+            dpari_ref(x->world, x->part[i], 1) == 0) {
+            dpar_text_put(out, i % 2 ? "  the halos of field " : "  field ");
+            dpari_text_int(out, i / 2);
+            dpar_text_put(out, i % 2 ? " are packed: they are" : " is packed: it is");
+            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
+        }
+    }
 }
 
 DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
@@ -84,6 +105,7 @@ DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, 
         dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
     }
     dpari_text_char(out, '\n');
+    dpari_hx_put_unreached(out, x);
 }
 
 /* ---- looking for mistakes ---------------------------------------------------------------------

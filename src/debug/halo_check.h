@@ -43,8 +43,10 @@ DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t wha
 
 /* What a rank sends to each peer at each exchange, as a table: rank, way, blocks between the two at
  * most along any mesh axis (1: a neighbour), pieces (boxes), bytes, those of them that are read
- * where they lie, runs of memory; and with options.timers the phases' times, microseconds an
- * exchange. Nothing for NULL. Local, O(peers x pieces). */
+ * where they lie, runs of memory; with options.timers the phases' times, microseconds an exchange;
+ * and a line for each field that is packed because it is not in memory of dpar_comm_alloc of the
+ * plan's communicator (or of one split from the same), where peers that share memory would read it
+ * where it lies. Nothing for NULL. Local, O(peers x pieces). */
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
 
 #endif

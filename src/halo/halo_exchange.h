@@ -50,8 +50,9 @@
  *
  * Boxes count in points of the whole grid, [lo, hi); `compute` reads this array, whose first
  * element is point box.lo, and writes another: dpar_halo_exchange_bind then swaps the two. Arrays
- * of dpar_comm_alloc are the fastest, those of malloc may be given too. When something is bad the
- * sentence is in why or in c->why.
+ * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
+ * Those of malloc may be given too, and are packed: dpar_halo_exchange_report says so. When
+ * something is bad the sentence is in why or in c->why.
  *
  * Promises. A halo cell that has an image (inside, around a periodic end, over a fold, a pole, a
  * cube's edge) gets what its owner had at `begin`; cells beyond a physical end are not touched, own
@@ -160,7 +161,7 @@ typedef struct dpar_halo_options {
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
                           have the same */
-    int32_t timers;  /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
+    int32_t timers; /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_check: halos that are wrong on purpose are found, with the sentence that says where; right ones
- * are not complained of; nothing but halos changes. The report's table. (Over every kind of exchange:
- * halo_oracle, halo_exchange, halo_cgrid.)
+/* halo_check: halos that are wrong on purpose are found, with the sentence that says where; right
+ * ones are not complained of; nothing but halos changes. The report's table. (Over every kind of
+ * exchange: halo_oracle, halo_exchange, halo_cgrid.)
  *     ./halo_check [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
 #include "dpar_debug.h"
 #include "rank_program.h"
@@ -115,7 +115,8 @@ static void poison(dpar_comm *c)
     CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why), DPAR_OK);
-    for (k = 0; k < 4 * COLUMNS; k++) { /* the same on all ranks: rows 3, 1, 2, 3 -> own 2, 1, 2, 1 */
+    for (k = 0; k < 4 * COLUMNS;
+         k++) { /* the same on all ranks: rows 3, 1, 2, 3 -> own 2, 1, 2, 1 */
         const int from = k < COLUMNS ? k + 2 * COLUMNS : k >= 3 * COLUMNS ? k - 2 * COLUMNS : k;
         CHECK(at[k] == 1 + from && whole[k] == 1 + from);
     }
@@ -141,8 +142,8 @@ static void refused(dpar_halo_exchange *x, int32_t what, const char *word)
     CHECK_INT(dpar_halo_exchange_check(x, what, NULL), DPAR_E_ARG);
 }
 
-/* Rank r sends a row to each of its neighbours, or both to the one that there is, and copies what it
- * has itself. */
+/* Rank r sends a row to each of its neighbours, or both to the one that there is, and copies what
+ * it has itself. */
 static void refusals_and_report(dpar_comm *c)
 {
     const dpar_halo h = two_rows(c);
@@ -196,9 +197,77 @@ static void refusals_and_report(dpar_comm *c)
     free(memory);
 }
 
+/* How a field travels that lies there to peers that share memory, and the line that says why it is
+ * packed. */
+static void travels(dpar_comm *c, void *at, int is_packed)
+{
+    const dpar_halo h = two_rows(c);
+    dpar_halo_options o;
+    dpar_halo_field f;
+    dpar_halo_exchange *x;
+    char page[2000], way[12];
+    const char *line;
+    int packed = 0, direct = 0, says;
+    dpar_text t;
+    void *memory;
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.data = at;
+    o.way = DPAR_HALO_DIRECT;
+    o.run_bytes = 8;
+    x = plan_of(c, &f, 1, &o, &memory);
+    dpar_text_init(&t, page, sizeof page);
+    dpar_halo_exchange_report(x, &t);
+    for (line = strchr(page, '\n'); line != NULL; line = strchr(line + 1, '\n')) {
+        if (sscanf(line, "%*d %11s %*d %*d %*d %*d %*d", way) == 1) {
+            packed += strcmp(way, "packed") == 0;
+            direct += strcmp(way, "direct") == 0;
+        }
+    }
+    says = strstr(page, "\n  field 0 is packed: it is not in memory of dpar_comm_alloc of this "
+                        "communicator\n") != NULL;
+    CHECK((is_packed ? direct : packed) == 0);
+    CHECK_INT(says, packed > 0);
+    CHECK(c->engine.name[0] == 'm' || c->size == 1 || packed + direct > 0);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
+static void memories(dpar_comm *c)
+{
+    const int shares = c->engine.name[0] == 's'; /* all memory of threads is shared */
+    dpar_comm *other = NULL;
+    char about[300];
+    dpar_text t;
+    void *at = NULL;
+    dpar_text_init(&t, about, sizeof about);
+    dpar_comm_describe(c, &t);
+    CHECK_INT(dpar_comm_alloc(c, 4 * COLUMNS * 8, &at), DPAR_OK);
+    travels(c, at, 0);
+    dpar_comm_release(c, at);
+    CHECK_INT(dpar_comm_split(c, 0, -c->rank, &other), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(other, 4 * COLUMNS * 8, &at), DPAR_OK);
+    travels(c, at, 0);
+    dpar_comm_release(other, at);
+    CHECK_INT(dpar_comm_close(other), DPAR_OK);
+    at = zeroed(4 * COLUMNS * 8);
+    travels(c, at, !shares || strstr(about, "threads") == NULL);
+    free(at);
+#ifdef USE_MPI
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &other, NULL), DPAR_OK); /* a world of its own */
+    CHECK_INT(dpar_comm_alloc(other, 4 * COLUMNS * 8, &at), DPAR_OK);
+    travels(c, at, 1);
+    dpar_comm_release(other, at);
+    CHECK_INT(dpar_comm_close(other), DPAR_OK);
+#endif
+}
+
 static int each(dpar_comm *c, void *arg)
 {
     (void)arg;
+    memories(c);
     sentence(c);
     poison(c);
     refusals_and_report(c);
