@@ -592,7 +592,7 @@ static void fixed(board *b, int n, const hit *hits, int count, const char *name)
 
 static void random_round(board *b, uint64_t seed)
 {
-    static const int plain[4] = {0, 0, DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
+    static const int plain[4] = {0, DPAR_WITHOUT_FLAT, DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
                                  DPAR_WITHOUT_CMA | DPAR_WITHOUT_FUTEX};
     dpar_options o;
     int k, taken = 0;
