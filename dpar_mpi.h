@@ -81,7 +81,10 @@
  * (up to 1024 ranks). A rank whose communicator breaks tells the others, who see it once they wait.
  * Without a deadline: blocking = 1, and what MPI itself only has blocking, making and splitting
  * communicators; a split first waits, with the deadline, until all ranks have called it.
- * Many MPIs end the whole job when a process dies; then nothing returns. After an error MPI may
+ * Many MPIs end the whole job when a process dies; then nothing returns. Where they do not (mpirun
+ * --mca orte_enable_recovery 1 of Open MPI 4, --with-ft ulfm of 5) the others of its node are told
+ * at once, by the node's memory, and dpar_comm_shrink goes on without it: on one node, and on several
+ * with Open MPI 5's ULFM, which also tells who has died; there a rank that hangs is E_TIMEOUT. After an error MPI may
  * still hold the buffers of what was under way, and MPI_Finalize may wait for it: leave these
  * buffers alone and end with MPI_Abort.
  *
@@ -114,6 +117,9 @@
 #define DPAR_MPI_H
 
 #include <mpi.h>
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
+#include <mpi-ext.h> /* MPIX_Comm_shrink, where it has that */
+#endif
 
 /* All zero means the defaults. The same on all ranks. */
 typedef struct dpar_mpi_options {
@@ -654,7 +660,11 @@ static dpar_status dpari_mpi_status_of(int code)
     int kind = dpari_mpi_class(code);
     return kind == MPI_ERR_TRUNCATE ? (dpar_status)DPAR_E_MISMATCH
            : kind == MPI_ERR_NO_MEM ? (dpar_status)DPAR_E_MEMORY
-                                    : (dpar_status)DPAR_E_SYSTEM;
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+           : kind == MPIX_ERR_PROC_FAILED || kind == MPIX_ERR_PROC_FAILED_PENDING
+               ? (dpar_status)DPAR_E_PEER
+#endif
+               : (dpar_status)DPAR_E_SYSTEM;
 }
 
 static void dpari_mpi_put_why(dpar_why *why, const char *text)
@@ -738,6 +748,30 @@ static dpar_status dpari_mpi_refuse(dpari_mpi_ctx *c, dpar_status status, const 
     return status;
 }
 
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+/* "..., rank 3 has died", of those that MPI knows of. */
+static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
+{
+    const dpar_why said = *why;
+    MPI_Group gone, all;
+    dpar_text t;
+    int n = 0, i, rank;
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, said.text);
+    MPIX_Comm_get_failed(c->main, &gone);
+    MPI_Comm_group(c->main, &all);
+    MPI_Group_size(gone, &n);
+    for (i = 0; i < n && i < 8; i++) {
+        MPI_Group_translate_ranks(gone, 1, &i, all, &rank);
+        dpar_text_put(&t, ", rank ");
+        dpari_text_int(&t, rank);
+        dpar_text_put(&t, " has died");
+    }
+    MPI_Group_free(&gone);
+    MPI_Group_free(&all);
+}
+#endif
+
 /* A failed call of MPI, while `task` was under way (NULL: `doing` says what was). */
 static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task, const char *doing,
                                     int code)
@@ -751,6 +785,11 @@ static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task
         doing = words;
     }
     dpari_mpi_say(&why, doing, code);
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    if (dpari_mpi_status_of(code) == DPAR_E_PEER) {
+        dpari_mpi_put_dead(c, &why);
+    }
+#endif
     return dpari_mpi_break(c, dpari_mpi_status_of(code), why.text, 1);
 }
 
@@ -3843,21 +3882,81 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     return lost > 0 ? (dpar_status)DPAR_E_ARG : met;
 }
 
-/* A job with a dead rank in it can do nothing more, but with the functions that MPI's forum
- * calls ULFM, which dpar does not use. */
+/* ==== going on without ranks that died ==== */
+
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+/* Have all that live come, before the deadline? MPIX_Comm_shrink has none. */
+static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *c, dpar_why *why)
+{
+    const double began = MPI_Wtime();
+    MPI_Request request;
+    int flag = 1, done = 0, code = MPIX_Comm_iagree(c->main, &flag, &request);
+    while (code == MPI_SUCCESS && !done) { /* it fails where a rank has died, when it is done */
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            break;
+        }
+        if (c->comm.timeout_s > 0 && MPI_Wtime() - began > c->comm.timeout_s) {
+            dpari_mpi_put_why(why, "shrink: not all ranks that live have come before the deadline");
+            return DPAR_E_TIMEOUT;
+        }
+        DPARI_MPI_YIELD();
+    }
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPIX_Comm_iagree", code);
+        return DPAR_E_SYSTEM;
+    }
+    return DPAR_OK;
+}
+
+/* was[r]: the rank in c of part's r-th. */
+static void dpari_mpi_shrink_map(const dpari_mpi_ctx *c, MPI_Comm part, int32_t *was)
+{
+    MPI_Group of, in;
+    int n = 0, r, old;
+    MPI_Comm_size(part, &n);
+    MPI_Comm_group(part, &of);
+    MPI_Comm_group(c->main, &in);
+    for (r = 0; r < n && was != NULL; r++) {
+        MPI_Group_translate_ranks(of, 1, &r, in, &old);
+        was[r] = (int32_t)old;
+    }
+    MPI_Group_free(&of);
+    MPI_Group_free(&in);
+}
+#endif
+
+/* One of several nodes; on one node dpar_mpi_make gives a communicator of the node's memory. */
 static dpar_status dpari_mpi_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
 {
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    MPI_Comm part = MPI_COMM_NULL;
+    dpar_status status;
+    int code;
+    dpar_comm_abort(comm, DPAR_E_PEER, "a rank shrinks this communicator"); /* the first counts */
+    status = dpari_mpi_shrink_meet(c, why);
+    if (status < 0) {
+        return status;
+    }
+    code = MPIX_Comm_shrink(c->main, &part);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPIX_Comm_shrink", code);
+        return DPAR_E_SYSTEM;
+    }
+    status = dpar_mpi_make(part, &c->options, out, why);
+    if (status >= 0) {
+        dpari_mpi_shrink_map(c, part, was);
+    }
+    MPI_Comm_free(&part);
+    return status;
+#else
     (void)comm;
     (void)out;
     (void)was;
-#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-    dpari_mpi_put_why(why, "shrink: this MPI has MPIX_Comm_shrink, which dpar does not call yet: "
-                           "call it, and make a communicator over what it gives");
-#else
-    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink), without which a job "
-                           "cannot go on when a rank has died: restart it");
-#endif
+    dpari_mpi_put_why(why, "shrink: this MPI has no ULFM (MPIX_Comm_shrink): a job on several "
+                           "nodes cannot go on when a rank has died");
     return DPAR_E_SYSTEM;
+#endif
 }
 
 /* ==== making one ==== */

@@ -254,8 +254,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  * other one came. All that go on have the same communicator. A rank that comes later gets E_TIMEOUT
  * and a sentence that names them. One that dies when it has come may still be in the new one, whose
  * first operation then says E_PEER: shrink that. E_ARG: this rank has shrunk or closed c before.
- * E_MEMORY: it has no room for a communicator. E_SYSTEM: the engine cannot (MPI; NCCL has
- * dpar_nccl_shrink).
+ * E_MEMORY: it has no room for a communicator. E_SYSTEM: the engine cannot (MPI on several
+ * nodes, but with ULFM: dpar_mpi.h; NCCL, which has dpar_nccl_shrink).
  *
  * In shared memory *out is of c's world, as one that is split from c: to be closed before that. c
  * is closed as any that broke, which waits for nobody. Registered memory stays, and may be used on

@@ -148,6 +148,8 @@ gone() {
         [ "$(grep -c 'checks, 0 failed' "$work/said")" -ge 3 ] && ! grep -q '[1-9][0-9]* failed' "$work/said" ||
             { echo "failed: gone $what"; cat "$work/said"; exit 1; }
     done
+    DPAR_MPI_NODE=0 $launch $yields --mca orte_enable_recovery 1 -np 4 "$work/gone" one_node > "$work/said" 2>&1
+    [ "$(grep -c 'checks, 0 failed' "$work/said")" -eq 3 ] || { echo 'failed: gone one_node'; cat "$work/said"; exit 1; }
 }
 
 # Collectives in nodes and between them: of as many ranks or not, in any order.

@@ -2,9 +2,11 @@
 /* Four ranks on "two nodes" (DPAR_MPI_NODE=2), collectives of all kinds that go by level; at the
  * 50th rank 3 is killed, aborts, calls something else, or comes too late. Each of the others hears
  * of it, at once or at the deadline, with a sentence that names it (what it calls instead: with
- * check = 1).
+ * check = 1). After a death the others go on, on one node, and on several with an MPI that has ULFM
+ * (Open MPI 5: mpirun --with-ft ulfm).
  *
- *   DPAR_MPI_NODE=2 mpirun --mca orte_enable_recovery 1 -np 4 gone killed|aborts|other|late */
+ *   DPAR_MPI_NODE=2 mpirun --mca orte_enable_recovery 1 -np 4 gone killed|aborts|other|late
+ *   mpirun --mca orte_enable_recovery 1 -np 4 gone one_node */
 #include "dpar_mpi.h"
 #include "../check.h"
 #include <signal.h>
@@ -36,10 +38,68 @@ static void heard(const dpar_comm *c, const char *what, dpar_status st, double s
                   : late                        ? DPAR_E_TIMEOUT
                                                 : DPAR_E_MISMATCH);
     CHECK(seconds < (late ? 20 : 15));
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+    if (strstr(c->why.text, "MPI_ERR_PROC_FAILED") !=
+        NULL) { /* rank 1 was the first to hear of it */
+        part = ", rank 3 has died";
+    }
+#endif
     CHECK(strstr(c->why.text, part) != NULL);
     if (strstr(c->why.text, part) == NULL) {
         printf("   \"%s\" lacks \"%s\"\n", c->why.text, part);
     }
+}
+
+/* Rank 3 has died: its sum is that of 0 + 1 + 2. */
+static void goes_on(dpar_comm *c, int can)
+{
+    dpar_comm *next = NULL;
+    dpar_why why;
+    int32_t was[4], sum = 0, r;
+    const dpar_status broke = c->status, st = dpar_comm_shrink(c, &next, was, &why);
+    CHECK_INT(c->status, broke);
+    if (!can) {
+        CHECK_INT(st, DPAR_E_SYSTEM);
+        CHECK(next == NULL && strstr(why.text, "this MPI has no ULFM (MPIX_Comm_shrink)") != NULL);
+        return;
+    }
+    CHECK_INT(st, DPAR_OK);
+    if (st < 0) {
+        puts(why.text);
+        return;
+    }
+    CHECK(next->size == 3 && next->rank == c->rank);
+    for (r = 0; r < 3; r++) {
+        CHECK_INT(was[r], r);
+    }
+    CHECK_INT(dpar_all_reduce(next, &next->rank, &sum, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_INT(sum, 3);
+    for (r = 0; r < MOST; r++) {
+        in[r] = (float)(r % 100 + next->rank);
+    }
+    CHECK_INT(dpar_all_reduce(next, in, out, MOST, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
+    for (sum = 0, r = 0; r < MOST; r++) {
+        sum += out[r] != (float)(3 * (r % 100) + 3);
+    }
+    CHECK_INT(sum, 0);
+    CHECK_INT(dpar_comm_close(next), DPAR_OK);
+}
+
+static void on_one_node(void)
+{
+    dpar_comm *c = NULL;
+    dpar_why why;
+    int i;
+    CHECK_INT(dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    for (i = 0; i < AT; i++) {
+        CHECK_INT(go(c, i, 10), DPAR_OK);
+    }
+    if (c->rank == 3) {
+        (void)raise(SIGKILL);
+    }
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_E_PEER);
+    goes_on(c, 1);
+    (void)dpar_comm_close(c);
 }
 
 /* `first`: which kind comes at the fatal turn. */
@@ -77,6 +137,13 @@ static void one(const char *what, int first, int64_t n)
         heard(c, what, st, MPI_Wtime() - began);
     }
     CHECK(c->rank != 3 || st < 0);
+    if (strcmp(what, "killed") == 0) {
+#if defined(OMPI_HAVE_MPI_EXT_FTMPI)
+        goes_on(c, 1);
+#else
+        goes_on(c, 0);
+#endif
+    }
     (void)dpar_comm_close(c);
 }
 
@@ -86,6 +153,10 @@ int main(int argc, char **argv)
     int kind, failed;
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (strcmp(what, "one_node") == 0) {
+        on_one_node();
+        _exit(CHECK_DONE());
+    }
     for (kind = 0; kind < (strcmp(what, "killed") == 0 || strcmp(what, "late") == 0 ? 1 : 5);
          kind++) {
         one(what, argc > 2 ? atoi(argv[2]) : kind, kind % 2 ? 10 : MOST);
