@@ -13,7 +13,7 @@ OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/strategies \
-	$(B)/overlap $(B)/host_kernels
+	$(B)/overlap $(B)/host_kernels $(B)/scale
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
@@ -138,6 +138,8 @@ $(B)/strategies: bench/strategies.c $(B)/libdpar.a
 	$(LINK)
 $(B)/overlap: bench/overlap.c $(B)/libdpar.a
 	$(LINK)
+$(B)/scale: bench/scale.c bench/scale_lines.h bench/scale_lists.h bench/scale_replay.h $(B)/libdpar.a
+	$(LINK)
 $(B)/accuracy: bench/accuracy.c $(B)/libdpar.a
 	$(LINK)
 $(B)/host_kernels: bench/host_kernels.c $(B)/libdpar.a
@@ -235,6 +237,7 @@ bench:
 	./$(B)/strategies 1
 	./$(B)/overlap
 	./$(B)/host_kernels
+	./$(B)/scale
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 
 performance: $(B)/strategies $(B)/overlap $(B)/host_kernels

@@ -13,16 +13,18 @@ build() {
     halo | f32) float= && [ "${1%%:*}" = halo ] || float=-DHALO_F32
         try "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench $reached $float -DENGINE_H='"halo_engine.h"' \
             bench/mpi_halo.c -o "$work/${1%%:*}_$mpi" ;;
+    held) try "mpicc.$mpi" -O1 -Wall -Wextra -Wno-stringop-overflow -Wno-stringop-overread -I"$DPAR_DIR" -DOVER_MPI $reached \
+        bench/scale.c -o "$work/held_$mpi" ;;
     here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $reached "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
-ran=0 all='here:strategies here:overlap here:p2p_speed' mpis=
+ran=0 all='here:strategies here:overlap here:p2p_speed here:scale' mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     mpis="$mpis $mpi"
 done
 mpis=$(one_mpi $mpis)
-for mpi in $mpis; do all="$all coll:$mpi halo:$mpi f32:$mpi"; done
+for mpi in $mpis; do all="$all coll:$mpi halo:$mpi f32:$mpi held:$mpi"; done
 in_pairs build $all
 timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
 timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &&
@@ -30,6 +32,9 @@ timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &
 timeout -k 5 120 "$work/p2p_speed" 0.0005 > "$work/rows" && # a row of each size, all five columns
     [ "$(grep -c '^ *[0-9]*\( *[0-9.]* */ *[0-9.]* *([ 0-9.]*)\)\{5\}$' "$work/rows")" -eq 12 ] ||
     { echo 'p2p_speed:'; cat "$work/rows"; exit 1; }
+timeout -k 5 60 "$work/scale" nodes=2,64 ranks=8 > "$work/rows" && # all_reduce, all_to_all, halos; cache lines
+    [ "$(grep -c '^| [0-9]* x 8 |' "$work/rows")" -eq 14 ] && [ "$(grep -c '^| [0-9]* | .*: [0-9]* B' "$work/rows")" -eq 11 ] ||
+    { echo 'scale:'; cat "$work/rows"; exit 1; }
 for mpi in $mpis; do
     case $mpi in
     openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
@@ -53,6 +58,9 @@ for mpi in $mpis; do
         done
         ran=$((ran + 1))
     done
+    [ "$mpi" = mpich ] || DPAR_MPI_NODE=2 timeout -k 5 120 $run -np 4 "$work/held_$mpi" rounds=1 > "$work/rows" &&
+        { [ "$mpi" = mpich ] || [ "$(grep -c '^| .* | [0-9]* | .* | .* | [0-9.]* |$' "$work/rows")" -eq 13 ]; } ||
+        { echo "scale, $mpi:"; cat "$work/rows"; exit 1; }
     for kind in halo f32; do # what short runs of other lengths go by
         timeout -k 5 120 $run -np 2 "$work/${kind}_$mpi" label="$mpi" n=24 w=1,3,4 samples=1 \
             seconds=0.0005 engines=pack,registered,adjoint > "$work/rows" || { echo "$kind, $mpi: exit $?"; exit 1; }

@@ -44,6 +44,8 @@ build() {
     every_7) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=7 $reached -I"$DPAR_DIR" -I. \
         tests/mpi/every.c -o "$work/every_7" -lm ;;
     doctor) try mpicc$suffix -O1 $tests -DDOCTOR_MPI $reached -I"$DPAR_DIR" -I. commands/doctor.c -o "$work/doctor" ;;
+    scale_few) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=100000000 $reached -I"$DPAR_DIR" -I. \
+        tests/mpi/scale.c -o "$work/scale_few" -lm ;;
     planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. apps/shallow_water.c -o "$work/planet_shm" -lm ;;
     *) try mpicc$suffix -O1 $tests $reached -I"$DPAR_DIR" -I. "tests/mpi/$1.c" -o "$work/$1" -lm ;;
     esac
@@ -79,6 +81,9 @@ insides() {
     run 2 "$work/order"
     run 3 "$work/order"
     ! turn || run 3 "$work/late"
+    ! turn || run 4 "$work/scale"
+    ! turn || run "$most" "$work/scale_few"
+    ! whole || [ -z "$yields" ] || run 18 "$work/scale"
 }
 
 programs() {
@@ -205,7 +210,7 @@ for suffix in $mpis; do
     fi
     planet=planet
     [ ! -e "$work/planet_shm" ] || planet=
-    in_pairs build engine every every_7 three_cxx order late gone beside node doctor $planet engine_cxx
+    in_pairs build engine every every_7 three_cxx order late gone beside node doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     in_pairs link $programs

@@ -1,0 +1,858 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* scale - what operations cost on machines that are not here: replays the message lists of
+ * all_reduce, all_to_all and a 3-d halo (scale_lists.h) for 2 to 8192 nodes of 8 to 128 ranks on a
+ * machine of dpar_cost.h, beside the flat algorithms; and counts the cache lines of a barrier on a
+ * node of many ranks (scale_lines.h).
+ *
+ *   cc -O2 -I. -DDPAR_IMPLEMENTATION bench/scale.c -o build/scale
+ *   build/scale [machine=dgx-h100] [memory=400] [nodes=2,64,1024,8192] [ranks=8,32,128]
+ *
+ *   machine   a name or description of dpar_cluster_read: its ports count
+ *   memory    GB/s that a node's ranks together read of its memory
+ *
+ * A cell is: messages that the busiest rank sends / messages out of a node, a port / bytes over the
+ * busiest port / predicted seconds.
+ *
+ *   mpicc -O2 -I. -DOVER_MPI -DDPAR_IMPLEMENTATION bench/scale.c -o build/scale_mpi
+ *   mpirun -np 4 build/scale_mpi                                    on two nodes or more
+ *
+ * measures latency and bandwidth between and within its nodes, then dpar's all_reduce, all_to_all
+ * and halos, and prints predicted over measured time.
+ *
+ * The model. Steps follow each other. In a step a rank's first message to another node takes
+ * message_s and each further one gap_s; a port carries the bytes of its ranks (rank i has port i
+ * mod ports) at port_Bps; who gets bytes reads them at copy_Bps. By the node's memory a collective
+ * waits for lines of other ranks (scale_lines.h), a halo for each peer; it puts what it
+ * gives into staging memory and takes what it gets, at copy_Bps a rank, or at memory_Bps of all
+ * together where that takes longer. Messages within a node take near_s each and go at near_Bps. A
+ * halo's copies are those of dpar_halo_grid_cost. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdio.h>
+#ifdef OVER_MPI
+#include "dpar_halo.h"
+#include "dpar_mpi.h"
+#endif
+#include "dpar_cost.h"
+
+#include "scale_replay.h"
+#ifndef OVER_MPI
+#include "scale_lines.h"
+#endif
+
+/* ---- the model ---- */
+
+typedef struct {
+    double message_s, gap_s, port_Bps;
+    double near_s, near_Bps; /* messages within a node */
+    double meet_s, peer_s;   /* ranks of a node wait for each other once; a halo for one of them */
+    double copy_Bps, memory_Bps; /* a rank, a node */
+    double run_s;                /* and for each run of a face */
+    double halo_copy_s;          /* a rank's copies in one exchange: dpar_halo_grid_cost */
+    int32_t ports;
+} rates;
+
+typedef struct {
+    int64_t messages, port_messages, port_bytes;
+    double seconds;
+} price;
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double seconds_of_step(const scale_job *j, const scale_step *s, const rates *r)
+{
+    const int32_t halo = j->way >= HALO_LEVELS;
+    const double read_s = halo ? 0 : 1 / r->copy_Bps; /* halos: all copies together */
+    double memory = 0, far = 0, beside = 0;
+    if (s->peers > 0) {
+        memory = halo ? (double)s->peers * r->peer_s : r->meet_s;
+        memory += halo ? 0
+                       : larger((double)s->moved_bytes / r->copy_Bps,
+                                (double)s->node_moved / r->memory_Bps);
+    }
+    if (s->far > 0) {
+        far = r->message_s + (double)(s->far - 1) * r->gap_s + (double)s->port_bytes / r->port_Bps +
+              (double)s->far_bytes * read_s;
+    }
+    if (s->near > 0) {
+        beside = (double)s->near * r->near_s +
+                 larger((double)s->near_bytes / r->near_Bps, (double)s->node_moved / r->memory_Bps);
+    }
+    /* a rank sends to both, or some ranks there and some here */
+    far = s->sent > s->far && s->sent > s->near ? far + beside : larger(far, beside);
+    return larger(memory, far) + (halo ? r->halo_copy_s : 0);
+}
+
+static scale_step *steps_of(const scale_job *j, const rates *r, int32_t *steps)
+{
+    scale_step *s = scale_replay(j, r->ports, steps);
+    if (s == NULL) {
+        fprintf(stderr, "scale: no memory for %d steps\n", (int)*steps);
+        exit(1);
+    }
+    return s;
+}
+
+/* Of the steps, with so many times their bytes. */
+static price price_of_steps(const scale_job *j, const scale_step *step, int32_t steps,
+                            int64_t times, const rates *r)
+{
+    price p;
+    int32_t i;
+    memset(&p, 0, sizeof p);
+    for (i = 0; i < steps; i++) {
+        scale_step s = step[i];
+        s.far_bytes *= times;
+        s.near_bytes *= times;
+        s.moved_bytes *= times;
+        s.node_moved *= times;
+        s.port_bytes *= times;
+        p.messages += s.times * (s.sent > s.got ? s.sent : s.got);
+        p.port_messages += s.times * s.out_messages;
+        p.port_bytes += s.times * s.port_bytes;
+        p.seconds += (double)s.times * seconds_of_step(j, &s, r);
+    }
+    p.port_messages = (p.port_messages + r->ports - 1) / r->ports;
+    return p;
+}
+
+static price price_of(const scale_job *j, const rates *r)
+{
+    int32_t steps;
+    scale_step *s = steps_of(j, r, &steps);
+    const price p = price_of_steps(j, s, steps, 1, r);
+    free(s);
+    return p;
+}
+
+/* Blocks of n^3 f64, faces 1 deep, on the grid that dpar_cost.h chooses, or on parts that are
+ * given (all but dim 0 then of one rank); what its copies cost by dpar_halo_grid_cost. */
+static void halo_job(scale_job *j, int32_t n, int32_t row, rates *r)
+{
+    dpar_halo_job cost;
+    dpar_halo_grid grid;
+    dpar_halo_rates host;
+    dpar_why why;
+    dpar_status s = DPAR_OK;
+    int32_t d;
+    memset(&cost, 0, sizeof cost);
+    memset(&grid, 0, sizeof grid);
+    dpar_halo_rates_init(&host);
+    host.copy_Bps = r->copy_Bps;
+    host.run_s = r->run_s;
+    host.nic_Bps = r->port_Bps * r->ports;
+    cost.ranks = j->nodes * j->per_node;
+    cost.per_node = j->per_node;
+    cost.dims = 3;
+    cost.shape = DPAR_STENCIL_STAR;
+    cost.periodic = 7;
+    cost.bytes = cost.together = j->bytes = 8;
+    for (d = 0; d < 3; d++) {
+        cost.cells[d] = INT64_C(1) << 17;
+        cost.width[d] = 1;
+        grid.parts[d] = d == 0 ? cost.ranks : 1;
+        grid.stride[d] = 1;
+    }
+    if (!row) {
+        s = dpar_halo_grid_choose(&cost, &host, &grid, &why);
+    }
+    for (d = 0; d < 3; d++) {
+        cost.cells[d] = (int64_t)n * grid.parts[d];
+        j->parts[d] = grid.parts[d];
+        j->stride[d] = grid.stride[d];
+    }
+    if (s != DPAR_OK || dpar_halo_grid_cost(&cost, &host, &grid, &why) != DPAR_OK) {
+        fprintf(stderr, "scale: %s\n", why.text);
+        exit(1);
+    }
+    j->cells = n;
+    j->width = 1;
+    r->halo_copy_s = grid.copy_s;
+}
+
+/* ---- numbers for people ---- */
+
+static const char *short_bytes(double b, char *text)
+{
+    static const char unit[] = " KMGT";
+    int u = 0;
+    for (; b >= 1000 && u < 4; u++) {
+        b /= 1024;
+    }
+    sprintf(text, b < 9.95 && u > 0 ? "%.1f %c%s" : "%.0f %c%s", b, unit[u], u ? "iB" : "B");
+    if (u == 0) {
+        sprintf(text, "%.0f B", b);
+    }
+    return text;
+}
+
+static const char *short_seconds(double s, char *text)
+{
+    const double v = s < 1e-3 ? s * 1e6 : s < 1 ? s * 1e3 : s;
+    sprintf(text, v < 9.95 ? "%.1f %s" : "%.0f %s", v, s < 1e-3 ? "us" : s < 1 ? "ms" : "s");
+    return text;
+}
+
+#ifndef OVER_MPI
+
+static const char *short_count(int64_t n, char *text)
+{
+    if (n < 10000) {
+        sprintf(text, "%d", (int)n);
+    } else if (n < 10000000) {
+        sprintf(text, "%dk", (int)((n + 500) / 1000));
+    } else {
+        sprintf(text, "%dM", (int)((n + 500000) / 1000000));
+    }
+    return text;
+}
+
+static void print_price(const price *p)
+{
+    char a[40], b[40], c[40], d[40];
+    printf(" %s / %s / %s / %s |", short_count(p->messages, a), short_count(p->port_messages, b),
+           short_bytes((double)p->port_bytes, c), short_seconds(p->seconds, d));
+}
+
+static void print_ways(scale_job *j, const rates *r, int32_t first, int32_t last)
+{
+    for (j->way = first; j->way <= last; j->way++) {
+        const price p = price_of(j, r);
+        print_price(&p);
+    }
+}
+
+/* ---- the tables ---- */
+
+/* Between the caches of two cores: 120 to 171 ns in docs/performance.md. */
+static const double line_s = 150e-9;
+
+enum { LIST_MOST = 8 };
+typedef struct {
+    int32_t n, nodes[LIST_MOST], m, ranks[LIST_MOST];
+} worlds;
+
+/* Ranks of a node wait for each other: all of them for all, or from 17 on in clusters of 8
+ * (src/comm/gate.h). */
+static double meet_seconds(int32_t ranks)
+{
+    scale_groups g;
+    scale_line_counts c;
+    g.levels = ranks > 16 ? 2 : 1;
+    g.level[0] = ranks > 16 ? 8 : ranks;
+    g.level[1] = ranks / 8;
+    if (!scale_count_lines(&g, &c)) {
+        exit(1);
+    }
+    return (double)c.together * line_s;
+}
+
+static void all_reduces(const worlds *w, rates *r)
+{
+    static const int64_t sizes[] = {4096, 1 << 20, 64 << 20};
+    char text[40];
+    int32_t i, k, s;
+    scale_job j;
+    memset(&j, 0, sizeof j);
+    j.bytes = 4;
+    printf("\n### all_reduce\n\n| nodes x ranks | bytes | dpar: levels | levels, halving between "
+           "nodes "
+           "| flat doubling | flat ring |\n|---|---|---|---|---|---|\n");
+    for (i = 0; i < w->n; i++) {
+        for (k = 0; k < w->m; k++) {
+            for (s = 0; s < 3; s++) {
+                j.nodes = w->nodes[i];
+                j.per_node = w->ranks[k];
+                r->meet_s = meet_seconds(j.per_node);
+                j.count = sizes[s] / 4;
+                printf("| %d x %d | %s |", (int)j.nodes, (int)j.per_node,
+                       short_bytes((double)sizes[s], text));
+                print_ways(&j, r, REDUCE_LEVELS, REDUCE_RING);
+                printf("\n");
+            }
+        }
+    }
+}
+
+/* The largest piece, a power of two of bytes, for which `way` is faster than from each to each. */
+static void print_wins(scale_job j, const rates *r, int32_t way)
+{
+    scale_step *step[2];
+    int32_t steps[2];
+    int64_t wins = 0, bytes;
+    char text[40];
+    scale_job other = j;
+    j.count = other.count = j.bytes = other.bytes = 1;
+    j.way = ALL_EACH;
+    other.way = way;
+    step[0] = steps_of(&j, r, &steps[0]);
+    step[1] = steps_of(&other, r, &steps[1]);
+    for (bytes = 1; bytes <= 1 << 20; bytes *= 2) {
+        const price each = price_of_steps(&j, step[0], steps[0], bytes, r);
+        wins = price_of_steps(&other, step[1], steps[1], bytes, r).seconds < each.seconds ? bytes
+                                                                                          : wins;
+    }
+    printf(" %s |", wins == 0         ? "never"
+                    : wins == 1 << 20 ? ">= 1 MiB"
+                                      : short_bytes((double)wins, text));
+    free(step[0]);
+    free(step[1]);
+}
+
+static void all_to_alls(const worlds *w, rates *r)
+{
+    static const int64_t sizes[] = {8, 1024};
+    char text[40];
+    int32_t i, k, s;
+    scale_job j;
+    memset(&j, 0, sizeof j);
+    printf(
+        "\n### all_to_all\n\n*Bytes* go from each rank to each. *Win to*: pieces up to which that "
+        "way is faster than from each to each.\n\n| nodes x ranks | bytes | from each to each | by "
+        "lanes | by pairs of nodes | lanes win to | pairs win to "
+        "|\n|---|---|---|---|---|---|---|\n");
+    for (i = 0; i < w->n; i++) {
+        for (k = 0; k < w->m; k++) {
+            for (s = 0; s < 2; s++) {
+                j.nodes = w->nodes[i];
+                j.per_node = w->ranks[k];
+                r->meet_s = meet_seconds(j.per_node);
+                j.count = sizes[s];
+                j.bytes = 1;
+                printf("| %d x %d | %s |", (int)j.nodes, (int)j.per_node,
+                       short_bytes((double)sizes[s], text));
+                print_ways(&j, r, ALL_EACH, ALL_PAIRS);
+                if (s == 0) {
+                    print_wins(j, r, ALL_LANES);
+                    print_wins(j, r, ALL_PAIRS);
+                } else {
+                    printf(" | |");
+                }
+                printf("\n");
+            }
+        }
+    }
+}
+
+static void halos(const worlds *w, rates *r)
+{
+    static const int32_t sizes[] = {32, 128};
+    int32_t i, k, s;
+    printf(
+        "\n### Halo: faces of n^3 f64, periodic\n\n| nodes x ranks | grid | n | dpar: memory and "
+        "messages | flat |\n|---|---|---|---|---|\n");
+    for (i = 0; i < w->n; i++) {
+        for (k = 0; k < w->m; k++) {
+            for (s = 0; s < 2; s++) {
+                scale_job j;
+                memset(&j, 0, sizeof j);
+                j.nodes = w->nodes[i];
+                j.per_node = w->ranks[k];
+                halo_job(&j, sizes[s], 0, r);
+                printf("| %d x %d | %dx%dx%d | %d |", (int)j.nodes, (int)j.per_node,
+                       (int)j.parts[0], (int)j.parts[1], (int)j.parts[2], (int)sizes[s]);
+                print_ways(&j, r, HALO_LEVELS, HALO_FLAT);
+                printf("\n");
+            }
+        }
+    }
+}
+
+static void cache_lines(void)
+{
+    static const scale_groups groups[] = {{1, {64}},    {2, {8, 8}},   {2, {16, 4}},   {1, {128}},
+                                          {2, {8, 16}}, {2, {16, 8}},  {3, {8, 8, 2}}, {1, {192}},
+                                          {2, {8, 24}}, {2, {16, 12}}, {3, {8, 12, 2}}};
+    size_t i;
+    printf(
+        "\n### A barrier, or an all_reduce of one 4-byte number, on one node\n\n| ranks | levels | "
+        "lines moved | lines taken back | a rank reads | longest path | a late rank | at %.0f ns a "
+        "line |\n|---|---|---|---|---|---|---|---|\n",
+        line_s * 1e9);
+    for (i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        const scale_groups *g = &groups[i];
+        char text[40];
+        scale_line_counts c;
+        int32_t k;
+        if (!scale_count_lines(g, &c)) {
+            exit(1);
+        }
+        printf("| %d | %s", (int)scale_group_ranks(g),
+               g->levels == 1 ? "one: all to all" : "groups of ");
+        for (k = 0; k < g->levels && g->levels > 1; k++) {
+            printf("%s%d", k ? k == g->levels - 1 ? ", top " : ", of " : "", (int)g->level[k]);
+        }
+        printf(" | %d | %d | %d: %d B | %d | %d | %s |\n", (int)c.transfers, (int)c.taken_back,
+               (int)c.busiest, (int)c.busiest * 64, (int)c.together, (int)c.late,
+               short_seconds((double)c.together * line_s, text));
+    }
+}
+
+/* ---- the command ---- */
+
+/* clang-format off */
+static const char usage[] =
+    "scale [machine=dgx-h100] [memory=400] [nodes=2,64,1024,8192] [ranks=8,32,128]\n"
+    "Replays the message lists of all_reduce, all_to_all and a 3-d halo on nodes x ranks of a machine of\n"
+    "dpar_cost.h, beside flat algorithms; counts the cache lines of a barrier on one node.\n"
+    "A cell: messages of the busiest rank / out of a node, a port / bytes over the busiest port /\n"
+    "predicted time. machine: its ports count; memory: GB/s that a node's ranks read together;\n"
+    "nodes, ranks: powers of two, up to 8192 and 128.\n";
+/* clang-format on */
+
+static int refuse(const char *what, const char *text)
+{
+    fprintf(stderr, "scale: %s: %s; --help\n", text, what);
+    return 2;
+}
+
+/* "2,64": powers of two up to `most`; 0: it is not. */
+static int32_t read_list(const char *text, int32_t least, int32_t most, int32_t *list)
+{
+    int32_t n = 0;
+    while (*text) {
+        char *end;
+        const long v = strtol(text, &end, 10);
+        if (end == text || (*end != ',' && *end) || v < least || v > most || (v & (v - 1)) ||
+            n == LIST_MOST) {
+            return 0;
+        }
+        list[n++] = (int32_t)v;
+        text = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+/* The numbers of a machine: its ports, the host's rates of halo_cost.h (a host's). A quarter of a
+ * message's time for each further one under way: collective.c's share (SimAI's all-to-all table).
+ */
+static void rates_of(const dpar_cluster *c, double memory_Bps, rates *r)
+{
+    dpar_halo_rates host;
+    dpar_halo_rates_init(&host);
+    r->message_s = host.message_s;
+    r->gap_s = host.message_s / 4;
+    r->port_Bps = c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
+    r->ports = c->nics;
+    r->near_s = r->peer_s = host.peer_s;
+    r->near_Bps = host.copy_Bps / 2; /* into the message and out of it */
+    r->copy_Bps = host.copy_Bps;
+    r->run_s = host.run_s;
+    r->memory_Bps = memory_Bps;
+}
+
+int main(int argc, char **argv)
+{
+    worlds w = {4, {2, 64, 1024, 8192}, 3, {8, 32, 128}};
+    dpar_cluster c;
+    dpar_why why;
+    rates r;
+    double memory = 400;
+    int i;
+    dpar_cluster_find(&c, "dgx-h100", NULL);
+    for (i = 1; i < argc; i++) {
+        const char *value = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : "";
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            fputs(usage, stdout);
+            return 0;
+        }
+        if (strncmp(argv[i], "machine=", 8) == 0) {
+            if (dpar_cluster_read(&c, value, strlen(value), &why) != DPAR_OK) {
+                return refuse(why.text, argv[i]);
+            }
+            if (c.nics < 1) {
+                return refuse("a machine without ports", argv[i]);
+            }
+        } else if (strncmp(argv[i], "memory=", 7) == 0) {
+            memory = atof(value);
+            if (!(memory > 0)) {
+                return refuse("GB/s, above 0", argv[i]);
+            }
+        } else if (strncmp(argv[i], "nodes=", 6) == 0) {
+            w.n = read_list(value, 2, 8192, w.nodes);
+        } else if (strncmp(argv[i], "ranks=", 6) == 0) {
+            w.m = read_list(value, 2, 128, w.ranks);
+        } else {
+            return refuse("not known", argv[i]);
+        }
+        if (w.n == 0 || w.m == 0) {
+            return refuse("powers of two from 2 on, at most 8192 nodes of 128 ranks", argv[i]);
+        }
+    }
+    rates_of(&c, memory * 1e9, &r);
+    printf("Machine: %s (%s); %d ports of %.1f GB/s a node; message %.2f us, each further one of a "
+           "rank %.2f us; memory %.0f GB/s a node, %.0f GB/s a rank.\n",
+           c.name[0] ? c.name : "as given", c.source, (int)r.ports, r.port_Bps / 1e9,
+           r.message_s * 1e6, r.gap_s * 1e6, memory, r.copy_Bps / 1e9);
+    all_reduces(&w, &r);
+    all_to_alls(&w, &r);
+    halos(&w, &r);
+    cache_lines();
+    return 0;
+}
+
+#else /* OVER_MPI */
+
+/* ---- held against a machine ---- */
+
+enum { SAMPLES = 31, BURST = 8, LARGE = 1 << 20, COPIED = 4 << 20 };
+
+static dpar_comm *world;
+static int32_t per_node = 1;
+
+static double slowest(double t)
+{
+    MPI_Allreduce(MPI_IN_PLACE, &t, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return t;
+}
+
+static void must(int good, const char *what)
+{
+    if (!good) {
+        fprintf(stderr, "scale: %s: %s\n", what, world ? world->why.text : "");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+typedef void work(void *arg);
+
+/* Seconds of one: the lower quartile of samples, each the slowest rank's of some ms back to back.
+ */
+static double measured(work *w, void *arg)
+{
+    double best = 0, once;
+    int k, i, times;
+    w(arg);
+    MPI_Barrier(MPI_COMM_WORLD);
+    once = MPI_Wtime();
+    w(arg);
+    w(arg);
+    once = slowest((MPI_Wtime() - once) / 2);
+    times = once > 1e-3 ? 1 : (int)(1e-3 / once) + 1;
+    for (k = 0; k < SAMPLES; k++) {
+        double began;
+        MPI_Barrier(MPI_COMM_WORLD);
+        began = MPI_Wtime();
+        for (i = 0; i < times; i++) {
+            w(arg);
+        }
+        once = slowest((MPI_Wtime() - began) / times);
+        best = k == 0 || once < best ? once : best;
+    }
+    return best;
+}
+
+typedef struct {
+    int peer, bytes, times; /* MPI_PROC_NULL: none */
+    char *in, *out;
+} trade;
+
+static void run_trade(void *arg)
+{
+    trade *t = (trade *)arg;
+    MPI_Request request[2 * BURST];
+    MPI_Status state[2 * BURST];
+    int i;
+    for (i = 0; i < t->times; i++) {
+        MPI_Irecv(t->in + i * t->bytes, t->bytes, MPI_BYTE, t->peer, 0, MPI_COMM_WORLD,
+                  &request[2 * i]);
+        MPI_Isend(t->out + i * t->bytes, t->bytes, MPI_BYTE, t->peer, 0, MPI_COMM_WORLD,
+                  &request[2 * i + 1]);
+    }
+    MPI_Waitall(2 * t->times, request, state);
+}
+
+static double trade_seconds(int peer, int bytes, int times, char *memory)
+{
+    trade t;
+    t.peer = peer;
+    t.bytes = bytes;
+    t.times = times;
+    t.in = memory;
+    t.out = memory + (size_t)bytes * (size_t)times;
+    return measured(run_trade, &t);
+}
+
+static void run_copy(void *arg)
+{
+    char *memory = (char *)arg;
+    memcpy(memory, memory + COPIED, COPIED);
+    __asm__ volatile("" : : "r"(memory) : "memory");
+}
+
+static void run_meet(void *unused)
+{
+    (void)unused;
+    must(dpar_barrier(world, NULL) == DPAR_OK, "a barrier");
+}
+
+typedef struct {
+    float *in, *out;
+    int64_t n;
+} arrays;
+
+static void run_all_reduce(void *arg)
+{
+    const arrays *a = (const arrays *)arg;
+    must(dpar_all_reduce(world, a->in, a->out, a->n, DPAR_F32, DPAR_SUM, NULL) == DPAR_OK,
+         "all_reduce");
+}
+
+static void run_all_to_all(void *arg)
+{
+    const arrays *a = (const arrays *)arg;
+    must(dpar_all_to_all(world, a->in, a->out, a->n, DPAR_F32, NULL) == DPAR_OK, "all_to_all");
+}
+
+static void run_halo(void *arg)
+{
+    dpar_halo_exchange *x = (dpar_halo_exchange *)arg;
+    must(dpar_halo_exchange_begin(x) == DPAR_OK && dpar_halo_exchange_end(x) == DPAR_OK, "a halo");
+}
+
+/* Cubes of n^3 f64 in a row of all ranks, private memory. */
+static double halo_seconds(dpar_comm *c, int32_t n)
+{
+    const int32_t parts[3] = {c->size, 1, 1};
+    int64_t extent[3], bytes = 0;
+    dpar_placement cut[3];
+    dpar_halo_options o;
+    dpar_halo_field f;
+    dpar_halo_exchange *x = NULL;
+    dpar_mesh mesh;
+    dpar_halo h;
+    dpar_box box;
+    dpar_why why;
+    double t;
+    void *memory = NULL;
+    int32_t d;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    for (d = 0; d < 3; d++) {
+        extent[d] = (int64_t)n * parts[d];
+        cut[d] = dpar_shard(d);
+        h.low[d] = h.high[d] = 1;
+    }
+    h.periodic = 7;
+    must(dpar_mesh_init(&mesh, "z y x", parts, DPAR_LAST_FASTEST, 0, &why) == DPAR_OK &&
+             dpar_layout_init(&h.grid, &mesh, 3, extent, cut, &why) == DPAR_OK &&
+             dpar_halo_box(&h, c->rank, &box),
+         "a grid");
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.data = calloc((size_t)dpar_box_volume(&box), 8);
+    o.field = &f;
+    o.fields = 1;
+    must(f.data != NULL && dpar_halo_exchange_bytes(c, &o, &bytes, &why) == DPAR_OK &&
+             dpar_comm_alloc(c, bytes, &memory) == DPAR_OK &&
+             dpar_halo_exchange_init(memory, bytes, c, &o, &x, &why) == DPAR_OK,
+         "a plan");
+    t = measured(run_halo, x);
+    must(dpar_halo_exchange_close(x) == DPAR_OK, "closing a plan");
+    dpar_comm_release(c, memory);
+    free(f.data);
+    return t;
+}
+
+/* What is measured of the machine, seconds each: exchanges between the nodes in pairs (0 and 1, 2
+ * and 3, ...) and within them, both ways at a time, as all steps are; a barrier; copies alone. */
+enum { FAR, FAR_BURST, FAR_LARGE, NEAR, NEAR_LARGE, MEET, COPY, HALO_ALONE, PROBES };
+
+static void probe(double *t)
+{
+    const int rank = world->rank, lane = rank % per_node, node = rank / per_node;
+    const int there = (node ^ 1) * per_node + lane, beside = node * per_node + (lane ^ 1);
+    const int far = there < world->size ? there : MPI_PROC_NULL;
+    const int near = (lane ^ 1) < per_node ? beside : MPI_PROC_NULL;
+    char *memory = (char *)calloc(2, COPIED);
+    dpar_comm *alone = NULL;
+    must(memory != NULL, "memory");
+    t[FAR] = trade_seconds(far, 8, 1, memory);
+    t[FAR_BURST] = trade_seconds(far, 8, BURST, memory);
+    t[FAR_LARGE] = trade_seconds(far, LARGE, 1, memory);
+    t[NEAR] = trade_seconds(near, 8, 1, memory);
+    t[NEAR_LARGE] = trade_seconds(near, LARGE, 1, memory);
+    t[MEET] = measured(run_meet, NULL);
+    t[COPY] = measured(run_copy, memory);
+    must(dpar_comm_split(world, world->rank, 0, &alone) == DPAR_OK, "a split");
+    t[HALO_ALONE] = halo_seconds(alone, 64);
+    must(dpar_comm_close(alone) == DPAR_OK, "a close");
+    free(memory);
+}
+
+static double positive(double x)
+{
+    return larger(x, 1e-12);
+}
+
+/* The rates that these times mean. Of the halo alone, which is copies, dpar_halo_grid_cost's
+ * formula gives what a run costs. A node meets twice in a barrier, with a message between. */
+static void rates_from(const double *t, rates *r)
+{
+    scale_job j;
+    double bytes_s;
+    memset(r, 0, sizeof *r);
+    r->ports = 1;
+    r->message_s = t[FAR];
+    r->gap_s = positive((t[FAR_BURST] - t[FAR]) / (BURST - 1));
+    r->port_Bps = per_node * LARGE / positive(t[FAR_LARGE] - t[FAR]);
+    r->copy_Bps = COPIED / positive(t[COPY]);
+    r->memory_Bps = per_node * r->copy_Bps;
+    r->near_s = t[NEAR];
+    r->near_Bps = LARGE / positive(t[NEAR_LARGE] - t[NEAR]);
+    r->meet_s = r->peer_s = per_node > 1 ? positive((t[MEET] - t[FAR]) / 2) : 0;
+    memset(&j, 0, sizeof j);
+    j.nodes = j.per_node = 1;
+    halo_job(&j, 64, 1, r);
+    bytes_s = r->halo_copy_s;
+    r->run_s = 1e-9;
+    halo_job(&j, 64, 1, r);
+    r->run_s = positive((t[HALO_ALONE] - bytes_s) / (r->halo_copy_s - bytes_s) * 1e-9);
+}
+
+/* What is predicted and measured: 5 sizes of two collectives, 3 halos. */
+enum { SIZES = 5, CUBES = 3, ROWS = 2 * SIZES + CUBES };
+static const int64_t sizes[SIZES] = {4, 4096, 65536, 1 << 20, 16 << 20};
+static const int32_t cubes[CUBES] = {32, 64, 128};
+
+/* What row i is, for the model; its bytes: of the vector, to all ranks, of two faces. */
+static double row_job(int i, scale_job *j)
+{
+    memset(j, 0, sizeof *j);
+    j->nodes = world->size / per_node;
+    j->per_node = per_node;
+    j->at_once = dpari_mpi_ctx_of(world)->world->at_once;
+    j->lanes_from = dpari_mpi_ctx_of(world)->world->lanes_from;
+    j->bytes = 4;
+    if (i < 2 * SIZES) {
+        const int64_t n = sizes[i % SIZES] / 4, each = n / world->size;
+        j->way = i < SIZES ? REDUCE_LEVELS : ALL_EACH;
+        j->count = i < SIZES ? n : each > 0 ? each : 1;
+        if (i >= SIZES && per_node > 1 && j->count * 4 <= SCALE_DEALT) {
+            j->way = ALL_LANES;
+        }
+        return (double)sizes[i % SIZES];
+    }
+    i -= 2 * SIZES;
+    j->way = HALO_LEVELS;
+    return 2.0 * cubes[i] * cubes[i] * 8;
+}
+
+static double row_seconds(int i, const scale_job *j, float *memory)
+{
+    arrays a;
+    a.in = memory;
+    a.out = memory + (4 << 20);
+    a.n = j->count;
+    return i < SIZES       ? measured(run_all_reduce, &a)
+           : i < 2 * SIZES ? measured(run_all_to_all, &a)
+                           : halo_seconds(world, cubes[i - 2 * SIZES]);
+}
+
+static void print_row(int i, rates *r, double t)
+{
+    static const char *const what[3] = {"all_reduce", "all_to_all", "halo, faces"};
+    char a[40], b[40], c[40];
+    scale_job j;
+    const double bytes = row_job(i, &j);
+    price p;
+    if (i >= 2 * SIZES) {
+        halo_job(&j, cubes[i - 2 * SIZES], 1, r);
+    }
+    p = price_of(&j, r);
+    printf("| %s | %s | %d | %s | %s | %.2f |\n", what[i / SIZES], short_bytes(bytes, a),
+           (int)p.messages, short_seconds(p.seconds, b), short_seconds(t, c), p.seconds / t);
+}
+
+static void print_rates(const rates *r)
+{
+    printf("%d nodes of %d: message %.1f us, each further one %.1f us, %.2f GB/s a node",
+           (int)(world->size / per_node), (int)per_node, r->message_s * 1e6, r->gap_s * 1e6,
+           r->port_Bps / 1e9);
+    if (per_node > 1) {
+        printf("; within %.1f us, %.2f GB/s; a node meets in %.1f us", r->near_s * 1e6,
+               r->near_Bps / 1e9, r->meet_s * 1e6);
+    }
+    printf("; copies at %.1f GB/s a rank and %.1f ns a run\n\n", r->copy_Bps / 1e9, r->run_s * 1e9);
+    printf("| | bytes | messages a rank | predicted | measured | predicted / measured |\n"
+           "|---|---|---|---|---|---|\n");
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static void keep_best(double *best, const double *t, int n, int first)
+{
+    int i;
+    for (i = 0; i < n; i++) {
+        best[i] = first ? t[i] : smaller(best[i], t[i]);
+    }
+}
+
+static void hold(int rounds)
+{
+    float *memory = (float *)calloc(2, 16 << 20);
+    double probed[PROBES], rows[ROWS], t[PROBES + ROWS];
+    rates r;
+    int i, k;
+    must(memory != NULL, "memory");
+    for (k = 0; k < rounds; k++) {
+        probe(t);
+        keep_best(probed, t, PROBES, k == 0);
+        for (i = 0; i < ROWS; i++) {
+            scale_job j;
+            row_job(i, &j);
+            t[i] = row_seconds(i, &j, memory);
+        }
+        keep_best(rows, t, ROWS, k == 0);
+    }
+    rates_from(probed, &r);
+    if (world->rank == 0) {
+        print_rates(&r);
+    }
+    for (i = 0; i < ROWS && world->rank == 0; i++) {
+        print_row(i, &r, rows[i]);
+    }
+    free(memory);
+}
+
+/* clang-format off */
+static const char usage[] =
+    "mpirun -np N scale_mpi [rounds=7]\n"
+    "On two nodes or more, as many ranks each: measures latency and bandwidth, then dpar's all_reduce,\n"
+    "all_to_all and halos, and prints predicted over measured time: the smallest of all\n"
+    "rounds' samples.\n";
+/* clang-format on */
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 && strncmp(argv[1], "rounds=", 7) == 0 ? atoi(argv[1] + 7) : 7;
+    dpar_why why;
+    if (argc > 2 || (argc == 2 && strncmp(argv[1], "rounds=", 7) != 0) || rounds < 1) {
+        fputs(usage, stdout);
+        return argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0) ? 0 : 2;
+    }
+    MPI_Init(&argc, &argv);
+    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
+        fprintf(stderr, "scale: %s\n", why.text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    per_node = world->node != NULL ? world->node->size : 1;
+    if (strcmp(world->engine.name, "mpi") != 0 || world->size % per_node != 0 ||
+        world->size == per_node) {
+        fprintf(stderr, "scale: two nodes or more, please, with as many ranks each\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    hold(rounds);
+    dpar_comm_close(world);
+    MPI_Finalize();
+    return 0;
+}
+#endif

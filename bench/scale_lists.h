@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* scale_lists - the messages that an operation sends, rank by rank, for any number of nodes: what
+ * dpar_mpi.h does on several nodes (ways *_LEVELS, ALL_EACH), what is planned there, and the flat
+ * algorithms beside it. scale_walk gives those of one rank, so that a million ranks need no list;
+ * scale_replay.h adds up a node's.
+ *
+ * Nodes have as many ranks, in order: rank r is on node r / per_node, its number there is its lane.
+ * Steps follow each other; all messages of a step may be under way at once. What the ranks of a
+ * node do by its memory is in the list, too: from is read by to.
+ *
+ * tests/comm/scale.c executes such lists symbolically, tests/mpi/scale.c compares them with what
+ * ranks really send. */
+#ifndef SCALE_LISTS_H
+#define SCALE_LISTS_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Those of dpar_mpi.h (tests/mpi/scale.c compares them). */
+#ifndef SCALE_DIRECT
+#define SCALE_DIRECT 8  /* ranks up to which small ones go from each to each */
+#define SCALE_TRADED 64 /* and up to which large ones do where no ranks share memory */
+#endif
+enum {
+    SCALE_LANES = 1 << 14, /* bytes of a part that is large, and from which lanes carry parts */
+    SCALE_WORTH = 2048,    /* bytes of a piece from which each adds one */
+    SCALE_SMALL = 1 << 14, /* bytes of all ranks' input that are gathered: one rank a node */
+    SCALE_DEALT = 1 << 12, /* bytes of a piece up to which an all_to_all goes by lanes */
+    SCALE_BLOCK = 1 << 20  /* elements that are cut into pieces at a time */
+};
+
+enum {
+    REDUCE_LEVELS,   /* all_reduce: in the node, between nodes lane by lane, in the node */
+    REDUCE_HALVING,  /* the same with recursive halving between nodes, nowhere in dpar */
+    REDUCE_DOUBLING, /* flat: recursive doubling over all ranks */
+    REDUCE_RING,     /* flat: a ring over all ranks */
+    ALL_EACH,        /* all_to_all: from each rank to each */
+    ALL_LANES,       /* small pieces: in the node to the target's lane, a message to each node */
+    ALL_PAIRS,       /* gathered in the node, one message a pair of nodes, handed out */
+    HALO_LEVELS,     /* a message a peer of another node; in the node by memory */
+    HALO_FLAT,       /* a message a peer */
+    SCALE_WAYS
+};
+
+typedef struct scale_job {
+    int32_t way, nodes, per_node;
+    int64_t count;       /* elements: all_reduce the vector, all_to_all from each rank to each */
+    int64_t bytes;       /* an element; halo: a cell */
+    int64_t at_once;     /* a message above, up to twice as long, goes in two; 0: none does */
+    int64_t lanes_from;  /* bytes of an all_reduce that all lanes carry; 0: SCALE_LANES */
+    int32_t first_alone; /* of a ring's steps */
+    /* halo: blocks of cells^3, periodic, faces `width` deep */
+    int32_t parts[3], stride[3];
+    int64_t cells, width;
+} scale_job;
+
+/* memory: by the node's memory, else a message. all_reduce: elements [begin, begin + count) as the
+ * sender has them when the step begins; `adds`: to what the receiver has. all_to_all: the pieces of
+ * `sources` ranks from `source` on to `targets` ranks from `target` on, `apart` from each other.
+ * halo: bit 2d + 1 (2d): what the receiver has above (below) it in dim d. */
+typedef struct scale_message {
+    int32_t step, from, to, memory;
+    int64_t bytes;
+    int64_t begin, count;
+    int32_t adds;
+    int32_t source, sources, target, targets, apart;
+    uint32_t sides;
+} scale_message;
+
+typedef void scale_put(void *to, const scale_message *m);
+
+/* A walk over the messages of one rank. */
+typedef struct scale_view {
+    const scale_job *job;
+    int32_t rank, step;
+    scale_put *put;
+    void *to;
+} scale_view;
+
+/* Ranks that do something together: the i-th is first + i apart. */
+typedef struct scale_team {
+    int32_t n, me, first, apart;
+} scale_team;
+
+static int64_t scale_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Where the r-th of n pieces of len elements begins. */
+static int64_t scale_cut(int64_t len, int64_t r, int64_t n)
+{
+    return len / n * r + scale_least(r, len % n);
+}
+
+static int64_t scale_piece(int64_t len, int64_t r, int64_t n)
+{
+    return scale_cut(len, r + 1, n) - scale_cut(len, r, n);
+}
+
+/* The message as it goes: in two where it is a little too long to go at once. */
+static void scale_send(const scale_view *v, const scale_message *whole, int64_t unit)
+{
+    const int64_t at_once = v->job->at_once;
+    scale_message m = *whole;
+    if (!m.memory && m.bytes > at_once && m.bytes <= 2 * at_once) {
+        m.bytes = (at_once / unit + 1) * unit;
+        m.count = m.bytes / unit;
+        v->put(v->to, &m);
+        m.begin += m.count;
+        m.count = whole->count - m.count;
+        m.bytes = whole->bytes - m.bytes;
+        m.sources = 0; /* the pieces come with the first part */
+        m.sides = 0;
+    }
+    v->put(v->to, &m);
+}
+
+/* ---- all_reduce ---- */
+
+/* Elements from this rank to `other` (gives) or from there; none: nothing goes. */
+static void scale_vector(const scale_view *v, int32_t other, int32_t gives, int32_t memory,
+                         int64_t begin, int64_t count, int32_t adds)
+{
+    scale_message m;
+    if (count == 0) {
+        return;
+    }
+    memset(&m, 0, sizeof m);
+    m.step = v->step;
+    m.from = gives ? v->rank : other;
+    m.to = gives ? other : v->rank;
+    m.memory = memory;
+    m.begin = begin;
+    m.count = count;
+    m.bytes = count * v->job->bytes;
+    m.adds = adds;
+    scale_send(v, &m, v->job->bytes);
+}
+
+static int32_t scale_of(const scale_team *t, int32_t i)
+{
+    return t->first + i * t->apart;
+}
+
+/* All of the part to each, who adds them. */
+static void scale_gathered(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+{
+    int32_t r;
+    for (r = 0; r < t->n; r++) {
+        if (r != t->me) {
+            scale_vector(v, scale_of(t, r), 1, 0, begin, count, 1);
+            scale_vector(v, scale_of(t, r), 0, 0, begin, count, 1);
+        }
+    }
+    v->step++;
+}
+
+/* Block by block: each gets its piece of all, adds, and gives the sum to all. */
+static void scale_ordered(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+{
+    int64_t at;
+    int32_t r, back;
+    for (at = 0; at < count; at += SCALE_BLOCK) {
+        const int64_t len = scale_least(count - at, SCALE_BLOCK);
+        const int64_t own = scale_cut(len, t->me, t->n), mine = scale_piece(len, t->me, t->n);
+        for (back = 0; back < 2; back++) {
+            for (r = 0; r < t->n; r++) {
+                const int64_t cut = scale_cut(len, r, t->n), its = scale_piece(len, r, t->n);
+                if (r != t->me) {
+                    scale_vector(v, scale_of(t, r), 1, 0, begin + at + (back ? own : cut),
+                                 back ? mine : its, !back);
+                    scale_vector(v, scale_of(t, r), 0, 0, begin + at + (back ? cut : own),
+                                 back ? its : mine, !back);
+                }
+            }
+            v->step++;
+        }
+    }
+}
+
+static int32_t scale_rounds(int32_t n)
+{
+    int32_t k = 0;
+    while (2 << k <= n) {
+        k++;
+    }
+    return k;
+}
+
+/* Those beyond the last power of two give what they have to one below, before, and get the result
+ * from it, after. */
+static void scale_spare(scale_view *v, const scale_team *t, int32_t after, int64_t begin,
+                        int64_t count)
+{
+    const int32_t p = 1 << scale_rounds(t->n);
+    if (t->n == p) {
+        return;
+    }
+    if (t->me >= p) {
+        scale_vector(v, scale_of(t, t->me - p), !after, 0, begin, count, !after);
+    } else if (t->me + p < t->n) {
+        scale_vector(v, scale_of(t, t->me + p), after, 0, begin, count, !after);
+    }
+    v->step++;
+}
+
+static void scale_doubling(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+{
+    const int32_t k = scale_rounds(t->n);
+    int32_t i;
+    scale_spare(v, t, 0, begin, count);
+    for (i = 0; i < k; i++, v->step++) {
+        if (t->me < 1 << k) {
+            scale_vector(v, scale_of(t, t->me ^ 1 << i), 1, 0, begin, count, 1);
+            scale_vector(v, scale_of(t, t->me ^ 1 << i), 0, 0, begin, count, 1);
+        }
+    }
+    scale_spare(v, t, 1, begin, count);
+}
+
+/* Recursive halving: with the partner half of what is left, farthest first; then back. */
+static void scale_halving(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+{
+    const int32_t k = scale_rounds(t->n), p = 1 << k;
+    int32_t i;
+    scale_spare(v, t, 0, begin, count);
+    for (i = 0; i < 2 * k; i++, v->step++) {
+        const int32_t back = i >= k, bit = p >> (back ? 2 * k - i : i + 1);
+        const int32_t low = t->me & ~(2 * bit - 1), other = t->me ^ bit; /* pieces low .. + 2 bit */
+        const int32_t up = (t->me & bit) != 0;
+        const int64_t cut[3] = {scale_cut(count, low, p), scale_cut(count, low + bit, p),
+                                scale_cut(count, low + 2 * bit, p)};
+        const int64_t mine = cut[up], its = cut[!up];
+        const int64_t mine_n = cut[up + 1] - mine, its_n = cut[!up + 1] - its;
+        if (t->me >= p) {
+            continue;
+        }
+        scale_vector(v, scale_of(t, other), 1, 0, begin + (back ? mine : its),
+                     back ? mine_n : its_n, !back);
+        scale_vector(v, scale_of(t, other), 0, 0, begin + (back ? its : mine),
+                     back ? its_n : mine_n, !back);
+    }
+    scale_spare(v, t, 1, begin, count);
+}
+
+/* Step s of a ring: piece me - s goes on and is added; then the sums go round. */
+static void scale_ring_step(scale_view *v, const scale_team *t, int64_t count, int32_t s)
+{
+    const int32_t n = t->n, back = s >= n - 1, i = back ? s - (n - 1) : s;
+    const int32_t out = (t->me + back - i + n) % n, in = (out - 1 + n) % n;
+    scale_vector(v, scale_of(t, (t->me + 1) % n), 1, 0, scale_cut(count, out, n),
+                 scale_piece(count, out, n), !back);
+    scale_vector(v, scale_of(t, (t->me - 1 + n) % n), 0, 0, scale_cut(count, in, n),
+                 scale_piece(count, in, n), !back);
+    v->step++;
+}
+
+/* As dpar_mpi.h chooses it, over so many nodes. */
+static void scale_between(scale_view *v, const scale_team *t, int64_t begin, int64_t count)
+{
+    const scale_job *j = v->job;
+    const int64_t bytes = j->per_node > 1 ? j->count * j->bytes / j->per_node : count * j->bytes;
+    const int32_t worth = count / t->n * j->bytes >= SCALE_WORTH;
+    const int32_t direct = t->n <= SCALE_DIRECT || (t->n <= SCALE_TRADED && worth);
+    const int32_t large = j->per_node > 1 ? bytes >= SCALE_LANES && bytes / t->n >= SCALE_WORTH
+                                          : direct && bytes * t->n > SCALE_SMALL;
+    if (j->way == REDUCE_HALVING && count * j->bytes > SCALE_SMALL) {
+        scale_halving(v, t, begin, count);
+    } else if (large) {
+        scale_ordered(v, t, begin, count);
+    } else if (t->n <= SCALE_DIRECT) {
+        scale_gathered(v, t, begin, count);
+    } else {
+        scale_doubling(v, t, begin, count);
+    }
+}
+
+/* The parts that lanes carry come to them from the node's ranks (first), or go to these. */
+static void scale_in_node(scale_view *v, int32_t first, int32_t carriers)
+{
+    const scale_job *j = v->job;
+    const int32_t lane = v->rank % j->per_node, node = v->rank - lane;
+    int32_t r;
+    for (r = 0; r < j->per_node; r++) {
+        const int64_t own = scale_cut(j->count, lane, carriers);
+        const int64_t its = scale_cut(j->count, r, carriers);
+        if (r != lane && r < carriers) { /* for its part, or with it */
+            scale_vector(v, node + r, first, 1, its, scale_piece(j->count, r, carriers), first);
+        }
+        if (r != lane && lane < carriers) {
+            scale_vector(v, node + r, !first, 1, own, scale_piece(j->count, lane, carriers), first);
+        }
+    }
+    v->step++;
+}
+
+static int32_t scale_carriers(const scale_job *j)
+{
+    return j->count * j->bytes < (j->lanes_from ? j->lanes_from : SCALE_LANES) ? 1 : j->per_node;
+}
+
+/* Steps that no way between nodes goes past. */
+static int32_t scale_most_between(const scale_job *j)
+{
+    const int64_t part = scale_piece(j->count, 0, scale_carriers(j));
+    return (int32_t)(2 * ((part + SCALE_BLOCK - 1) / SCALE_BLOCK)) + 2 * scale_rounds(j->nodes) + 2;
+}
+
+static void scale_levels(scale_view *v)
+{
+    const scale_job *j = v->job;
+    const int32_t carriers = scale_carriers(j);
+    scale_team lane;
+    lane.n = j->nodes;
+    lane.me = v->rank / j->per_node;
+    lane.first = v->rank % j->per_node;
+    lane.apart = j->per_node;
+    if (j->per_node > 1) {
+        scale_in_node(v, 1, carriers);
+    }
+    if (lane.first < carriers) {
+        scale_between(v, &lane, scale_cut(j->count, lane.first, carriers),
+                      scale_piece(j->count, lane.first, carriers));
+    }
+    v->step = 1 + scale_most_between(j);
+    if (j->per_node > 1) {
+        scale_in_node(v, 0, carriers);
+    }
+}
+
+/* Steps of the list: no message has this number or a higher one. */
+static int32_t scale_steps(const scale_job *j)
+{
+    const int32_t n = j->nodes * j->per_node;
+    switch (j->way) {
+    case REDUCE_LEVELS:
+    case REDUCE_HALVING: return scale_most_between(j) + 2;
+    case REDUCE_DOUBLING: return scale_rounds(n) + 2;
+    case REDUCE_RING: return j->first_alone ? 1 : 2 * (n - 1);
+    case ALL_LANES: return 2;
+    case ALL_PAIRS: return 3;
+    default: return 1;
+    }
+}
+
+static void scale_all_reduce(scale_view *v)
+{
+    const scale_job *j = v->job;
+    scale_team all;
+    int32_t s;
+    all.n = j->nodes * j->per_node;
+    all.me = v->rank;
+    all.first = 0;
+    all.apart = 1;
+    if (j->way == REDUCE_DOUBLING) {
+        scale_doubling(v, &all, 0, j->count);
+    } else if (j->way == REDUCE_RING) {
+        for (s = 0; s < scale_steps(j); s++) {
+            scale_ring_step(v, &all, j->count, s);
+        }
+    } else {
+        scale_levels(v);
+    }
+}
+
+/* ---- all_to_all ---- */
+
+static void scale_pieces(const scale_view *v, int32_t from, int32_t to, int32_t memory,
+                         const int32_t *which)
+{
+    scale_message m;
+    memset(&m, 0, sizeof m);
+    m.step = v->step;
+    m.from = from;
+    m.to = to;
+    m.memory = memory;
+    m.source = which[0];
+    m.sources = which[1];
+    m.target = which[2];
+    m.targets = which[3];
+    m.apart = which[4];
+    m.count = v->job->count * m.sources * m.targets;
+    m.bytes = m.count * v->job->bytes;
+    if (from != to && m.bytes > 0) {
+        scale_send(v, &m, v->job->bytes);
+    }
+}
+
+static void scale_all_each(scale_view *v)
+{
+    const int32_t n = v->job->nodes * v->job->per_node;
+    int32_t r;
+    for (r = 0; r < n; r++) {
+        const int32_t out[5] = {v->rank, 1, r, 1, 1}, in[5] = {r, 1, v->rank, 1, 1};
+        if (r != v->rank) {
+            scale_pieces(v, v->rank, r, 0, out);
+            scale_pieces(v, r, v->rank, 0, in);
+        }
+    }
+}
+
+/* In the node to the lane of the target; from there a message a node. */
+static void scale_all_lanes(scale_view *v)
+{
+    const int32_t p = v->job->per_node, nodes = v->job->nodes;
+    const int32_t lane = v->rank % p, node = v->rank / p;
+    int32_t i;
+    for (i = 0; i < p; i++) {
+        const int32_t out[5] = {v->rank, 1, i, nodes, p}, in[5] = {node * p + i, 1, lane, nodes, p};
+        if (i != lane) {
+            scale_pieces(v, v->rank, node * p + i, 1, out);
+            scale_pieces(v, node * p + i, v->rank, 1, in);
+        }
+    }
+    v->step++;
+    for (i = 0; i < nodes; i++) {
+        const int32_t other = i * p + lane;
+        const int32_t out[5] = {node * p, p, other, 1, 1}, in[5] = {i * p, p, v->rank, 1, 1};
+        if (i != node) {
+            scale_pieces(v, v->rank, other, 0, out);
+            scale_pieces(v, other, v->rank, 0, in);
+        }
+    }
+}
+
+/* The rank of node a that sends to node b, and the one that has what comes from there: the b-th of
+ * its node, round and round, counted from its own so that all have the same share. */
+static int32_t scale_carrier(const scale_job *j, int32_t a, int32_t b)
+{
+    return a * j->per_node + (b - a + j->nodes - 1) % j->nodes % j->per_node;
+}
+
+/* Of a pair of nodes, in steps 0, 1 and 2, what its carrier gets, sends, hands out. */
+static void scale_carry(scale_view *v, int32_t a, int32_t b)
+{
+    const int32_t p = v->job->per_node, other = scale_carrier(v->job, b, a);
+    const int32_t out[5] = {a * p, p, b * p, p, 1}, in[5] = {b * p, p, a * p, p, 1};
+    int32_t i;
+    v->step = 1;
+    scale_pieces(v, v->rank, other, 0, out);
+    scale_pieces(v, other, v->rank, 0, in);
+    for (i = 0; i < p; i++) {
+        const int32_t r = a * p + i, has[5] = {r, 1, b * p, p, 1}, its[5] = {b * p, p, r, 1, 1};
+        v->step = 0;
+        scale_pieces(v, r, v->rank, 1, has);
+        v->step = 2;
+        scale_pieces(v, v->rank, r, 1, its);
+    }
+}
+
+/* Step 0: in the node to the carrier of the target's node (what stays in the node to its target);
+ * 1: a message a pair of nodes; 2: in the node to the targets. */
+static void scale_all_pairs(scale_view *v)
+{
+    const scale_job *j = v->job;
+    const int32_t p = j->per_node, a = v->rank / p;
+    int32_t b, i;
+    for (i = 0; i < p; i++) {
+        const int32_t r = a * p + i;
+        const int32_t out[5] = {v->rank, 1, r, 1, 1}, in[5] = {r, 1, v->rank, 1, 1};
+        v->step = 0;
+        scale_pieces(v, v->rank, r, 1, out);
+        scale_pieces(v, r, v->rank, 1, in);
+    }
+    for (b = 0; b < j->nodes; b++) {
+        const int32_t carrier = scale_carrier(j, a, b);
+        if (b != a && v->rank == carrier) {
+            scale_carry(v, a, b);
+        } else if (b != a) {
+            const int32_t out[5] = {v->rank, 1, b * p, p, 1}, in[5] = {b * p, p, v->rank, 1, 1};
+            v->step = 0;
+            scale_pieces(v, v->rank, carrier, 1, out);
+            v->step = 2;
+            scale_pieces(v, carrier, v->rank, 1, in);
+        }
+    }
+}
+
+/* ---- halo ---- */
+
+static int32_t scale_beside(const scale_job *j, int32_t rank, int32_t dim, int32_t up)
+{
+    const int32_t n = j->parts[dim], at = rank / j->stride[dim] % n;
+    return rank + ((at + (up ? 1 : n - 1)) % n - at) * j->stride[dim];
+}
+
+/* Faces that go to one peer go in one message. */
+static void scale_halo(scale_view *v)
+{
+    const scale_job *j = v->job;
+    int32_t peer[6], i, k, gives;
+    for (i = 0; i < 6; i++) {
+        peer[i] = scale_beside(j, v->rank, i / 2, i % 2);
+    }
+    for (i = 0; i < 6; i++) {
+        uint32_t above = 0, below = 0; /* this rank's halos; the peer's lie opposite */
+        int32_t faces = 0, before = 0;
+        for (k = 0; k < 6; k++) {
+            if (peer[k] == peer[i]) {
+                before |= k < i;
+                faces++;
+                above |= 1u << k;
+                below |= 1u << (k ^ 1);
+            }
+        }
+        for (gives = 0; gives < 2 && !before && peer[i] != v->rank; gives++) {
+            scale_message m;
+            memset(&m, 0, sizeof m);
+            m.from = gives ? v->rank : peer[i];
+            m.to = gives ? peer[i] : v->rank;
+            m.memory = j->way == HALO_LEVELS && m.from / j->per_node == m.to / j->per_node;
+            m.bytes = faces * j->cells * j->cells * j->width * j->bytes;
+            m.count = m.bytes;
+            m.sides = gives ? below : above;
+            scale_send(v, &m, 1);
+        }
+    }
+}
+
+/* All messages that `rank` sends or gets, in no order but that of steps a peer. */
+static void scale_walk(const scale_job *job, int32_t rank, scale_put *put, void *to)
+{
+    scale_view v;
+    v.job = job;
+    v.rank = rank;
+    v.step = 0;
+    v.put = put;
+    v.to = to;
+    if (job->way < ALL_EACH) {
+        scale_all_reduce(&v);
+    } else if (job->way == ALL_EACH) {
+        scale_all_each(&v);
+    } else if (job->way == ALL_LANES) {
+        scale_all_lanes(&v);
+    } else if (job->way == ALL_PAIRS) {
+        scale_all_pairs(&v);
+    } else {
+        scale_halo(&v);
+    }
+}
+
+#endif

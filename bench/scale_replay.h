@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* scale_replay - what the messages of scale_lists.h are to a node's ranks, its ports and its
+ * memory, step by step. tests/comm/scale.c compares it with every rank's list on small worlds. */
+#ifndef SCALE_REPLAY_H
+#define SCALE_REPLAY_H
+
+#include "scale_lists.h"
+
+/* One step. Of the busiest rank: messages sent and got, those sent to other nodes and within its
+ * own, bytes that it gets from there and here in messages, and that it moves by memory: it puts
+ * what it gives there, once, and takes what it gets, of so many ranks. Of the node: messages and
+ * bytes out and in, those over its busiest port (rank i has port i % ports), bytes that all move by
+ * memory, or into messages within the node and out of them. */
+typedef struct scale_step {
+    int64_t times; /* so many steps alike */
+    int64_t sent, got, far, near, far_bytes, near_bytes, moved_bytes, peers;
+    int64_t out_messages, out, in, port_bytes, node_moved;
+} scale_step;
+
+typedef struct scale_tally {
+    const scale_job *job;
+    int32_t rank, ports;
+    scale_step *node, *mine; /* [steps] */
+    int64_t *port;           /* [steps][ports][out, in] bytes */
+    scale_message given;     /* by memory, the last one */
+} scale_tally;
+
+/* The same to another rank: it lies in the node's memory once. */
+static int32_t scale_again(const scale_message *a, const scale_message *b)
+{
+    return a->step == b->step && a->from == b->from && a->begin == b->begin &&
+           a->count == b->count && a->source == b->source && a->target == b->target &&
+           a->sides == b->sides;
+}
+
+static void scale_count(void *to, const scale_message *m)
+{
+    scale_tally *t = (scale_tally *)to;
+    const int32_t p = t->job->per_node, sends = m->from == t->rank;
+    const int32_t far = m->from / p != m->to / p;
+    scale_step *mine = &t->mine[m->step], *node = &t->node[m->step];
+    if (m->memory) {
+        const int64_t moved = sends && scale_again(&t->given, m) ? 0 : m->bytes;
+        t->given = sends ? *m : t->given;
+        mine->moved_bytes += moved;
+        mine->peers += !sends;
+        node->node_moved += moved;
+        return;
+    }
+    mine->sent += sends;
+    mine->got += !sends;
+    mine->far += far && sends;
+    mine->near += !far && sends;
+    mine->far_bytes += far && !sends ? m->bytes : 0;
+    mine->near_bytes += far || sends ? 0 : m->bytes;
+    if (far) {
+        t->port[((int64_t)m->step * t->ports + t->rank % p % t->ports) * 2 + !sends] += m->bytes;
+        node->out_messages += sends;
+        node->out += sends ? m->bytes : 0;
+        node->in += sends ? 0 : m->bytes;
+    } else {
+        node->node_moved += sends ? 0 : 2 * m->bytes; /* a copy into the message, one out of it */
+    }
+}
+
+static int64_t scale_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void scale_busiest(scale_step *all, const scale_step *one)
+{
+    all->sent = scale_most(all->sent, one->sent);
+    all->got = scale_most(all->got, one->got);
+    all->far = scale_most(all->far, one->far);
+    all->near = scale_most(all->near, one->near);
+    all->far_bytes = scale_most(all->far_bytes, one->far_bytes);
+    all->near_bytes = scale_most(all->near_bytes, one->near_bytes);
+    all->moved_bytes = scale_most(all->moved_bytes, one->moved_bytes);
+    all->peers = scale_most(all->peers, one->peers);
+}
+
+/* Takes what the other has more of. */
+static void scale_busier(scale_step *all, const scale_step *one)
+{
+    scale_busiest(all, one);
+    all->out_messages = scale_most(all->out_messages, one->out_messages);
+    all->out = scale_most(all->out, one->out);
+    all->in = scale_most(all->in, one->in);
+    all->port_bytes = scale_most(all->port_bytes, one->port_bytes);
+    all->node_moved = scale_most(all->node_moved, one->node_moved);
+}
+
+/* The lanes [0, lanes) of a node; 0: no memory. */
+static int32_t scale_add_up(const scale_job *job, int32_t node, int32_t lanes, int32_t ports,
+                            scale_step *step)
+{
+    const int32_t steps = scale_steps(job);
+    scale_tally t;
+    int32_t lane, s, k, ok;
+    t.job = job;
+    t.ports = ports;
+    t.node = step;
+    t.mine = (scale_step *)malloc((size_t)steps * sizeof *t.mine);
+    t.port = (int64_t *)calloc((size_t)steps * (size_t)ports * 2, sizeof *t.port);
+    ok = t.mine != NULL && t.port != NULL;
+    memset(step, 0, (size_t)steps * sizeof *step);
+    for (lane = 0; ok && lane < lanes; lane++) {
+        memset(t.mine, 0, (size_t)steps * sizeof *t.mine);
+        memset(&t.given, 0xff, sizeof t.given);
+        t.rank = node * job->per_node + lane;
+        scale_walk(job, t.rank, scale_count, &t);
+        for (s = 0; s < steps; s++) {
+            scale_busiest(&step[s], &t.mine[s]);
+        }
+    }
+    for (s = 0; ok && s < steps; s++) {
+        step[s].times = 1;
+        for (k = 0; k < 2 * ports; k++) {
+            step[s].port_bytes = scale_most(step[s].port_bytes, t.port[(int64_t)s * ports * 2 + k]);
+        }
+    }
+    free(t.mine);
+    free(t.port);
+    return ok;
+}
+
+/* The steps of a world, to be freed; *steps of them. NULL: no memory. Two nodes stand for all: the
+ * first, and the last, which where nodes are no power of two gives and gets what others do not.
+ * Flat doubling and halos want powers of two of nodes and of ranks a node. A ring's steps are alike
+ * (its vector is rounded up to as many elements as there are ranks): one is replayed. Of an
+ * all_to_all from each to each a rank stands for all of its node. */
+static scale_step *scale_replay(const scale_job *job, int32_t ports, int32_t *steps)
+{
+    const int64_t n = (int64_t)job->nodes * job->per_node;
+    const int32_t one = job->way == ALL_EACH;
+    scale_job j = *job;
+    scale_step *step;
+    int32_t s;
+    if (j.way == REDUCE_RING) {
+        j.first_alone = 1;
+        j.count = (j.count + n - 1) / n * n;
+    }
+    *steps = scale_steps(&j);
+    step = (scale_step *)malloc(2 * (size_t)*steps * sizeof *step);
+    if (step == NULL || !scale_add_up(&j, 0, one ? 1 : j.per_node, one ? 1 : ports, step) ||
+        !scale_add_up(&j, j.nodes - 1, one ? 1 : j.per_node, one ? 1 : ports, step + *steps)) {
+        free(step);
+        return NULL;
+    }
+    for (s = 0; s < *steps; s++) {
+        scale_busier(&step[s], &step[*steps + s]);
+    }
+    if (j.way == REDUCE_RING) {
+        step->times = 2 * (n - 1);
+    } else if (one) {
+        step->out_messages *= j.per_node;
+        step->out *= j.per_node;
+        step->in *= j.per_node;
+        step->node_moved *= j.per_node;
+        step->port_bytes *= (j.per_node + ports - 1) / ports;
+    }
+    return step;
+}
+
+#endif
