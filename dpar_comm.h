@@ -977,7 +977,7 @@ enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
     int32_t clusters;            /* 0: they are not */
     int32_t most;                /* ranks that a cluster has at most */
-    int32_t count;               /* ranks of this rank's own, */
+    int32_t own, count;          /* this rank's own, its ranks, */
     int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
     int32_t doubt;               /* a wait was long or in vain: now each word counts */
     int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */
@@ -8188,6 +8188,7 @@ DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
         for (int32_t r = l->leaders[c]; r < size; r++) {
             if (l->leader[r] == l->leaders[c]) {
                 if (l->leaders[c] == l->leader[g->comm.rank]) {
+                    l->own = c;
                     l->mine[n] = r;
                     l->count = n + 1;
                 }
@@ -8284,10 +8285,11 @@ static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpa
 static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpari_watch *at,
                                    int32_t which, uint64_t target)
 {
+    const dpari_levels *l = &g->levels;
     int came = 1;
-    for (; at->cursor < g->levels.clusters; at->cursor++) {
-        came = dpari_gate_came(dpari_gate_up(g, k, g->levels.leaders[at->cursor], which), which,
-                               target);
+    for (; at->cursor < l->clusters - 1; at->cursor++) { /* from the next on: not all at one line */
+        const int32_t c = (l->own + 1 + at->cursor) % l->clusters;
+        came = dpari_gate_came(dpari_gate_up(g, k, l->leaders[c], which), which, target);
         if (came != 1) {
             break;
         }

@@ -43,7 +43,8 @@
  *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
  *         its part: all ports and cores work. Small ones are carried by the first ranks alone: up
  *         to 2 to 64 KiB, as dpar_mpi_make measures
- *     all_to_all of pieces up to 4 KiB   in the node, then one message from each rank to each node
+ *     all_to_all of small pieces   in the node, then one message from each rank to each node. Up to
+ *         4 KiB; with more than 8 ranks a node to 32 KiB / ranks
  *     the other collectives, the _v forms, rank_order   by messages alone. So do sums of F16 and
  *         BF16 from 4096 elements on, all_gather, all_to_all and reduce_scatter where nodes have
  *         different numbers of ranks, and reduce_scatter where the ranks of a node do not follow
@@ -83,10 +84,10 @@
  * communicators; a split first waits, with the deadline, until all ranks have called it.
  * Many MPIs end the whole job when a process dies; then nothing returns. Where they do not (mpirun
  * --mca orte_enable_recovery 1 of Open MPI 4, --with-ft ulfm of 5) the others of its node are told
- * at once, by the node's memory, and dpar_comm_shrink goes on without it: on one node, and on several
- * with Open MPI 5's ULFM, which also tells who has died; there a rank that hangs is E_TIMEOUT. After an error MPI may
- * still hold the buffers of what was under way, and MPI_Finalize may wait for it: leave these
- * buffers alone and end with MPI_Abort.
+ * at once, by the node's memory, and dpar_comm_shrink goes on without it: on one node, and on
+ * several with Open MPI 5's ULFM, which also tells who has died; there a rank that hangs is
+ * E_TIMEOUT. After an error MPI may still hold the buffers of what was under way, and MPI_Finalize
+ * may wait for it: leave these buffers alone and end with MPI_Abort.
  *
  * Cost: calls that block are posted too and tested until the deadline, so that one rank may post
  * what another waits for at once. MPI's own posted reductions are slow (Open MPI 4.1: up to 5 times
@@ -201,7 +202,8 @@ enum {
     DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all, */
     DPARI_MPI_LANES_FIRST = 1 << 12, /* where it is not measured: from so many bytes */
     DPARI_MPI_LANES_LAST = 1 << 16,  /* to so many */
-    DPARI_MPI_DEALT = 1 << 12,       /* bytes of a piece up to which an all-to-all goes by nodes */
+    DPARI_MPI_DEALT = 1 << 12,       /* bytes of a piece up to which an all-to-all goes by nodes; of
+                                         more than 8 ranks less: their memory is copied twice */
     DPARI_MPI_WORTH = 2048,          /* bytes of a piece that is large in that sense */
     DPARI_MPI_AT_ONCE_FIRST = 8 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
@@ -2663,7 +2665,8 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
     return call->kind == DPAR_BARRIER || call->kind == DPAR_ALL_REDUCE ||
            call->kind == DPAR_BROADCAST || (call->kind == DPAR_ALL_GATHER && l->even) ||
            (call->kind == DPAR_ALL_TO_ALL && l->even &&
-            dpari_mpi_bytes(call->type, call->count) <= DPARI_MPI_DEALT) ||
+            dpari_mpi_bytes(call->type, call->count) <=
+                (l->lanes <= 8 ? DPARI_MPI_DEALT : 8 * DPARI_MPI_DEALT / l->lanes)) ||
            (call->kind == DPAR_REDUCE_SCATTER && l->even && l->in_order);
 }
 

@@ -5,7 +5,7 @@
  * One level: each rank writes its own line and reads those of all others, from its right neighbour
  * on (src/comm/coll.c). Two: in groups of level[0] ranks, of level[1] such groups, the members
  * write, the group's first rank reads, writes for its group one level up, there all read all, from
- * the first on, and in the end it writes a line that the members wait for (src/comm/gate.h, groups
+ * the next on, and in the end it writes a line that the members wait for (src/comm/gate.h, groups
  * of 8). More levels: in the same way.
  *
  * The count is of transfers: a rank reads a line that another has written; and of lines taken back:
@@ -63,7 +63,7 @@ static int32_t scale_rank_ops(const scale_groups *g, int32_t rank, scale_op *op)
         op[n].line = scale_line_of(rank, level, 0);
         op[n++].writes = 1;
         for (i = 0; i < size && (top || me == 0); i++) {
-            const int32_t other = g->levels == 1 ? (me + i) % size : i;
+            const int32_t other = top ? (me + i) % size : i;
             op[n].line = scale_line_of(first + other * unit, level, 0);
             op[n].writes = 0;
             n += other != me;

@@ -30,6 +30,12 @@ enum {
     SCALE_BLOCK = 1 << 20  /* elements that are cut into pieces at a time */
 };
 
+/* Does an all_to_all with such pieces go by lanes? */
+static int32_t scale_deals(int32_t per_node, int64_t bytes)
+{
+    return per_node > 1 && bytes <= (per_node <= 8 ? SCALE_DEALT : 8 * SCALE_DEALT / per_node);
+}
+
 enum {
     REDUCE_LEVELS,   /* all_reduce: in the node, between nodes lane by lane, in the node */
     REDUCE_HALVING,  /* the same with recursive halving between nodes, nowhere in dpar */

@@ -83,6 +83,7 @@ DPARI_API void dpari_gate_cut(dpari_group *g, void *tables)
         for (int32_t r = l->leaders[c]; r < size; r++) {
             if (l->leader[r] == l->leaders[c]) {
                 if (l->leaders[c] == l->leader[g->comm.rank]) {
+                    l->own = c;
                     l->mine[n] = r;
                     l->count = n + 1;
                 }
@@ -179,10 +180,11 @@ static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpa
 static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpari_watch *at,
                                    int32_t which, uint64_t target)
 {
+    const dpari_levels *l = &g->levels;
     int came = 1;
-    for (; at->cursor < g->levels.clusters; at->cursor++) {
-        came = dpari_gate_came(dpari_gate_up(g, k, g->levels.leaders[at->cursor], which), which,
-                               target);
+    for (; at->cursor < l->clusters - 1; at->cursor++) { /* from the next on: not all at one line */
+        const int32_t c = (l->own + 1 + at->cursor) % l->clusters;
+        came = dpari_gate_came(dpari_gate_up(g, k, l->leaders[c], which), which, target);
         if (came != 1) {
             break;
         }

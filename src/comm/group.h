@@ -66,7 +66,7 @@ enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
     int32_t clusters;            /* 0: they are not */
     int32_t most;                /* ranks that a cluster has at most */
-    int32_t count;               /* ranks of this rank's own, */
+    int32_t own, count;          /* this rank's own, its ranks, */
     int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
     int32_t doubt;               /* a wait was long or in vain: now each word counts */
     int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */

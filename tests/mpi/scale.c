@@ -149,7 +149,7 @@ static void all_to_all(dpar_comm *c, scale_job j, int64_t n)
     for (i = 0; i < all; i++) {
         x[i] = (int32_t)(c->rank * 1000 + i / n);
     }
-    j.way = j.per_node > 1 && n * 4 <= SCALE_DEALT ? ALL_LANES : ALL_EACH;
+    j.way = scale_deals(j.per_node, n * 4) ? ALL_LANES : ALL_EACH;
     j.count = n;
     j.bytes = 4;
     begin_to_count(c);
