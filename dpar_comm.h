@@ -12155,12 +12155,22 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* Do the PMI variables come from srun --mpi=pmi2? Then Slurm's row says more. */
-static int dpari_job_slurm_pmi(const dpari_site *s)
+/* Are PMI's and PALS's variables there, and do they say what those of the row say that began it? */
+static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
-    return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
-           !dpari_job_has(s, "MPI_LOCALRANKID") && dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
-           dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+    const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
+    return (pmi || pals) && (!pmi || dpari_job_equal(s, "PMI_RANK", rank)) &&
+           (!pals || dpari_job_equal(s, "PALS_RANKID", rank)) &&
+           (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
+}
+
+/* Slurm (--mpi=pmi2, cray_shasta) and Flux set them for the MPI of their jobs, PALS_RANKID at times
+ * without a size: their own rows are whole and know the nodes. Not where Hydra left its mark. */
+static int dpari_job_serves(const dpari_site *s)
+{
+    return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
+           ((dpari_job_in_step(s) && dpari_job_is_of(s, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
+            dpari_job_is_of(s, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
 }
 
 static int dpari_job_is_pals(const dpari_site *s)
@@ -12178,10 +12188,10 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
         return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                                                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+                                                (!dpari_job_is_pals(s) && !dpari_job_serves(s)));
     case DPAR_LAUNCHER_PALS:
-        return dpari_job_has(s, "PALS_RANKID") ||
-               (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
+        return !dpari_job_serves(s) && (dpari_job_has(s, "PALS_RANKID") ||
+                                        (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s)));
     case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
     case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
@@ -12964,6 +12974,13 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Of a launcher that does not say who is on this node. */
+static void dpari_meet_put_nodes(dpar_text *t, const dpar_start *job)
+{
+    dpar_text_put(t,
+                  job->local_size < 0 ? "; on other nodes? dpar_mpi.h, dpar_nccl.h join them" : "");
+}
+
 /* "ranks 2, 3 of 4 did not come within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
 {
@@ -12996,6 +13013,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
         dpar_text_put(&t, "; connections that were of no rank of this job: ");
         dpari_text_int(&t, h->strangers);
     }
+    dpari_meet_put_nodes(&t, h->job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -13306,6 +13324,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, ")");
     dpar_text_put(&t,
                   strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+    dpari_meet_put_nodes(&t, job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -13865,26 +13884,30 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
     return DPAR_OK;
 }
 
+/* Across nodes there is no engine in this header. */
+#define DPARI_OTHER_NODES                                                                          \
+    "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
+
 /* All ranks on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks: shared memory joins at most # on one node (across "
-                              "nodes: MPI and dpar_mpi.h)",
-                              name, dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+        return dpari_say_word(
+            DPAR_E_ARG, why,
+            "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
+            dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: shared memory joins one "
-                              "node only; across nodes use MPI and dpar_mpi.h",
+                              "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
+                              "of one node; " DPARI_OTHER_NODES,
                               name, dpari_length(name), job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: shared memory joins one node only; "
-                              "across nodes use MPI and dpar_mpi.h",
+                              "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
+                              "node; " DPARI_OTHER_NODES,
                               name, dpari_length(name), job->size, nodes, 0, 0);
     }
     return DPAR_OK;
