@@ -29,10 +29,10 @@
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
  *
- * Needs MPI 3.0 (Open MPI and MPICH are tested). Counts past 2^31 - 1 go through the _c functions
- * of MPI 4 where mpi.h has them.
- * Without them what is moved goes as one element of a derived type, what is reduced in pieces.
- * DPAR_MPI_LIMIT, a number of elements, sets that border lower and the _c functions aside (tests).
+ * Needs MPI 3.0 (Open MPI 4 and 5, MPICH 4 and 5 and Intel MPI are tested). Counts past 2^31 - 1 go
+ * through the _c functions of MPI 4 where mpi.h has them. Without them what is moved goes as one
+ * element of a derived type, what is reduced in pieces. DPAR_MPI_LIMIT, a number of elements, sets
+ * that border lower and the _c functions aside (tests).
  *
  * Where all ranks share one node's memory, that carries everything: the communicator is what
  * dpar_init makes, as fast, and all holds that dpar_comm.h says.
@@ -96,6 +96,7 @@
  *
  * Posted work goes on inside dpar calls; what takes several steps (16-bit floats, rank_order,
  * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
+ * Which thread may call what, and the level that MPI_Init_thread is asked for: dpar_comm.h.
  *
  * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
  * all_reduce take memory for a copy of the input. dpar_comm_alloc gives memory that begins a page.
