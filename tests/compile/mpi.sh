@@ -168,7 +168,7 @@ gone() {
         [ "$(grep -c 'checks, 0 failed' "$work/said")" -ge 3 ] && ! grep -q '[1-9][0-9]* failed' "$work/said" ||
             { echo "failed: gone $what"; cat "$work/said"; exit 1; }
     done
-    DPAR_MPI_NODE=0 $launch $yields --mca orte_enable_recovery 1 -np 4 "$work/gone" one_node > "$work/said" 2>&1
+    DPAR_MPI_NODE=0 $launch $yields $recovers -np 4 "$work/gone" one_node > "$work/said" 2>&1
     [ "$(grep -c 'checks, 0 failed' "$work/said")" -eq 3 ] || { echo 'failed: gone one_node'; cat "$work/said"; exit 1; }
 }
 
@@ -224,7 +224,7 @@ for suffix in $mpis; do
     launch="timeout 200 mpiexec$suffix" yields= most=4 blocked=3
     ! whole && blocked=2
     recovers='--mca orte_enable_recovery 1'
-    ! mpiexec$suffix --version 2>&1 | grep -q 'Open MPI) [5-9]' || recovers=--enable-recovery
+    ! mpiexec$suffix --version 2>&1 | grep -q 'Open MPI) [5-9]' || recovers='--with-ft ulfm --enable-recovery'
     if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
         launch="$launch --oversubscribe" yields='--mca mpi_yield_when_idle 1' most=8 blocked=3
     fi
