@@ -186,8 +186,15 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
  * dpar_comm_progress), and buffers, counts and offsets stay untouched until the work is done.
- * Collectives of one communicator run in the order of their posting. One thread at a time uses a
- * communicator and those split from it.
+ * Collectives of one communicator run in the order of their posting.
+ *
+ * Threads: a communicator, those split from it, their works and memory are one world, which one
+ * thread at a time may use; it can be another each time, where a lock or a barrier orders them.
+ * Others may compute meanwhile, on all but the buffers of what is under way. Worlds share nothing:
+ * threads that call at once each need one of their own. Where messages of MPI carry anything
+ * (dpar_comm_describe) this takes MPI_THREAD_FUNNELED if only the main thread calls,
+ * MPI_THREAD_SERIALIZED if threads take turns, MPI_THREAD_MULTIPLE if threads with worlds of their
+ * own (a dpar_mpi_make each, in the same order on all ranks) call at once.
  *
  * Counts are elements, 0 is fine, 2^31 and more are. In place: out is where in lies, exactly:
  *     reduce, all_reduce, all_to_all   out == in
@@ -440,7 +447,9 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
 /* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
- * E_SYSTEM when there are no threads. E_ARG: NULL. Starts a thread, or waits for its end. */
+ * E_SYSTEM when there are no threads, and where messages of MPI carry anything: there is none, and
+ * the sentence says whether MPI would allow one (MPI_THREAD_MULTIPLE). E_ARG: NULL. Starts a
+ * thread, or waits for its end. */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
 /* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
  * first to break it counts. Local, it waits for nobody. O(size). */
@@ -12157,12 +12166,22 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* Do the PMI variables come from srun --mpi=pmi2? Then Slurm's row says more. */
-static int dpari_job_slurm_pmi(const dpari_site *s)
+/* Are PMI's and PALS's variables there, and do they say what those of the row say that began it? */
+static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
-    return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
-           !dpari_job_has(s, "MPI_LOCALRANKID") && dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
-           dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+    const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
+    return (pmi || pals) && (!pmi || dpari_job_equal(s, "PMI_RANK", rank)) &&
+           (!pals || dpari_job_equal(s, "PALS_RANKID", rank)) &&
+           (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
+}
+
+/* Slurm (--mpi=pmi2, cray_shasta) and Flux set them for the MPI of their jobs, PALS_RANKID at times
+ * without a size: their own rows are whole and know the nodes. Not where Hydra left its mark. */
+static int dpari_job_serves(const dpari_site *s)
+{
+    return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
+           ((dpari_job_in_step(s) && dpari_job_is_of(s, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
+            dpari_job_is_of(s, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
 }
 
 static int dpari_job_is_pals(const dpari_site *s)
@@ -12180,10 +12199,10 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
         return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                                                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+                                                (!dpari_job_is_pals(s) && !dpari_job_serves(s)));
     case DPAR_LAUNCHER_PALS:
-        return dpari_job_has(s, "PALS_RANKID") ||
-               (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
+        return !dpari_job_serves(s) && (dpari_job_has(s, "PALS_RANKID") ||
+                                        (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s)));
     case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
     case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
@@ -12966,6 +12985,13 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Of a launcher that does not say who is on this node. */
+static void dpari_meet_put_nodes(dpar_text *t, const dpar_start *job)
+{
+    dpar_text_put(t,
+                  job->local_size < 0 ? "; on other nodes? dpar_mpi.h, dpar_nccl.h join them" : "");
+}
+
 /* "ranks 2, 3 of 4 did not come within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
 {
@@ -12998,6 +13024,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
         dpar_text_put(&t, "; connections that were of no rank of this job: ");
         dpari_text_int(&t, h->strangers);
     }
+    dpari_meet_put_nodes(&t, h->job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -13308,6 +13335,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, ")");
     dpar_text_put(&t,
                   strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+    dpari_meet_put_nodes(&t, job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -13867,26 +13895,30 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
     return DPAR_OK;
 }
 
+/* Across nodes there is no engine in this header. */
+#define DPARI_OTHER_NODES                                                                          \
+    "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
+
 /* All ranks on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks: shared memory joins at most # on one node (across "
-                              "nodes: MPI and dpar_mpi.h)",
-                              name, dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+        return dpari_say_word(
+            DPAR_E_ARG, why,
+            "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
+            dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: shared memory joins one "
-                              "node only; across nodes use MPI and dpar_mpi.h",
+                              "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
+                              "of one node; " DPARI_OTHER_NODES,
                               name, dpari_length(name), job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: shared memory joins one node only; "
-                              "across nodes use MPI and dpar_mpi.h",
+                              "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
+                              "node; " DPARI_OTHER_NODES,
                               name, dpari_length(name), job->size, nodes, 0, 0);
     }
     return DPAR_OK;

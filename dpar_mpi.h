@@ -29,10 +29,10 @@
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
  *
- * Needs MPI 3.0 (Open MPI and MPICH are tested). Counts past 2^31 - 1 go through the _c functions
- * of MPI 4 where mpi.h has them.
- * Without them what is moved goes as one element of a derived type, what is reduced in pieces.
- * DPAR_MPI_LIMIT, a number of elements, sets that border lower and the _c functions aside (tests).
+ * Needs MPI 3.0 (Open MPI 4 and 5, MPICH 4 and 5 and Intel MPI are tested). Counts past 2^31 - 1 go
+ * through the _c functions of MPI 4 where mpi.h has them. Without them what is moved goes as one
+ * element of a derived type, what is reduced in pieces. DPAR_MPI_LIMIT, a number of elements, sets
+ * that border lower and the _c functions aside (tests).
  *
  * Where all ranks share one node's memory, that carries everything: the communicator is what
  * dpar_init makes, as fast, and all holds that dpar_comm.h says.
@@ -97,6 +97,7 @@
  *
  * Posted work goes on inside dpar calls; what takes several steps (16-bit floats, rank_order,
  * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
+ * Which thread may call what, and the level that MPI_Init_thread is asked for: dpar_comm.h.
  *
  * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
  * all_reduce take memory for a copy of the input. dpar_comm_alloc gives memory that begins a page.
@@ -434,6 +435,9 @@ struct dpari_mpi_ctx {
     double listened;
     dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
     dpari_mpi_note *heard;              /* the last of each rank */
+    int32_t *told;                      /* notes that were sent to each rank; NULL: none */
+    int32_t notes, due;                 /* that came here; that are to come before it is closed */
+    dpari_mpi_note last;                /* of those */
     void *scratch;                      /* kept for the next task */
     int64_t scratch_bytes;
     const void **rows; /* one a rank */
@@ -447,6 +451,7 @@ typedef struct dpari_mpi_piece {
     int64_t expect;        /* elements; -1: nothing is received */
     int64_t before, whole; /* of a message in two: those of the part before, those of both */
     int32_t peer;
+    char none; /* where a message that should have been empty goes */
 } dpari_mpi_piece;
 
 enum {
@@ -702,7 +707,10 @@ static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const d
     if (n > DPARI_MPI_RANKS_TOLD || n == 1) {
         return;
     }
-    if (*letters == NULL) {
+    if (c->told == NULL) {
+        c->told = (int32_t *)calloc((size_t)n, sizeof *c->told);
+    }
+    if (*letters == NULL && c->told != NULL) {
         *letters = (dpari_mpi_letter *)malloc((size_t)n * sizeof(dpari_mpi_letter));
         for (r = 0; *letters != NULL && r < n; r++) {
             (*letters)[r].sent = MPI_REQUEST_NULL;
@@ -714,6 +722,7 @@ static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const d
             l->note = *note;
             MPI_Isend(&l->note, (int)sizeof l->note, MPI_BYTE, r, DPARI_MPI_TAG_NOTE, c->side,
                       &l->sent);
+            c->told[r]++;
         }
     }
 }
@@ -833,6 +842,7 @@ static void dpari_mpi_listen(dpari_mpi_ctx *c)
         }
         note.rank = status.MPI_SOURCE;
         note.text[sizeof note.text - 1] = 0;
+        c->notes++;
         dpari_mpi_hear(c, &note);
     }
 }
@@ -1243,6 +1253,11 @@ static int dpari_mpi_recv_one(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t
     int code = dpari_mpi_units(p, dpar_type_bytes(t->call.type), n, n, &type, &count);
     if (code != MPI_SUCCESS) {
         return code;
+    }
+    if (n == 0) { /* one byte more: Intel MPI 2021 takes a short message for an empty one */
+        type = MPI_BYTE;
+        count = 1;
+        to = &p->none;
     }
     p->type = type;
     p->expect = p->whole = n;
@@ -3833,6 +3848,47 @@ static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
     c->level.node_of = NULL;
 }
 
+/* Until a request is done, the deadline at most. */
+static int32_t dpari_mpi_in_time(MPI_Request *request, double until)
+{
+    int done = 0;
+    while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done &&
+           (until < 0 || MPI_Wtime() < until)) {
+        DPARI_MPI_YIELD();
+    }
+    return done;
+}
+
+/* All notes that were sent to this rank are read: MPICH 5 ends the job where a communicator that is
+ * freed has messages. All have come, nobody waits any more, and so nobody sends another. */
+static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
+{
+    const double limit = c->comm.timeout_s, until = limit > 0 ? MPI_Wtime() + limit : -1;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int32_t r, there;
+    if (c->comm.size == 1 || c->comm.size > DPARI_MPI_RANKS_TOLD) {
+        return DPAR_OK;
+    }
+    if (c->told == NULL) {
+        c->told = (int32_t *)calloc((size_t)c->comm.size, sizeof *c->told);
+    }
+    there = c->told != NULL &&
+            MPI_Ireduce_scatter_block(c->told, &c->due, 1, MPI_INT32_T, MPI_SUM, c->main,
+                                      &request) == MPI_SUCCESS &&
+            dpari_mpi_in_time(&request, until);
+    for (; there && c->notes < c->due; c->notes++) { /* no probe: see dpari_mpi_begin */
+        there = MPI_Irecv(&c->last, (int)sizeof c->last, MPI_BYTE, MPI_ANY_SOURCE,
+                          DPARI_MPI_TAG_NOTE, c->side, &request) == MPI_SUCCESS &&
+                dpari_mpi_in_time(&request, until);
+    }
+    for (r = 0; there && c->waiting != NULL && r < c->comm.size; r++) {
+        there = dpari_mpi_in_time(&c->waiting[r].sent, until);
+    }
+    return there ? (dpar_status)DPAR_OK
+                 : dpari_mpi_break(c, DPAR_E_TIMEOUT,
+                                   "close: a rank that had come to it does not go on", 0);
+}
+
 /* All have come, and what is under way, on the world's other communicators too, goes on until then.
  * The closes in the node's memory, which know of none of that, then find everybody there; and what
  * nobody has waited for is lost when nobody needs it any more. */
@@ -3851,10 +3907,11 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     dpari_mpi_world *w = c->world;
     int finalized = 0, kept;
     int32_t lost;
-    dpar_status met = DPAR_OK;
+    dpar_status met = DPAR_OK, read = DPAR_OK;
     MPI_Finalized(&finalized);
     if (!finalized && comm->status >= 0) {
         met = dpari_mpi_meet_at_end(comm);
+        read = met >= 0 ? dpari_mpi_last_notes(c) : (dpar_status)DPAR_OK;
     }
     lost = dpari_mpi_lose_tasks(c);
     dpari_mpi_close_inside(c);
@@ -3867,7 +3924,7 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     if (!finalized && c->comm.status < 0) { /* else: dpari_mpi_begin */
         dpari_mpi_listen(c);
     }
-    kept = finalized || !dpari_mpi_letters_gone(c, c->waiting) ||
+    kept = finalized || read < 0 || !dpari_mpi_letters_gone(c, c->waiting) ||
            !dpari_mpi_letters_gone(c, c->broken);
     if (!finalized && c->comm.status >= 0) { /* a broken one might wait for ever */
         MPI_Comm_free(&c->main);
@@ -3877,12 +3934,13 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         free(c->waiting);
         free(c->broken);
         free(c->heard);
+        free(c->told);
         free(c->scratch);
         comm = dpari_ended_keep(&w->closed, comm);
         free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
     }
     dpari_mpi_leave_world(w, !finalized);
-    return lost > 0 ? (dpar_status)DPAR_E_ARG : met;
+    return lost > 0 ? (dpar_status)DPAR_E_ARG : met < 0 ? met : read;
 }
 
 /* ==== going on without ranks that died ==== */

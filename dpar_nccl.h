@@ -77,11 +77,16 @@
  * and exact, as with shared memory. A message waits for its dpar_wait. Page-locked and managed
  * memory counts as the device's.
  *
+ * Levels: NCCL goes by NVLink, PCIe or host memory within a node and by rings and trees over the
+ * network between nodes, whatever groups the ranks are split into; this engine adds no level of its
+ * own. dpar_comm_describe says how many nodes there are, where dpar_nccl_make brought the ranks
+ * together, dpar_nccl_doctor which ways NCCL chose.
+ *
  * Reductions on the device are NCCL's: order, and the last bits, may differ between sizes, versions
  * and machines; 16-bit floats may be rounded at each step; DPAR_AVG of floats may divide first; MAX
  * and MIN may drop NaNs; AVG of integers is E_ARG. options.exact: rank order, 16 bits in f32,
- * rounded once, NaN as dpar_comm.h says: the bits of shared memory, on all ranks and in every run, by an
- * all-to-all and dpar_mem.reduce, for floats of all types and operations.
+ * rounded once, NaN as dpar_comm.h says: the bits of shared memory, on all ranks and in every run,
+ * by an all-to-all and dpar_mem.reduce, for floats of all types and operations.
  *
  * Entry: a collective may return, and end, before all ranks have come.
  *
@@ -192,9 +197,9 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
 /* Registers device memory with NCCL: as a window where it has them (2.27; memory of
  * dpar_comm_alloc, and a multiple of 4096), else as a buffer (2.19); older: nothing happens. In
  * each later operation either all ranks use memory that they registered in the same call, or none
- * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG, without
- * a sentence, for another engine, NULL or bytes below 1; E_SYSTEM with NCCL's words and E_MEMORY:
- * the sentence is in c->why. COLLECTIVE; the same bytes on all ranks. */
+ * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG,
+ * without a sentence, for another engine, NULL or bytes below 1; E_SYSTEM with NCCL's words and
+ * E_MEMORY: the sentence is in c->why. COLLECTIVE; the same bytes on all ranks. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
 
 /* The ranks of c but for gone[n] (ascending) become a communicator, in the order of c: when a rank
@@ -558,6 +563,7 @@ struct dpari_nccl_world {
     dpari_nccl_used *used;
     int32_t used_count;
     dpari_nccl_side side;
+    uint64_t *node; /* of each rank, a number of the machine that it is on; NULL: nobody has said */
     pthread_mutex_t lock;
     dpari_thread thread;
     int32_t watched; /* there is a watchdog */
@@ -3387,6 +3393,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
     free(w->side.note);
     free(w->side.known);
     free(w->side.polls);
+    free(w->node);
     free(w->log);
     free(w->slots);
     free(w->used);
@@ -3548,6 +3555,7 @@ static void dpari_nccl_watchdog(dpari_nccl_world *w)
 
 static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
+static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
 static dpar_status dpari_nccl_close(dpar_comm *comm);
 
 static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
@@ -3576,6 +3584,7 @@ static void dpari_nccl_table(dpar_engine *e)
     e->progress = dpari_nccl_progress;
     e->abort = dpari_nccl_abort;
     e->report = dpari_nccl_report;
+    e->describe = dpari_nccl_describe;
     e->close = dpari_nccl_close;
 }
 
@@ -4036,6 +4045,32 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
     dpari_nccl_unlock(w);
 }
 
+/* Machines that its ranks are on; 0: nobody has said. */
+static int32_t dpari_nccl_nodes(const dpari_nccl_ctx *c)
+{
+    const uint64_t *node = c->world->node;
+    int32_t r, k, nodes = 0;
+    for (r = 0; node != NULL && r < c->comm.size; r++) {
+        for (k = 0; k < r && node[c->member[k]] != node[c->member[r]]; k++) {
+        }
+        nodes += k == r;
+    }
+    return nodes;
+}
+
+static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out)
+{
+    const int32_t nodes = dpari_nccl_nodes(dpari_nccl_ctx_of(comm));
+    dpar_text_put(out, ", a GPU each");
+    if (nodes > 0) {
+        dpar_text_put(out, " on ");
+        dpari_text_int(out, nodes);
+        dpar_text_put(out, nodes == 1 ? " node" : " nodes");
+    }
+    dpar_text_put(out, "; levels and ways are NCCL's: in a node NVLink, PCIe or host memory");
+    dpar_text_put(out, nodes == 1 ? "" : ", between nodes the network");
+}
+
 /* Its slots name it no more; how many works nobody waited for. */
 static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
 {
@@ -4180,9 +4215,28 @@ static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why 
     return status;
 }
 
+/* What NCCL, too, tells machines by: the host's name and when it was started. */
+static uint64_t dpari_nccl_this_node(void)
+{
+    char text[512];
+    dpari_site here;
+    int64_t n;
+    text[255] = 0;
+    if (gethostname(text, 255) != 0) {
+        text[0] = 0;
+    }
+    n = (int64_t)strlen(text);
+    dpari_site_here(&here);
+    if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
+        text[n] = 0;
+    }
+    return dpari_nccl_hash(text);
+}
+
 static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpari_nccl_ctx **out,
                                       dpar_why *said)
 {
+    const uint64_t mine = dpari_nccl_this_node();
     dpar_status status = DPAR_OK;
     if (host->rank == 0) {
         status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), 0, said);
@@ -4199,8 +4253,18 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
     }
     status = dpari_nccl_card_fits(w, &w->side.card, said);
     status = status >= 0 ? dpari_nccl_side_make(w, said) : status;
+    w->node = (uint64_t *)malloc((size_t)w->size * sizeof *w->node);
+    if (status >= 0 && w->node == NULL) {
+        status =
+            dpari_nccl_says(DPAR_E_MEMORY, said, "no memory for a communicator", NULL, NULL, NULL);
+    }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
+        return status;
+    }
+    status = dpar_all_gather(host, &mine, w->node, 1, DPAR_U64, NULL);
+    if (status < 0) {
+        *said = host->why;
         return status;
     }
     status = dpari_nccl_begin_world(w, out, said);

@@ -18,8 +18,15 @@
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
  * dpar_comm_progress), and buffers, counts and offsets stay untouched until the work is done.
- * Collectives of one communicator run in the order of their posting. One thread at a time uses a
- * communicator and those split from it.
+ * Collectives of one communicator run in the order of their posting.
+ *
+ * Threads: a communicator, those split from it, their works and memory are one world, which one
+ * thread at a time may use; it can be another each time, where a lock or a barrier orders them.
+ * Others may compute meanwhile, on all but the buffers of what is under way. Worlds share nothing:
+ * threads that call at once each need one of their own. Where messages of MPI carry anything
+ * (dpar_comm_describe) this takes MPI_THREAD_FUNNELED if only the main thread calls,
+ * MPI_THREAD_SERIALIZED if threads take turns, MPI_THREAD_MULTIPLE if threads with worlds of their
+ * own (a dpar_mpi_make each, in the same order on all ranks) call at once.
  *
  * Counts are elements, 0 is fine, 2^31 and more are. In place: out is where in lies, exactly:
  *     reduce, all_reduce, all_to_all   out == in
@@ -280,7 +287,9 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
 /* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
- * E_SYSTEM when there are no threads. E_ARG: NULL. Starts a thread, or waits for its end. */
+ * E_SYSTEM when there are no threads, and where messages of MPI carry anything: there is none, and
+ * the sentence says whether MPI would allow one (MPI_THREAD_MULTIPLE). E_ARG: NULL. Starts a
+ * thread, or waits for its end. */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
 /* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
  * first to break it counts. Local, it waits for nobody. O(size). */

@@ -269,12 +269,22 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* Do the PMI variables come from srun --mpi=pmi2? Then Slurm's row says more. */
-static int dpari_job_slurm_pmi(const dpari_site *s)
+/* Are PMI's and PALS's variables there, and do they say what those of the row say that began it? */
+static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
-    return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
-           !dpari_job_has(s, "MPI_LOCALRANKID") && dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
-           dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+    const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
+    return (pmi || pals) && (!pmi || dpari_job_equal(s, "PMI_RANK", rank)) &&
+           (!pals || dpari_job_equal(s, "PALS_RANKID", rank)) &&
+           (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
+}
+
+/* Slurm (--mpi=pmi2, cray_shasta) and Flux set them for the MPI of their jobs, PALS_RANKID at times
+ * without a size: their own rows are whole and know the nodes. Not where Hydra left its mark. */
+static int dpari_job_serves(const dpari_site *s)
+{
+    return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
+           ((dpari_job_in_step(s) && dpari_job_is_of(s, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
+            dpari_job_is_of(s, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
 }
 
 static int dpari_job_is_pals(const dpari_site *s)
@@ -292,10 +302,10 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
         return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                                                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+                                                (!dpari_job_is_pals(s) && !dpari_job_serves(s)));
     case DPAR_LAUNCHER_PALS:
-        return dpari_job_has(s, "PALS_RANKID") ||
-               (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
+        return !dpari_job_serves(s) && (dpari_job_has(s, "PALS_RANKID") ||
+                                        (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s)));
     case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
     case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");

@@ -555,26 +555,30 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
     return DPAR_OK;
 }
 
+/* Across nodes there is no engine in this header. */
+#define DPARI_OTHER_NODES                                                                          \
+    "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
+
 /* All ranks on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks: shared memory joins at most # on one node (across "
-                              "nodes: MPI and dpar_mpi.h)",
-                              name, dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+        return dpari_say_word(
+            DPAR_E_ARG, why,
+            "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
+            dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: shared memory joins one "
-                              "node only; across nodes use MPI and dpar_mpi.h",
+                              "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
+                              "of one node; " DPARI_OTHER_NODES,
                               name, dpari_length(name), job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: shared memory joins one node only; "
-                              "across nodes use MPI and dpar_mpi.h",
+                              "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
+                              "node; " DPARI_OTHER_NODES,
                               name, dpari_length(name), job->size, nodes, 0, 0);
     }
     return DPAR_OK;

@@ -432,6 +432,13 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Of a launcher that does not say who is on this node. */
+static void dpari_meet_put_nodes(dpar_text *t, const dpar_start *job)
+{
+    dpar_text_put(t,
+                  job->local_size < 0 ? "; on other nodes? dpar_mpi.h, dpar_nccl.h join them" : "");
+}
+
 /* "ranks 2, 3 of 4 did not come within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
 {
@@ -464,6 +471,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
         dpar_text_put(&t, "; connections that were of no rank of this job: ");
         dpari_text_int(&t, h->strangers);
     }
+    dpari_meet_put_nodes(&t, h->job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -774,6 +782,7 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, ")");
     dpar_text_put(&t,
                   strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+    dpari_meet_put_nodes(&t, job);
     return DPAR_E_TIMEOUT;
 }
 

@@ -714,7 +714,8 @@ static void dpari_doctor_slingshot(dpari_doctor *d)
     dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
     dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
     dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
-    if (d->c->job.launcher == DPAR_LAUNCHER_PALS) {
+    /* the mark of Cray's MPI, under Slurm and Flux too */
+    if (d->c->job.launcher == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
         dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
         dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }

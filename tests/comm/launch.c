@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* launch: every row of the table of launchers, what is half a row, mixed rows and what only looks
- * like a launcher, against the variables that each launcher is documented to set. The rows of Open MPI
- * 4.1.4 and MPICH 4.0.2 are as recorded from them. Nothing here touches the environment. */
+ * like a launcher, against the variables that each launcher sets. Recorded from the launchers
+ * themselves: Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI 2021.19, torchrun 2.15. The
+ * others as their documents or sources have them, named where they are. Nothing here touches the
+ * environment. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -81,7 +83,7 @@ static void test_rows(void)
         LIST("DPAR_RANK=2", "DPAR_SIZE=4")
         expect(list, DPAR_LAUNCHER_DPAR, 2, 4, -1, -1, 0, "");
     }
-    {
+    { /* torchrun 2.15 --nnodes 2 --nproc-per-node 4 */
         LIST("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
              "MASTER_ADDR=n1", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_RESTART_COUNT=2")
         expect(list, DPAR_LAUNCHER_TORCHRUN, 5, 8, 1, 4, 0, "x@n1:29500#2");
@@ -100,12 +102,23 @@ static void test_rows(void)
         LIST("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_MCA_ess_base_jobid=7")
         expect(list, DPAR_LAUNCHER_OPENMPI, 3, 4, -1, -1, 0, "7");
     }
+    { /* Open MPI 5.0.11: started by PRRTE */
+        LIST("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+             "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_NODE_RANK=1", "OMPI_UNIVERSE_SIZE=2",
+             "OMPI_VERSION=5.0.11", "PMIX_RANK=1", "PMIX_NAMESPACE=prterun-vm-17799@1", "PRTE_LAUNCHED=1")
+        expect(list, DPAR_LAUNCHER_OPENMPI, 1, 2, 1, 2, 1, "prterun-vm-17799@1");
+    }
     {
         LIST("PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=8", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
              "HYDI_CONTROL_FD=7")
         expect(list, DPAR_LAUNCHER_HYDRA, 1, 2, 1, 2, 1, "");
     }
-    {
+    { /* Intel MPI 2021.19; MPICH 5.0.2 is as MPICH 4 above, and PMI_HOSTNAME */
+        LIST("PMI_RANK=1", "PMI_SIZE=4", "PMI_FD=9", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
+             "HYDRA_BSTRAP_LAUNCHER=ssh", "I_MPI_INFO_NP=1", "I_MPI_PIN_INFO=0,1")
+        expect(list, DPAR_LAUNCHER_HYDRA, 1, 4, 1, 2, 0, "");
+    }
+    { /* mpiexec of PALS under PBS (Polaris, Aurora: docs.alcf.anl.gov); names as in HPE's pals.h */
         LIST("PMI_RANK=9", "PMI_SIZE=16", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=4", "PALS_APID=abc",
              "PALS_RANKID=9", "PBS_JOBID=12.desched1")
         expect(list, DPAR_LAUNCHER_PALS, 9, 16, 1, 4, 0, "12.desched1+abc");
@@ -118,25 +131,36 @@ static void test_rows(void)
         LIST("PALS_RANKID=9", "PALS_SIZE=12", "PALS_LOCAL_RANKID=1")
         expect(list, DPAR_LAUNCHER_PALS, 9, 12, 1, -1, 0, "");
     }
-    {
+    { /* mpirun_rsh: MVAPICH2's user guide */
         LIST("MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=6", "MV2_COMM_WORLD_LOCAL_RANK=1",
              "MV2_COMM_WORLD_LOCAL_SIZE=3", "MPIRUN_HOST=h", "MPIRUN_ID=77")
         expect(list, DPAR_LAUNCHER_MVAPICH, 1, 6, 1, 3, 0, "h:77");
     }
-    {
+    { /* flux-environment(7), with -opmi=none */
         LIST("FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
+        expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
+    }
+    { /* the same by default: the simple PMI server's variables are there too */
+        LIST("PMI_RANK=7", "PMI_SIZE=8", "PMI_FD=22", "FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8",
+             "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
+        expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
+    }
+    { /* Flux on a Cray (shell/plugins/cray_pals.c of flux-coral2): a rank without a size */
+        LIST("PALS_RANKID=7", "PALS_NODEID=1", "PALS_APID=99", "PALS_SPOOL_DIR=/t", "PALS_APINFO=/t/a",
+             "FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2",
+             "FLUX_JOB_ID=fx1")
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
     }
     { /* 5 ranks on 2 nodes: 3 and 2, nobody knows where */
         LIST("FLUX_TASK_RANK=4", "FLUX_JOB_SIZE=5", "FLUX_TASK_LOCAL_ID=1", "FLUX_JOB_NNODES=2")
         expect(list, DPAR_LAUNCHER_FLUX, 4, 5, 1, -1, 2, "");
     }
-    {
+    { /* as PyTorch Lightning's LSFEnvironment and IBM's jsrun have them */
         LIST("JSM_NAMESPACE_RANK=3", "JSM_NAMESPACE_SIZE=12", "JSM_NAMESPACE_LOCAL_RANK=3",
              "LSB_JOBID=5", "PMIX_RANK=3")
         expect(list, DPAR_LAUNCHER_JSRUN, 3, 12, 3, -1, 0, "5");
     }
-    {
+    { /* srun(1), output environment variables */
         LIST("SLURM_PROCID=8", "SLURM_NTASKS=99", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=11",
              "SLURM_LOCALID=0", "SLURM_NODEID=2", "SLURM_STEP_TASKS_PER_NODE=4(x2),3", "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_SLURM, 8, 11, 0, 3, 3, "42.3");
@@ -166,11 +190,34 @@ static void test_mixed(void)
         LIST("RANK=4", "WORLD_SIZE=8", "DPAR_RANK=1", "DPAR_SIZE=2", "PMI_RANK=0", "PMI_SIZE=1")
         expect(list, DPAR_LAUNCHER_DPAR, 1, 2, -1, -1, 0, "");
     }
-    { /* srun --mpi=pmi2: Slurm knows the node, PMI does not */
+    { /* srun --mpi=pmi2 (plugins/mpi/pmi2/mpi_pmi2.c): Slurm knows the node, PMI does not */
         LIST("PMI_RANK=5", "PMI_SIZE=8", "PMI_FD=3", "SLURM_PROCID=5", "SLURM_STEP_ID=0",
              "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1", "SLURM_NODEID=1",
              "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=1")
         expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "1.0");
+    }
+    { /* srun --mpi=cray_shasta (LUMI, Frontier, Perlmutter), Slurm before 23.02: PALS has no size */
+        LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_SPOOL_DIR=/t", "PALS_APINFO=/t/a",
+             "SLURM_PROCID=5", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1",
+             "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=42")
+        expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "42.3");
+    }
+    { /* from 23.02 on, PMI's too (plugins/mpi/cray_shasta/mpi_cray_shasta.c) */
+        LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_LOCAL_RANKID=1", "PMI_RANK=5",
+             "PMI_SIZE=8", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=4", "PMI_UNIVERSE_SIZE=8", "PMI_JOBID=42",
+             "SLURM_PROCID=5", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1",
+             "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=42")
+        expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "42.3");
+    }
+    { /* another PALS job than the step or the Flux job that it was started in */
+        LIST("PALS_RANKID=5", "PALS_NRANKS=6", "PALS_LOCAL_RANKID=1", "PALS_APID=a", "FLUX_TASK_RANK=0",
+             "FLUX_JOB_SIZE=1", "SLURM_PROCID=0", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=1")
+        expect(list, DPAR_LAUNCHER_PALS, 5, 6, 1, -1, 0, "+a");
+    }
+    { /* MPICH's mpiexec inside flux run: another job, with the same numbers */
+        LIST("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "FLUX_TASK_RANK=0",
+             "FLUX_JOB_SIZE=1", "FLUX_JOB_NNODES=1")
+        expect(list, DPAR_LAUNCHER_HYDRA, 0, 1, 0, 1, 1, "");
     }
     { /* MPICH's mpiexec inside srun: another job than the step */
         LIST("PMI_RANK=1", "PMI_SIZE=3", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=3", "SLURM_PROCID=0",

@@ -5,10 +5,12 @@
 # each MPI, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second, MPICH, whose waits never yield, at most as
 # many as there are cores, and 4.
 # All of it by messages alone, as between nodes; then some by way of the node's memory, as is the default.
+# DPAR_MPIS=openmpi5: the MPI whose commands are mpicc.openmpi5 and so on. DPAR_MPI_INSIDES=1: tests/mpi alone.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 DPAR_MPI_FLAT=1
+export OMP_WAIT_POLICY=passive # ranks and their threads are more than there are cores
 mpis=
-for kind in openmpi mpich; do
+for kind in ${DPAR_MPIS:-openmpi mpich}; do
     ! have mpicc.$kind || mpis="$mpis .$kind"
 done
 counts='1 2 3 4 5 6 7 8 '
@@ -30,6 +32,7 @@ run() { # ranks, program, words
     [ "$n" -le "$cores" ] || yield=$yields
     $launch $yield -np "$n" "$@" > "$work/said" 2>&1 ||
         { echo "failed: $launch $yield -np $n $*"; grep -v UCX "$work/said"; exit 1; }
+    grep "^skipped: " "$work/said" | sort -u
 }
 
 # The engine with all warnings, which the rank tests link; the tests of its insides.
@@ -46,6 +49,8 @@ build() {
     doctor) try mpicc$suffix -O1 $tests -DDOCTOR_MPI $reached -I"$DPAR_DIR" -I. commands/doctor.c -o "$work/doctor" ;;
     scale_few) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=100000000 $reached -I"$DPAR_DIR" -I. \
         tests/mpi/scale.c -o "$work/scale_few" -lm ;;
+    threads) try mpicc$suffix -O1 $tests $openmp $reached -I"$DPAR_DIR" -I. \
+        tests/mpi/threads.c -o "$work/threads" -lm -lpthread ;;
     planet) try $CC -O1 $reached -I"$DPAR_DIR" -I. apps/shallow_water.c -o "$work/planet_shm" -lm ;;
     *) try mpicc$suffix -O1 $tests $reached -I"$DPAR_DIR" -I. "tests/mpi/$1.c" -o "$work/$1" -lm ;;
     esac
@@ -84,6 +89,16 @@ insides() {
     ! turn || run 4 "$work/scale"
     ! turn || run "$most" "$work/scale_few"
     ! whole || [ -z "$yields" ] || run 18 "$work/scale"
+    threads 2 $([ -z "$yields" ] || echo 3)
+}
+
+# MPI and threads of OpenMP's, at each level of MPI_Init_thread.
+threads() { # ranks...
+    for n in "$@"; do
+        for how in funneled serialized multiple; do
+            run "$n" "$work/threads" "$how"
+        done
+    done
 }
 
 programs() {
@@ -149,11 +164,11 @@ doctor() {
 gone() {
     [ -n "$yields" ] || return 0
     for what in 'killed 0' 'killed 1' 'killed 2' 'killed 3' 'killed 4' aborts other late; do
-        $launch $yields --mca orte_enable_recovery 1 -np 4 "$work/gone" $what > "$work/said" 2>&1
+        $launch $yields $recovers -np 4 "$work/gone" $what > "$work/said" 2>&1
         [ "$(grep -c 'checks, 0 failed' "$work/said")" -ge 3 ] && ! grep -q '[1-9][0-9]* failed' "$work/said" ||
             { echo "failed: gone $what"; cat "$work/said"; exit 1; }
     done
-    DPAR_MPI_NODE=0 $launch $yields --mca orte_enable_recovery 1 -np 4 "$work/gone" one_node > "$work/said" 2>&1
+    DPAR_MPI_NODE=0 $launch $yields $recovers -np 4 "$work/gone" one_node > "$work/said" 2>&1
     [ "$(grep -c 'checks, 0 failed' "$work/said")" -eq 3 ] || { echo 'failed: gone one_node'; cat "$work/said"; exit 1; }
 }
 
@@ -164,6 +179,7 @@ by_levels() {
     run 4 "$work/every" ragged
     run 3 "$work/late"
     run 4 "$work/beside"
+    threads 4
     gone
     whole || return 0
     for n in 2 3 5 6 7 8; do
@@ -182,6 +198,7 @@ by_levels() {
 # One node; then as if nodes had two ranks, or one had: with an MPI that yields, or at night.
 by_memory() {
     export DPAR_MPI_FLAT=0
+    threads 2
     for n in $counts; do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
     if [ -n "$yields" ] || whole; then
         export DPAR_MPI_NODE=2
@@ -197,7 +214,8 @@ by_memory() {
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
-usual_library "$work/dpar.a" -O1 # the same for each MPI
+printf 'int main(void) { return 0; }\n' > "$work/main.c"
+[ -n "${DPAR_MPI_INSIDES:-}" ] || usual_library "$work/dpar.a" -O1 # the same for each MPI
 no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
 for suffix in $mpis; do
     [ "$suffix" != plain ] || suffix=
@@ -205,12 +223,27 @@ for suffix in $mpis; do
     system=$(mpicc$suffix -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p' | tr '\n' ' ')
     launch="timeout 200 mpiexec$suffix" yields= most=4 blocked=3
     ! whole && blocked=2
+    recovers='--mca orte_enable_recovery 1'
+    ! mpiexec$suffix --version 2>&1 | grep -q 'Open MPI) [5-9]' || recovers='--with-ft ulfm --enable-recovery'
     if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
         launch="$launch --oversubscribe" yields='--mca mpi_yield_when_idle 1' most=8 blocked=3
     fi
+    openmp=-fopenmp
+    mpicc$suffix -fopenmp "$work/main.c" -o "$work/main" > /dev/null 2>&1 ||
+        { openmp=-Wno-unknown-pragmas; echo "OpenMP with mpicc$suffix: not found, skipped"; }
+    if [ -n "${DPAR_MPI_INSIDES:-}" ]; then
+        in_pairs build every every_7 three three_cxx order threads late gone beside node scale scale_few
+        insides
+        export DPAR_MPI_FLAT=0 DPAR_MPI_NODE=2
+        by_levels
+        unset DPAR_MPI_NODE
+        export DPAR_MPI_FLAT=1
+        echo "mpicc$suffix: tests/mpi; ${counts}ranks"
+        continue
+    fi
     planet=planet
     [ ! -e "$work/planet_shm" ] || planet=
-    in_pairs build engine every every_7 three_cxx order late gone beside node doctor scale scale_few $planet engine_cxx
+    in_pairs build engine every every_7 three_cxx order threads late gone beside node doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     in_pairs link $programs

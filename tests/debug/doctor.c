@@ -320,6 +320,15 @@ static void test_slingshot(void)
         variables = less;
         JUDGE(c, 1, name);
     }
+    c.job.launcher = DPAR_LAUNCHER_SLURM; /* no MPI of Cray's */
+    less[7] = NULL;
+    variables = less;
+    JUDGE(c, 0, "");
+    less[7] = "PALS_APID=42.0"; /* it is: srun --mpi=cray_shasta */
+    less[8] = NULL;
+    JUDGE(c, 2, "MPICH_OFI_NIC_POLICY is not set -> export ");
+    c.job.launcher = DPAR_LAUNCHER_PALS;
+    less[7] = all[7];
     less[8] = "NCCL_NET_GDR_LEVEL=PHB";
     for (i = 0; i < 8; i++) {
         less[i] = all[i == 6 ? 8 : i];

@@ -561,6 +561,38 @@ static int on_host(dpar_comm *c, void *arg)
 
 /* ---- groups ---- */
 
+static void described(dpar_comm *c, const char *expected)
+{
+    char words[400], whole[400];
+    dpar_text text;
+    snprintf(whole, sizeof whole, "nccl: %d rank%s, a GPU each%s", (int)c->size,
+             c->size == 1 ? "" : "s", expected);
+    dpar_text_init(&text, words, sizeof words);
+    dpar_comm_describe(c, &text);
+    CHECK_TEXT(words, whole);
+}
+
+/* Where its ranks are, as dpar_nccl_make heard it; as if rank 0 were elsewhere; as if nobody had
+ * said. */
+static void describes(dpar_comm *c)
+{
+    dpari_nccl_world *w = dpari_nccl_ctx_of(c)->world;
+    uint64_t *node = w->node;
+    described(c, " on 1 node; levels and ways are NCCL's: in a node NVLink, PCIe or host memory");
+    node[0]++;
+    described(c, c->size == 1
+                     ? " on 1 node; levels and ways are NCCL's: in a node NVLink, PCIe or "
+                       "host memory"
+                     : " on 2 nodes; levels and ways are NCCL's: in a node NVLink, PCIe or "
+                       "host memory, between nodes the network");
+    node[0]--;
+    w->node = NULL;
+    described(c,
+              "; levels and ways are NCCL's: in a node NVLink, PCIe or host memory, between nodes "
+              "the network");
+    w->node = node;
+}
+
 static int groups(dpar_comm *c, void *arg)
 {
     dpar_comm *half = NULL, *twin = NULL, *reversed = NULL;
@@ -598,6 +630,7 @@ static int groups(dpar_comm *c, void *arg)
     dpar_text_init(&text, words, sizeof words);
     dpar_comm_report(twin, &text);
     CHECK(strstr(words, "all-reduce #0 of 1 f32: done") != NULL);
+    describes(twin);
     CHECK_INT(dpar_nccl_register(state.nccl, state.in, 8 * ROOM / 4096 * 4096), DPAR_OK);
     CHECK_INT(dpar_nccl_register(c, state.in, 4096), DPAR_E_ARG);
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),

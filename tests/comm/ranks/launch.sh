@@ -63,9 +63,9 @@ SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=4 $launch join > "$work/out"
 said 'salloc without srun' 1 'rank 0 of 1: adds up (none)'
 
 by_hand 4 2 join 0 1; wait
-said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s'
+said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s; on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
 by_hand 4 2 join 1 2; wait
-said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s'
+said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s (job .*); on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
 by_hand 3 20 join 0 1 1; wait
 said 'a rank twice' 3 'status -12: two processes say that they are rank 1 of 3'
 by_hand 2 3 join 0 0; sleep 0.2; by_hand 2 20 join 1; wait
@@ -127,11 +127,12 @@ if [ "$(id -u)" -eq 0 ]; then
 fi
 
 DPAR_RANK=0 DPAR_SIZE=4 DPAR_LOCAL_RANK=0 DPAR_LOCAL_SIZE=2 $launch join > "$work/out"
-said 'several nodes' 1 'status -1: dpar says 4 ranks, 2 of them on this node.*dpar_mpi.h'
+add='across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs$'
+said 'several nodes' 1 "status -1: dpar says 4 ranks, 2 of them on this node: dpar_comm.h joins .* one node; $add"
 FLUX_TASK_RANK=0 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2 $launch join > "$work/out"
-said 'several nodes, uneven' 1 'status -1: Flux says 5 ranks on 2 nodes'
+said 'several nodes, uneven' 1 "status -1: Flux says 5 ranks on 2 nodes: .*; $add"
 DPAR_RANK=0 DPAR_SIZE=5000 $launch join > "$work/out"
-said 'too many' 1 'status -1: dpar says 5000 ranks'
+said 'too many' 1 "status -1: dpar says 5000 ranks: .*; $add"
 DPAR_RANK=0 $launch join > "$work/out"
 said 'half a row' 1 'status -1: dpar: DPAR_RANK is set but DPAR_SIZE is not'
 DPAR_TIMEOUT=soon $launch join > "$work/out"
