@@ -1015,6 +1015,8 @@ typedef struct dpari_group {
     dpari_levels levels;
     const void **in; /* scratch: an address a rank */
     void **out;
+    const int32_t *called; /* by which numbers sentences call its ranks; NULL: their own, */
+    const char *place;     /* and which node's memory it is */
 } dpari_group;
 
 /* Of a communicator of this engine. */
@@ -1042,6 +1044,13 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                        double quiet, int32_t *links);
+/* An engine of several nodes has this one for the ranks of a node: sentences say "rank number[r] on
+ * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
+DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
+/* " on n2", or nothing. */
+DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
+/* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
+DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 /* Has this rank of the world begun to close the communicator, and said all that it owes of
  * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
@@ -1709,7 +1718,9 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
 DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
-/* "rank 2 (6 in the world)" */
+/* "all-reduce #12 (4 f32, sum)" */
+DPARI_API void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
+/* "rank 2 (6 in the world)", "rank 6 on n2" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
 /* The rank in the communicator of one of the world; -1: none. */
@@ -5764,13 +5775,15 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
                                                 int32_t type, int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
-    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
-    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    const int own = kind == DPAR_BARRIER;
+    dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
+                     : own && root == DPARI_CLOSE ? "close"
+                                                  : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
         dpari_text_int(t, sequence);
     }
-    if (kind != DPAR_BARRIER) {
+    if (!own) {
         dpar_text_put(t, " of ");
         dpari_text_int(t, count);
         dpari_text_char(t, ' ');
@@ -8005,15 +8018,42 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
+DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
+{
+    dpar_text_put(t, g->place != NULL ? " on " : "");
+    dpar_text_put(t, g->place != NULL ? g->place : "");
+}
+
 DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
+    if (g->called != NULL) {
+        dpari_text_int(t, g->called[rank]);
+        dpari_put_place(t, g);
+        return;
+    }
     dpari_text_int(t, rank);
     if (g->world_rank[rank] != rank) {
         dpar_text_put(t, " (");
         dpari_text_int(t, g->world_rank[rank]);
         dpar_text_put(t, " in the world)");
     }
+}
+
+DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
+{
+    dpari_group_of(c)->called = number;
+    dpari_group_of(c)->place = place;
+}
+
+DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
+                                              const dpari_flight *f)
+{
+    dpari_flight shown = *f;
+    if (g->called != NULL && f->kind != DPAR_BARRIER && f->root >= 0 && f->root < g->comm.size) {
+        shown.root = g->called[f->root];
+    }
+    dpari_flight_text(t, &shown);
 }
 
 DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
@@ -8028,7 +8068,13 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
     f.root = k->call.root;
     f.tag = k->call.tag;
     f.varies = k->call.varies;
-    dpari_flight_text(t, &f);
+    dpari_put_flight_of(t, g, &f);
+    if (g->called != NULL) {
+        dpar_text_put(t, " in the memory of ");
+        dpar_text_put(t, g->place);
+        dpar_text_put(t, ": ");
+        return;
+    }
     dpar_text_put(t, " of ");
     if (g->id != 0) {
         dpar_text_put(t, "group ");
@@ -8075,6 +8121,23 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     }
     dpari_put_others_dead(&t, g, rank);
     return dpari_group_break(g, DPAR_E_PEER, why.text);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
+{
+    const dpari_group *g = dpari_group_of(c);
+    int32_t r = 0;
+    while (r < c->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
+        r++;
+    }
+    if (r == c->size) {
+        return 0;
+    }
+    dpari_put_rank(t, g, r);
+    dpari_put_ending(t, g->world, g->world_rank[r]);
+    dpari_put_last(t, g->world, g->world_rank[r]);
+    dpari_put_others_dead(t, g, r);
+    return 1;
 }
 
 /* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
@@ -8839,7 +8902,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
         return 1;
     }
     dpar_text_put(t, " called ");
-    dpari_flight_text(t, &f);
+    dpari_put_flight_of(t, g, &f);
     return 0;
 }
 
@@ -8864,7 +8927,7 @@ static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32
         }
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    if (g->id != 0) {
+    if (g->id != 0 && g->called == NULL) {
         dpar_text_put(&t, "group ");
         dpari_text_int(&t, g->id);
         dpar_text_put(&t, ": ");

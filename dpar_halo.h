@@ -2861,6 +2861,7 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpari_text_int(&t, x->fields);
     dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
     dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
+    dpari_put_place(&t, g);
     if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
         dpari_put_failed(&t, x->world, p->world);

@@ -66,20 +66,25 @@
  * Mismatch, found at no cost: what ranks of a node do by its memory, as dpar_comm.h says. Between
  * nodes send, recv and the _v forms that move. These are messages, an empty piece too, from each
  * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
- * there, with both numbers of elements; another type of as many bytes is not noticed, or taken for
- * another length. In a split all ranks' calls are compared; a rank that calls something else
- * instead meets the deadline. Found with check = 1: another kind, type, op, root, tag or count in
- * any collective, other pieces in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks,
- * naming two that differ, at the price of a small all-reduce. Not found: without check all else.
- * Then MPI may notice (DPAR_E_MISMATCH where a message was too long), the deadline may end it, or
- * the result is wrong. Nor does check look at messages. MPICH ends the job at any message that is
- * too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
+ * there, with both numbers of elements; another type of as many bytes in a message is not noticed.
+ * In a split all ranks' calls are compared. Found where ranks wait for each other (after a quarter
+ * of the deadline, 1 s at most): another collective, as many after the first: DPAR_E_MISMATCH,
+ * naming both. Found with check = 1, always and at once: another kind, type, op, root, tag or count
+ * in any collective, other pieces in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all
+ * ranks, naming two that differ, at the price of a small all-reduce. Not found: without check all
+ * else. Then MPI may notice (DPAR_E_MISMATCH where a message was too long), the deadline may end
+ * it, or the result is wrong. Nor does check look at messages. MPICH ends the job at any message
+ * that is too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
  * MPI_ERRORS_RETURN.
  *
- * Lost ranks: MPI cannot tell; a wait ends with the deadline. Who waits for longer than a quarter
- * of it (1 s at most) tells the other ranks by a short message, again and again; the sentence of
- * DPAR_E_TIMEOUT therefore names the ranks that wait too, where they wait, and those not heard of
- * (up to 1024 ranks). A rank whose communicator breaks tells the others, who see it once they wait.
+ * Lost ranks: the ranks of a node see that one of theirs has ended (DPAR_E_PEER, within 1 s and a
+ * quarter of the deadline) and tell the other nodes. Of a rank that is alone on its node, or with
+ * flat, MPI cannot tell; a wait ends with the deadline. Who waits for longer than a quarter of it
+ * (1 s at most) tells the other ranks by a short message, again and again; the sentence of
+ * DPAR_E_TIMEOUT therefore names the ranks that wait too, where they wait, and those not heard of,
+ * with their nodes: "not heard of ranks: 3 on n2" (up to 1024 ranks). A rank whose communicator
+ * breaks tells the others, who see it once they wait. A network that is away for less than the
+ * deadline costs that time.
  * Without a deadline: blocking = 1, and what MPI itself only has blocking, making and splitting
  * communicators; a split first waits, with the deadline, until all ranks have called it.
  * Many MPIs end the whole job when a process dies; then nothing returns. Where they do not (mpirun
@@ -211,6 +216,7 @@ enum {
     DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
     DPARI_MPI_RING = 32,                /* operations that a report shows */
     DPARI_MPI_RANKS_TOLD = 1024,        /* larger communicators do not tell each other who waits */
+    DPARI_MPI_NAME = 64,                /* bytes of a node's name */
     DPARI_MPI_TAGS = 32000,             /* MPI promises tags up to 32767 */
     DPARI_MPI_FINISHED = 2,             /* work->phase, task->finished */
     DPARI_MPI_POLLS = 32,   /* of a wait, before it yields the core each time: ranks may share it */
@@ -384,6 +390,9 @@ typedef struct dpari_mpi_world {
     int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
     int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
     dpari_ended closed;
+    MPI_Group all;                /* the ranks of the first one, */
+    int32_t *host_of;             /* the node of each, */
+    char (*host)[DPARI_MPI_NAME]; /* their names; NULL: there is but one node */
     dpar_comm *node; /* all ranks of this one's node: their memory; NULL: there is none, */
     dpar_why flat;   /* and why */
 } dpari_mpi_world;
@@ -391,8 +400,8 @@ typedef struct dpari_mpi_world {
 /* What a rank tells another: "I wait here", or (status < 0) "this communicator is broken". */
 typedef struct dpari_mpi_note {
     int64_t sequence, count;
-    int32_t kind, type, op, root;
-    int32_t status, rank;
+    int32_t kind, type, op, root, tag;
+    int32_t status, rank, room;
     char text[200];
 } dpari_mpi_note;
 
@@ -434,6 +443,7 @@ struct dpari_mpi_ctx {
     int32_t tag_most;
     double listened;
     dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
+    dpar_why near;                      /* once it is broken: what the node's ranks are told */
     dpari_mpi_note *heard;              /* the last of each rank */
     int32_t *told;                      /* notes that were sent to each rank; NULL: none */
     int32_t notes, due;                 /* that came here; that are to come before it is closed */
@@ -674,6 +684,36 @@ static dpar_status dpari_mpi_status_of(int code)
                : (dpar_status)DPAR_E_SYSTEM;
 }
 
+/* The name of a rank's node; NULL: all are on one. */
+static const char *dpari_mpi_host(const dpari_mpi_ctx *c, int32_t rank)
+{
+    const dpari_mpi_world *w = c->world;
+    MPI_Group own = MPI_GROUP_NULL;
+    int here = (int)rank, there = MPI_UNDEFINED;
+    if (w->host == NULL || MPI_Comm_group(c->main, &own) != MPI_SUCCESS) {
+        return NULL;
+    }
+    if (MPI_Group_translate_ranks(own, 1, &here, w->all, &there) != MPI_SUCCESS) {
+        there = MPI_UNDEFINED;
+    }
+    MPI_Group_free(&own);
+    return there != MPI_UNDEFINED ? w->host[w->host_of[there]] : NULL;
+}
+
+static void dpari_mpi_put_host(dpar_text *t, const char *host)
+{
+    dpar_text_put(t, host != NULL ? " on " : "");
+    dpar_text_put(t, host != NULL ? host : "");
+}
+
+/* "rank 3 on n2" */
+static void dpari_mpi_put_rank(dpar_text *t, const dpari_mpi_ctx *c, int32_t rank)
+{
+    dpar_text_put(t, "rank ");
+    dpari_text_int(t, rank);
+    dpari_mpi_put_host(t, dpari_mpi_host(c, rank));
+}
+
 static void dpari_mpi_put_why(dpar_why *why, const char *text)
 {
     dpar_text t;
@@ -727,6 +767,17 @@ static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const d
     }
 }
 
+/* "rank 3 on n2 says: the disk is full" */
+static void dpari_mpi_put_says(dpar_why *why, const dpari_mpi_ctx *c, int32_t rank,
+                               const char *text)
+{
+    dpar_text t;
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpari_mpi_put_rank(&t, c, rank);
+    dpar_text_put(&t, " says: ");
+    dpar_text_put(&t, text);
+}
+
 /* Breaks the communicator: the first error stays. tell: the other ranks too. */
 static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const char *text, int tell)
 {
@@ -747,8 +798,12 @@ static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const c
         dpar_text_put(&t, c->comm.why.text);
         dpari_mpi_tell(c, &c->broken, &note);
     }
-    if (c->level.inside != NULL) { /* the letters go first: they say it best */
-        dpar_comm_abort(c->level.inside, status, c->comm.why.text);
+    c->near = c->comm.why;
+    if (tell) {
+        dpari_mpi_put_says(&c->near, c, c->comm.rank, c->comm.why.text);
+    }
+    if (c->level.inside != NULL) {
+        dpar_comm_abort(c->level.inside, status, c->near.text);
     }
     return status;
 }
@@ -774,8 +829,8 @@ static void dpari_mpi_put_dead(const dpari_mpi_ctx *c, dpar_why *why)
     MPI_Group_size(gone, &n);
     for (i = 0; i < n && i < 8; i++) {
         MPI_Group_translate_ranks(gone, 1, &i, all, &rank);
-        dpar_text_put(&t, ", rank ");
-        dpari_text_int(&t, rank);
+        dpar_text_put(&t, ", ");
+        dpari_mpi_put_rank(&t, c, (int32_t)rank);
         dpar_text_put(&t, " has died");
     }
     MPI_Group_free(&gone);
@@ -807,13 +862,8 @@ static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task
 static void dpari_mpi_hear(dpari_mpi_ctx *c, const dpari_mpi_note *note)
 {
     dpar_why why;
-    dpar_text t;
     if (note->status < 0) {
-        dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, note->rank);
-        dpar_text_put(&t, " says: ");
-        dpar_text_put(&t, note->text);
+        dpari_mpi_put_says(&why, c, note->rank, note->text);
         dpari_mpi_break(c, note->status, why.text, 0);
         return;
     }
@@ -865,13 +915,78 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
     const dpar_call *call = &t->call;
     return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
            (h->type == call->type || call->kind == DPAR_BARRIER) && h->op == call->op &&
-           h->root == call->root && (call->varies || h->count == call->count);
+           h->root == call->root && h->tag == call->tag &&
+           (call->varies || h->count == call->count);
 }
 
-/* "1, 3"; at most 8 of them. */
+static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
+{
+    dpari_mpi_record r;
+    memset(&r, 0, sizeof r);
+    r.sequence = t->sequence;
+    r.count = t->call.count;
+    r.kind = t->call.kind;
+    r.type = t->call.type;
+    r.op = t->call.op;
+    r.root = t->call.root;
+    r.tag = t->call.tag;
+    return r;
+}
+
+/* Of two calls that are not the same: "rank 0 on n1 calls barrier #1, rank 2 on n2 calls split #1".
+ */
+static void dpari_mpi_put_calls(dpar_text *t, const dpari_mpi_ctx *c, int32_t first,
+                                const dpari_mpi_record *a, int32_t second,
+                                const dpari_mpi_record *b)
+{
+    dpari_mpi_put_rank(t, c, first);
+    dpar_text_put(t, " calls ");
+    dpari_mpi_describe_record(t, a);
+    dpar_text_put(t, ", ");
+    dpari_mpi_put_rank(t, c, second);
+    dpar_text_put(t, " calls ");
+    dpari_mpi_describe_record(t, b);
+}
+
+/* Breaks the communicator where a rank was heard waiting in another collective that is as many
+ * after the first as this one. */
+static void dpari_mpi_compare_heard(const dpari_mpi_task *t)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    int32_t r;
+    for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
+        const dpari_mpi_note *h = &c->heard[r];
+        dpari_mpi_record mine, other;
+        dpar_why why;
+        dpar_text s;
+        if (dpari_kind_sends(t->call.kind) || dpari_kind_sends(h->kind) ||
+            h->sequence != t->sequence + 1 || dpari_mpi_waits_with(t, r)) {
+            continue;
+        }
+        mine = dpari_mpi_record_of(t);
+        other = mine;
+        other.count = h->count;
+        other.kind = h->kind;
+        other.type = h->type;
+        other.op = h->op;
+        other.root = h->root;
+        other.tag = h->tag;
+        dpar_text_init(&s, why.text, sizeof why.text);
+        if (r < c->comm.rank) {
+            dpari_mpi_put_calls(&s, c, r, &other, c->comm.rank, &mine);
+        } else {
+            dpari_mpi_put_calls(&s, c, c->comm.rank, &mine, r, &other);
+        }
+        dpari_mpi_break(c, DPAR_E_MISMATCH, why.text, 1);
+        return;
+    }
+}
+
+/* "1, 3"; at most 8 of them. Those not heard of with their nodes: "1 on n1, 2, 3 on n2". */
 static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int32_t waiting)
 {
     const dpari_mpi_ctx *c = task->ctx;
+    const char *host = NULL;
     int32_t r, n = 0;
     for (r = 0; r < c->comm.size; r++) {
         int32_t quiet = c->heard == NULL || c->heard[r].sequence == 0;
@@ -879,13 +994,21 @@ static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int
             continue;
         }
         if (n < 8) {
+            const char *before = host;
+            host = waiting ? NULL : dpari_mpi_host(c, r);
+            if (before != host) {
+                dpari_mpi_put_host(t, before);
+            }
             dpar_text_put(t, n > 0 ? ", " : "");
             dpari_text_int(t, r);
         } else if (n == 8) {
+            dpari_mpi_put_host(t, host);
+            host = NULL;
             dpar_text_put(t, ", ...");
         }
         n++;
     }
+    dpari_mpi_put_host(t, host);
     if (n == 0) {
         dpar_text_put(t, "none");
     }
@@ -900,8 +1023,8 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
     for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
         const dpari_mpi_note *h = &c->heard[r];
         if (h->sequence != 0 && !dpari_mpi_waits_with(task, r)) {
-            dpar_text_put(t, "; rank ");
-            dpari_text_int(t, r);
+            dpar_text_put(t, "; ");
+            dpari_mpi_put_rank(t, c, r);
             dpar_text_put(t, " waits in ");
             dpari_operation_text(t, h->kind, h->sequence - 1, h->type, h->count, h->root);
             return;
@@ -951,8 +1074,8 @@ static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, 
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_mpi_describe_task(&t, task);
-    dpar_text_put(&t, ": rank ");
-    dpari_text_int(&t, peer);
+    dpar_text_put(&t, ": ");
+    dpari_mpi_put_rank(&t, task->ctx, peer);
     dpar_text_put(&t, " sent ");
     if (got < 0) {
         dpar_text_put(&t, "more elements than the ");
@@ -977,6 +1100,7 @@ static void dpari_mpi_announce(dpari_mpi_task *task)
     note.type = task->call.type;
     note.op = task->call.op;
     note.root = task->call.root;
+    note.tag = task->call.tag;
     note.count = task->call.count;
     dpari_mpi_tell(task->ctx, &task->ctx->waiting, &note);
 }
@@ -1166,7 +1290,7 @@ static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
         dpari_mpi_take_back(t);
     }
     if (t->inside_on) { /* broken: it ends at once */
-        dpar_comm_abort(t->ctx->level.inside, status, t->ctx->comm.why.text);
+        dpar_comm_abort(t->ctx->level.inside, status, t->ctx->near.text);
         (void)dpar_wait(&t->inside);
         t->inside_on = 0;
     }
@@ -1309,10 +1433,15 @@ static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32
 }
 
 /* The sender's i-th message to a rank in one operation is the receiver's i-th from there, and the
- * operations of a communicator are posted in the same order: the tag only keeps errors apart. */
+ * operations of a communicator are posted in the same order: the tag only keeps errors apart. What
+ * belongs to another collective, or to one with another tag, is not taken for a piece. */
 static int dpari_mpi_piece_tag(const dpari_mpi_task *t)
 {
-    return DPARI_MPI_TAG_PIECE + (int)(t->sequence % DPARI_MPI_TAGS);
+    const dpar_call *call = &t->call;
+    uint64_t h = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->op << 16;
+    h = (h ^ (uint64_t)(uint32_t)call->root << 32) * UINT64_C(0x9e3779b97f4a7c15);
+    h = ((h >> 29) ^ (uint64_t)(uint32_t)call->tag) * UINT64_C(0x9e3779b97f4a7c15);
+    return DPARI_MPI_TAG_PIECE + (int)(((h >> 33) + (uint64_t)t->sequence) % DPARI_MPI_TAGS);
 }
 
 /* ==== one call of MPI ==== */
@@ -2107,27 +2236,11 @@ static void dpari_mpi_hear_why(dpari_mpi_ctx *c)
     }
 }
 
-/* An operation of the node's memory has failed: its ranks are counted otherwise there. */
+/* An operation of the node's memory has failed, with a sentence in the numbers of ctx. */
 static void dpari_mpi_inside_failed(dpari_mpi_task *t)
 {
-    const dpari_mpi_levels *l = &t->ctx->level;
-    const int32_t n = l->inside->size, *rank = l->member + l->begin[l->node];
-    dpar_why why;
-    dpar_text s;
-    int32_t i;
     dpari_mpi_hear_why(t->ctx);
-    dpar_text_init(&s, why.text, sizeof why.text);
-    if (rank[n - 1] != n - 1) {
-        dpar_text_put(&s, "between ranks ");
-        for (i = 0; i < n && i < 8; i++) {
-            dpar_text_put(&s, i > 0 ? ", " : "");
-            dpari_text_int(&s, rank[i]);
-        }
-        dpar_text_put(&s,
-                      i < n ? ", ... (0, 1, ... of their node): " : " (0, 1, ... of their node): ");
-    }
-    dpar_text_put(&s, l->inside->why.text);
-    (void)dpari_mpi_break(t->ctx, t->inside.status, why.text, 1);
+    (void)dpari_mpi_break(t->ctx, t->inside.status, t->ctx->level.inside->why.text, 1);
 }
 
 static int dpari_mpi_post_inside(dpari_mpi_task *t, const dpar_call *call)
@@ -2763,13 +2876,7 @@ static int dpari_mpi_ask_all(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     mine = &t->calls[c->comm.rank];
-    mine->sequence = t->sequence;
-    mine->count = t->call.count;
-    mine->kind = t->call.kind;
-    mine->type = t->call.type;
-    mine->op = t->call.op;
-    mine->root = t->call.root;
-    mine->tag = t->call.tag;
+    *mine = dpari_mpi_record_of(t);
     mine->state = (int32_t)(dpari_mpi_pieces_hash(&t->call, c->comm.size) & 0x7fffffff);
     return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE, t->calls,
                         bytes, MPI_BYTE, c->side);
@@ -2791,12 +2898,7 @@ static void dpari_mpi_disagree(dpari_mpi_task *t)
         r++;
     }
     dpar_text_init(&s, why.text, sizeof why.text);
-    dpar_text_put(&s, "rank 0 calls ");
-    dpari_mpi_describe_record(&s, a);
-    dpar_text_put(&s, ", rank ");
-    dpari_text_int(&s, r);
-    dpar_text_put(&s, " calls ");
-    dpari_mpi_describe_record(&s, &t->calls[r]);
+    dpari_mpi_put_calls(&s, t->ctx, 0, a, r, &t->calls[r]);
     if (a->state != t->calls[r].state) {
         dpar_text_put(&s, ", with other pieces");
     }
@@ -3060,6 +3162,20 @@ static void dpari_mpi_pump(dpari_mpi_world *w)
     }
 }
 
+/* A rank of this node that has ended, whatever the wait is for. */
+static void dpari_mpi_look_for_ended(dpari_mpi_task *task)
+{
+    dpari_mpi_ctx *c = task->ctx;
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, ": ");
+    if (c->level.inside != NULL && dpari_group_ended(c->level.inside, &t)) {
+        dpari_mpi_break(c, DPAR_E_PEER, why.text, 1);
+    }
+}
+
 /* Now and then in a long wait: hears the others, tells them, looks at the deadline. */
 static void dpari_mpi_look_round(dpari_mpi_task *t)
 {
@@ -3073,6 +3189,9 @@ static void dpari_mpi_look_round(dpari_mpi_task *t)
     if (now - c->listened > 1e-3) {
         c->listened = now;
         dpari_mpi_listen(c);
+        if (c->comm.status >= 0) {
+            dpari_mpi_compare_heard(t);
+        }
         first = now >= t->next_note;
     }
     if (first && c->comm.status >= 0) {
@@ -3082,6 +3201,7 @@ static void dpari_mpi_look_round(dpari_mpi_task *t)
         t->told = 1;
         t->next_note = now + (quarter < 5 ? quarter : 5);
         dpari_mpi_announce(t);
+        dpari_mpi_look_for_ended(t);
     }
     if (limit > 0 && now - t->since > limit && c->comm.status >= 0) {
         dpari_mpi_listen(c);
@@ -3141,12 +3261,7 @@ static void dpari_mpi_record_task(dpari_mpi_task *t)
     dpari_mpi_ctx *c = t->ctx;
     dpari_mpi_record *r = &c->ring[c->records % DPARI_MPI_RING];
     c->records++;
-    r->sequence = t->sequence;
-    r->count = t->call.count;
-    r->kind = t->call.kind;
-    r->type = t->call.type;
-    r->op = t->call.op;
-    r->root = t->call.root;
+    *r = dpari_mpi_record_of(t);
     r->state = DPAR_MORE;
     t->record = r;
     t->number = c->records;
@@ -3335,6 +3450,8 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
 static dpar_status dpari_mpi_close(dpar_comm *comm);
 static void dpari_mpi_close_part(dpar_comm *part);
 static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why);
+static int dpari_mpi_env(const char *name);
+static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node);
 
 /* first[r]: the first rank of r's node. Each node's ranks, in the order of ranks. */
 static void dpari_mpi_sort_nodes(dpari_mpi_levels *l, const int *first, int32_t n)
@@ -3415,6 +3532,106 @@ static dpar_status dpari_mpi_find_levels(dpar_comm *comm)
         l->inside->timeout_s = -1; /* c has the deadline */
     }
     return DPAR_OK;
+}
+
+/* The lowest rank of this one's node. COLLECTIVE. */
+static int dpari_mpi_first_here(const dpari_mpi_ctx *c, int *first)
+{
+    MPI_Comm node = MPI_COMM_NULL;
+    int code;
+    if (c->level.node_of != NULL) {
+        *first = (int)c->level.member[c->level.begin[c->level.node]];
+        return MPI_SUCCESS;
+    }
+    code = dpari_mpi_node_of(c->main, &node);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Bcast(first, 1, MPI_INT, 0, node);
+        MPI_Comm_free(&node);
+    }
+    return code;
+}
+
+/* Numbers the nodes by their lowest ranks: of[r], which held that rank, becomes its node's number;
+ * count[r] = the bytes that rank r tells, begin[r] = where they come. */
+static int32_t dpari_mpi_number_hosts(int *of, int *count, int *begin, int32_t n)
+{
+    int32_t r, hosts = 0;
+    for (r = 0; r < n; r++) {
+        const int first = of[r] == r;
+        begin[r] = (int)hosts * DPARI_MPI_NAME;
+        count[r] = first ? (int)DPARI_MPI_NAME : 0;
+        of[r] = first ? (int)hosts : of[of[r]];
+        hosts += first;
+    }
+    return hosts;
+}
+
+static void dpari_mpi_host_here(char *name, int number)
+{
+    char words[MPI_MAX_PROCESSOR_NAME + 1];
+    int length = 0;
+    dpar_text t;
+    memset(name, 0, DPARI_MPI_NAME);
+    memset(words, 0, sizeof words);
+    dpar_text_init(&t, name, DPARI_MPI_NAME - 8);
+    if (MPI_Get_processor_name(words, &length) == MPI_SUCCESS) {
+        dpar_text_put(&t, words);
+    }
+    if (dpari_mpi_env("DPAR_MPI_NODE") > 0) { /* several "nodes" of one name */
+        dpar_text_init(&t, name + strlen(name), 8);
+        dpari_text_char(&t, '#');
+        dpari_text_int(&t, number);
+    }
+}
+
+/* The names of the nodes, each told by its lowest rank, and which of them each rank is on: for
+ * sentences. Nothing where there is one node. COLLECTIVE. */
+static dpar_status dpari_mpi_find_hosts(dpari_mpi_ctx *c)
+{
+    dpari_mpi_world *w = c->world;
+    const int32_t n = c->comm.size;
+    int *count = (int *)malloc((size_t)n * 2 * sizeof *count), first = (int)c->comm.rank, code;
+    int32_t hosts;
+    char name[DPARI_MPI_NAME];
+    dpar_status status = DPAR_OK;
+    dpar_why said;
+    memset(&said, 0, sizeof said);
+    w->host_of = (int32_t *)malloc((size_t)n * sizeof *w->host_of);
+    if (count == NULL || w->host_of == NULL) {
+        status = dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for the nodes of a communicator");
+        said = c->comm.why;
+    }
+    code = dpari_mpi_first_here(c, &first);
+    if (code == MPI_SUCCESS) {
+        status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
+    }
+    if (code == MPI_SUCCESS && status >= 0) {
+        code = MPI_Allgather(&first, 1, MPI_INT, w->host_of, 1, MPI_INT, c->main);
+    }
+    if (code != MPI_SUCCESS || status < 0) {
+        free(count);
+        return code != MPI_SUCCESS ? dpari_mpi_failed(c, NULL, "finding the nodes", code)
+                                   : dpari_mpi_break(c, status, c->comm.why.text, 0);
+    }
+    hosts = dpari_mpi_number_hosts(w->host_of, count, count + n, n);
+    if (hosts > 1) {
+        w->host = (char(*)[DPARI_MPI_NAME])calloc((size_t)hosts, DPARI_MPI_NAME);
+        status = w->host != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
+        dpari_mpi_put_why(&said, "no memory for the names of nodes");
+        status = dpari_mpi_worst(c->main, status, &said, &c->comm.why);
+        dpari_mpi_host_here(name, w->host_of[c->comm.rank]);
+    }
+    if (hosts > 1 && status >= 0) {
+        code = MPI_Allgatherv(name, count[c->comm.rank], MPI_CHAR, w->host, count, count + n,
+                              MPI_CHAR, c->main);
+    }
+    free(count);
+    if (status < 0) {
+        return dpari_mpi_break(c, status, c->comm.why.text, 0);
+    }
+    code = code == MPI_SUCCESS ? MPI_Comm_group(c->main, &w->all) : code;
+    return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
+                               : dpari_mpi_failed(c, NULL, "finding the nodes", code);
 }
 
 /* ---- which messages go in two ----
@@ -3582,7 +3799,20 @@ static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
 static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(*out);
+    dpari_mpi_levels *l = &c->level;
     dpar_status status = dpari_mpi_find_levels(*out);
+    if (status >= 0 && c->world->host_of == NULL) {
+        status = dpari_mpi_find_hosts(c);
+    }
+    if (status >= 0 && c->world->host != NULL) {
+        const char *here = dpari_mpi_host(c, c->comm.rank);
+        if (l->inside != NULL) {
+            dpari_group_call(l->inside, l->member + l->begin[l->node], here);
+        }
+        if ((*out)->node != NULL) {
+            dpari_group_call((*out)->node, NULL, here);
+        }
+    }
     if (status >= 0 && c->world->communicators == 1) {
         status = dpari_mpi_find_at_once(c);
         status = status == DPAR_OK ? dpari_mpi_find_lanes(*out) : status;
@@ -3832,7 +4062,12 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
     while ((c = dpari_ended_take(&w->closed)) != NULL) {
         free(dpari_mpi_ctx_of(c));
     }
+    free(w->host_of);
+    free(w->host);
     if (alive) {
+        if (w->all != MPI_GROUP_NULL) {
+            MPI_Group_free(&w->all);
+        }
         MPI_Op_free(&w->max);
         MPI_Op_free(&w->min);
         MPI_Op_free(&w->sum);
@@ -3916,7 +4151,7 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     lost = dpari_mpi_lose_tasks(c);
     dpari_mpi_close_inside(c);
     if (comm->node != NULL && comm->status < 0) {
-        dpar_comm_abort(comm->node, comm->status, comm->why.text);
+        dpar_comm_abort(comm->node, comm->status, c->near.text);
     }
     if (comm->node != c->world->node) {
         dpari_mpi_close_part(comm->node);
@@ -4161,6 +4396,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
         return NULL;
     }
     w->lanes_from = DPARI_MPI_LANES;
+    w->all = MPI_GROUP_NULL;
     code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
     if (code == MPI_SUCCESS) {
         code = MPI_Op_create(dpari_mpi_user_min, 1, &w->min);
@@ -4195,16 +4431,21 @@ static int dpari_mpi_name(MPI_Comm node, dpar_start *job)
     return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
 }
 
-/* The worst status of all ranks, with that rank's sentence. */
+/* The worst status of all ranks, with that rank's sentence. That another rank is gone, or late, is
+ * most often what came of its own failure: then that one counts. */
 static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why)
 {
+    enum { CAUSE = 1000 };
     struct {
         int status, rank;
     } own, worst;
     int code;
     own.status = (int)mine;
+    own.status -= mine < 0 && mine != DPAR_E_PEER && mine != DPAR_E_TIMEOUT ? (int)CAUSE : 0;
     MPI_Comm_rank(user, &own.rank);
+    worst = own;
     code = MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, user);
+    worst.status += worst.status <= -CAUSE ? (int)CAUSE : 0;
     if (code == MPI_SUCCESS && worst.status < 0) {
         code = MPI_Bcast(said->text, (int)sizeof said->text, MPI_CHAR, worst.rank, user);
     }

@@ -485,7 +485,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
         return 1;
     }
     dpar_text_put(t, " called ");
-    dpari_flight_text(t, &f);
+    dpari_put_flight_of(t, g, &f);
     return 0;
 }
 
@@ -510,7 +510,7 @@ static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32
         }
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    if (g->id != 0) {
+    if (g->id != 0 && g->called == NULL) {
         dpar_text_put(&t, "group ");
         dpari_text_int(&t, g->id);
         dpar_text_put(&t, ": ");

@@ -78,13 +78,15 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
                                                 int32_t type, int64_t count, int32_t root)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
-    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
-    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    const int own = kind == DPAR_BARRIER;
+    dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
+                     : own && root == DPARI_CLOSE ? "close"
+                                                  : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
         dpari_text_int(t, sequence);
     }
-    if (kind != DPAR_BARRIER) {
+    if (!own) {
         dpar_text_put(t, " of ");
         dpari_text_int(t, count);
         dpari_text_char(t, ' ');

@@ -147,15 +147,42 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
+DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
+{
+    dpar_text_put(t, g->place != NULL ? " on " : "");
+    dpar_text_put(t, g->place != NULL ? g->place : "");
+}
+
 DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     dpar_text_put(t, "rank ");
+    if (g->called != NULL) {
+        dpari_text_int(t, g->called[rank]);
+        dpari_put_place(t, g);
+        return;
+    }
     dpari_text_int(t, rank);
     if (g->world_rank[rank] != rank) {
         dpar_text_put(t, " (");
         dpari_text_int(t, g->world_rank[rank]);
         dpar_text_put(t, " in the world)");
     }
+}
+
+DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
+{
+    dpari_group_of(c)->called = number;
+    dpari_group_of(c)->place = place;
+}
+
+DPARI_API DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
+                                              const dpari_flight *f)
+{
+    dpari_flight shown = *f;
+    if (g->called != NULL && f->kind != DPAR_BARRIER && f->root >= 0 && f->root < g->comm.size) {
+        shown.root = g->called[f->root];
+    }
+    dpari_flight_text(t, &shown);
 }
 
 DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k)
@@ -170,7 +197,13 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
     f.root = k->call.root;
     f.tag = k->call.tag;
     f.varies = k->call.varies;
-    dpari_flight_text(t, &f);
+    dpari_put_flight_of(t, g, &f);
+    if (g->called != NULL) {
+        dpar_text_put(t, " in the memory of ");
+        dpar_text_put(t, g->place);
+        dpar_text_put(t, ": ");
+        return;
+    }
     dpar_text_put(t, " of ");
     if (g->id != 0) {
         dpar_text_put(t, "group ");
@@ -217,6 +250,23 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work
     }
     dpari_put_others_dead(&t, g, rank);
     return dpari_group_break(g, DPAR_E_PEER, why.text);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
+{
+    const dpari_group *g = dpari_group_of(c);
+    int32_t r = 0;
+    while (r < c->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
+        r++;
+    }
+    if (r == c->size) {
+        return 0;
+    }
+    dpari_put_rank(t, g, r);
+    dpari_put_ending(t, g->world, g->world_rank[r]);
+    dpari_put_last(t, g->world, g->world_rank[r]);
+    dpari_put_others_dead(t, g, r);
+    return 1;
 }
 
 /* It owes nothing new to the communicator once it closes, so of what it owed then all is in the

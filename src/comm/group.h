@@ -95,6 +95,8 @@ typedef struct dpari_group {
     dpari_levels levels;
     const void **in; /* scratch: an address a rank */
     void **out;
+    const int32_t *called; /* by which numbers sentences call its ranks; NULL: their own, */
+    const char *place;     /* and which node's memory it is */
 } dpari_group;
 
 /* Of a communicator of this engine. */
@@ -122,6 +124,13 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
 DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                        double quiet, int32_t *links);
+/* An engine of several nodes has this one for the ranks of a node: sentences say "rank number[r] on
+ * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
+DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
+/* " on n2", or nothing. */
+DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
+/* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
+DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 /* Has this rank of the world begun to close the communicator, and said all that it owes of
  * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
@@ -156,7 +165,9 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 DPARI_API void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
 DPARI_API void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
-/* "rank 2 (6 in the world)" */
+/* "all-reduce #12 (4 f32, sum)" */
+DPARI_API void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
+/* "rank 2 (6 in the world)", "rank 6 on n2" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
 /* The rank in the communicator of one of the world; -1: none. */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The flag protocols of the shared-memory engine, as models whose every interleaving spin looks at:
+# The flag protocols of the shared-memory engine and what is between nodes, as models whose every interleaving spin looks at:
 # each must hold, and each broken variant must be found. `model.sh long` checks longer sequences too
 # (some 2 GB of memory).
 . tests/compile/common.sh
@@ -78,7 +78,16 @@ holds abort
 for fault in -DHANG -DHALF -DEARLY -DNO_CLAIM; do
     breaks abort "$fault"
 done
+holds levels
+holds levels -DLEAD
+holds levels -DOTHER
+for fault in -DNO_LETTERS -DDEAF -DNO_PEER -DEARLY_LAST '-DMESSAGES -DNO_LOOK' '-DOTHER -DNO_TAG' \
+    '-DOTHER -DDEAF'; do
+    breaks levels "$fault"
+done
 if [ "${1:-}" = long ]; then
+    holds levels -DMESSAGES
+    holds levels -DNO_ABORT
     holds entry -DOPS=5
     holds chunked '-DOPS=4 -DCHUNKS=5'
     holds direct -DOPS=3

@@ -170,6 +170,22 @@ gone() {
     done
     DPAR_MPI_NODE=0 $launch $yields $recovers -np 4 "$work/gone" one_node > "$work/said" 2>&1
     [ "$(grep -c 'checks, 0 failed' "$work/said")" -eq 3 ] || { echo 'failed: gone one_node'; cat "$work/said"; exit 1; }
+    # random ones, as if on two nodes; with ULFM a rank hears of a death in MPI's own words
+    [ "$recovers" = '--mca orte_enable_recovery 1' ] || return 0
+    RUN="$launch $yields $recovers -np 4" \
+        sh tests/mpi/faults.sh "$work/faults" "${MPI_FAULT_ROUNDS:-20}" "${FAULT_SEED:-1}" || exit 1
+}
+
+# Too little room in /dev/shm, in a mount namespace of its own; MPI itself goes by TCP then.
+full() {
+    [ -n "$yields" ] && [ "$recovers" = '--mca orte_enable_recovery 1' ] || return 0
+    [ "$(uname)" = Linux ] && unshare -m sh -c 'mount -t tmpfs -o size=64k none /dev/shm' 2> /dev/null ||
+        { echo 'a full /dev/shm: skipped, no mount namespaces'; return 0; }
+    for kib in 64 1024 4096 65536; do
+        unshare -m sh -c 'mount -t tmpfs -o size="$1"k none /dev/shm && shift && exec "$@"' sh "$kib" \
+            $launch $yields --mca btl tcp,self -np 4 "$work/full" "$kib" > "$work/said" 2>&1 ||
+            { echo "failed: full $kib"; cat "$work/said"; exit 1; }
+    done
 }
 
 # Collectives in nodes and between them: of as many ranks or not, in any order.
@@ -181,6 +197,7 @@ by_levels() {
     run 4 "$work/beside"
     threads 4
     gone
+    full
     whole || return 0
     for n in 2 3 5 6 7 8; do
         run "$n" "$work/every" private
@@ -200,6 +217,7 @@ by_memory() {
     export DPAR_MPI_FLAT=0
     threads 2
     for n in $counts; do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
+    full
     if [ -n "$yields" ] || whole; then
         export DPAR_MPI_NODE=2
         for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do
@@ -217,6 +235,7 @@ printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
 printf 'int main(void) { return 0; }\n' > "$work/main.c"
 [ -n "${DPAR_MPI_INSIDES:-}" ] || usual_library "$work/dpar.a" -O1 # the same for each MPI
 no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
+linux=$([ "$(uname)" != Linux ] || echo full)
 for suffix in $mpis; do
     [ "$suffix" != plain ] || suffix=
     # the headers of MPI as system headers: their warnings are theirs
@@ -243,7 +262,7 @@ for suffix in $mpis; do
     fi
     planet=planet
     [ ! -e "$work/planet_shm" ] || planet=
-    in_pairs build engine every every_7 three_cxx order threads late gone beside node doctor scale scale_few $planet engine_cxx
+    in_pairs build engine every every_7 three_cxx order threads late gone faults $linux beside node doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     in_pairs link $programs

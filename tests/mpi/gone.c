@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Four ranks on "two nodes" (DPAR_MPI_NODE=2), collectives of all kinds that go by level; at the
  * 50th rank 3 is killed, aborts, calls something else, or comes too late. Each of the others hears
- * of it, at once or at the deadline, with a sentence that names it (what it calls instead: with
- * check = 1). After a death the others go on, on one node, and on several with an MPI that has ULFM
- * (Open MPI 5: mpirun --with-ft ulfm).
+ * of it, at once or at the deadline, with a sentence that names it and its node (what it calls
+ * instead: with check = 1). After a death the others go on, on one node, and on several with an MPI
+ * that has ULFM (Open MPI 5: mpirun --with-ft ulfm).
  *
  *   DPAR_MPI_NODE=2 mpirun --mca orte_enable_recovery 1 -np 4 gone killed|aborts|other|late
  *   mpirun --mca orte_enable_recovery 1 -np 4 gone one_node */
@@ -29,10 +29,18 @@ static dpar_status go(dpar_comm *c, int kind, int64_t n)
 static void heard(const dpar_comm *c, const char *what, dpar_status st, double seconds)
 {
     const int late = strcmp(what, "late") == 0;
-    const char *part = strcmp(what, "killed") == 0   ? "rank 1 has ended" /* of ranks 2, 3 */
-                       : strcmp(what, "aborts") == 0 ? "rank 3 says: the disk is full"
-                       : late                        ? "not heard of ranks: 3"
-                                                     : " calls ";
+    char host[MPI_MAX_PROCESSOR_NAME + 1] = "", part[MPI_MAX_PROCESSOR_NAME + 100];
+    int length;
+    MPI_Get_processor_name(host, &length);
+    if (strcmp(what, "killed") == 0) {
+        (void)snprintf(part, sizeof part, "rank 3 on %.55s#1 has ended", host);
+    } else if (late) {
+        (void)snprintf(part, sizeof part, "not heard of ranks: 3 on %.55s#1", host);
+    } else if (strcmp(what, "aborts") == 0) {
+        (void)snprintf(part, sizeof part, "rank 3 on %.55s#1 says: the disk is full", host);
+    } else {
+        (void)snprintf(part, sizeof part, ", rank 3 on %.55s#1 calls ", host);
+    }
     CHECK_INT(st, strcmp(what, "killed") == 0   ? DPAR_E_PEER
                   : strcmp(what, "aborts") == 0 ? DPAR_E_SYSTEM
                   : late                        ? DPAR_E_TIMEOUT
@@ -41,7 +49,7 @@ static void heard(const dpar_comm *c, const char *what, dpar_status st, double s
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
     if (strstr(c->why.text, "MPI_ERR_PROC_FAILED") !=
         NULL) { /* rank 1 was the first to hear of it */
-        part = ", rank 3 has died";
+        (void)snprintf(part, sizeof part, ", rank 3 on %.55s#1 has died", host);
     }
 #endif
     CHECK(strstr(c->why.text, part) != NULL);
