@@ -680,8 +680,8 @@ DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t 
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
-/* Has this CPU vectors of 32 bytes (AVX2), and does the system keep them? Takes microseconds in a
- * virtual machine. */
+/* Has this CPU vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and does the system keep
+ * them? Takes microseconds in a virtual machine. */
 DPARI_DOOR int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */
@@ -1738,6 +1738,12 @@ DPARI_API void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
 /* ==== comm/kernel.h ==== */
 
+/* to[i] = by x[i], the product in f64, rounded once; NaN without sign and payload. `to` may be x.
+ */
+DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
+/* to[i] += x[i], x of BF16 or F16; NaN likewise. */
+DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
+
 /* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
 DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 /* Two of dpari_kern_fetch at once, line by line. */
@@ -2360,7 +2366,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
     a = 1;
     c = 0;
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    if ((c >> 27 & 3) != 3) { /* the system says what it keeps; vectors of floats */
+    if ((c >> 27 & 7) != 7) { /* the system says what it keeps; vectors of floats; f16 */
         return 0;
     }
     __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");
@@ -3594,6 +3600,83 @@ DPARI_APART void dpari_kern_sum_f16(const dpari_kern_job *job)
     dpari_kern_sum_many(job, DPAR_F16);
 }
 
+/* ---- the largest and the smallest: of floats s where it is NaN, too ---- */
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
+                                                  int32_t most)
+{
+    const dpari_kern_u4 above = most ? s : t, below = most ? t : s;
+    if (type == DPAR_F32) {
+        return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)above > (dpari_kern_f4)below) |
+                                   (dpari_kern_u4)((dpari_kern_f4)s != (dpari_kern_f4)s),
+                               s, t);
+    }
+    if (type == DPAR_F64) {
+        return dpari_kern_pick((dpari_kern_u4)((dpari_kern_d2)above > (dpari_kern_d2)below) |
+                                   (dpari_kern_u4)((dpari_kern_d2)s != (dpari_kern_d2)s),
+                               s, t);
+    }
+    return dpari_kern_pick((dpari_kern_u4)((dpari_kern_i4)above > (dpari_kern_i4)below), s, t);
+}
+
+DPARI_KERN_INLINE void dpari_kern_most(const dpari_kern_job *job, int32_t type, int32_t most)
+{
+    int64_t at;
+    int32_t i;
+    for (at = job->at; at < job->end; at += DPARI_KERN_LINE) {
+        dpari_kern_quad x, y;
+        dpari_kern_load(&x, dpari_kern_at(job->in[0], at), type);
+        for (i = 1; i < job->ins; i++) {
+            dpari_kern_load(&y, dpari_kern_at(job->in[i], at), type);
+            x.v[0] = dpari_kern_choose(x.v[0], y.v[0], type, most);
+            x.v[1] = dpari_kern_choose(x.v[1], y.v[1], type, most);
+            x.v[2] = dpari_kern_choose(x.v[2], y.v[2], type, most);
+            x.v[3] = dpari_kern_choose(x.v[3], y.v[3], type, most);
+        }
+        dpari_kern_finish(&x, type, 0, 1.0f);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_store((unsigned char *)job->out[i] + at, &x, job->stream);
+        }
+    }
+}
+
+DPARI_APART void dpari_kern_most_f32(const dpari_kern_job *job)
+{
+    if (job->op == DPAR_MAX) {
+        dpari_kern_most(job, DPAR_F32, 1);
+    } else {
+        dpari_kern_most(job, DPAR_F32, 0);
+    }
+}
+
+DPARI_APART void dpari_kern_most_f64(const dpari_kern_job *job)
+{
+    if (job->op == DPAR_MAX) {
+        dpari_kern_most(job, DPAR_F64, 1);
+    } else {
+        dpari_kern_most(job, DPAR_F64, 0);
+    }
+}
+
+DPARI_APART void dpari_kern_most_i32(const dpari_kern_job *job)
+{
+    if (job->op == DPAR_MAX) {
+        dpari_kern_most(job, DPAR_I32, 1);
+    } else {
+        dpari_kern_most(job, DPAR_I32, 0);
+    }
+}
+
+static int dpari_kern_whole_most(const dpari_kern_job *job)
+{
+    switch (job->op == DPAR_MAX || job->op == DPAR_MIN ? job->type : DPAR_TYPES) {
+    case DPAR_F32: dpari_kern_most_f32(job); return 1;
+    case DPAR_F64: dpari_kern_most_f64(job); return 1;
+    case DPAR_I32: dpari_kern_most_i32(job); return 1;
+    default: return 0;
+    }
+}
+
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
     switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
@@ -3602,7 +3685,11 @@ static void dpari_kern_whole(const dpari_kern_job *job)
     case DPAR_F16: dpari_kern_sum_f16(job); break;
     case DPAR_BF16: dpari_kern_sum_bf16(job); break;
     case DPARI_KERN_THROUGH(DPAR_BF16): dpari_kern_sum_through_bf16(job); break;
-    default: dpari_kern_any(job, job->at, job->end); break;
+    default:
+        if (!dpari_kern_whole_most(job)) {
+            dpari_kern_any(job, job->at, job->end);
+        }
+        break;
     }
 }
 
@@ -4099,12 +4186,20 @@ DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to, dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), (dpari_kern_u4)f));
 }
 
+/* Two of f32 at `from`, in f64: compilers see one instruction. */
+DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
+{
+    float f[2];
+    __builtin_memcpy(f, from, 8);
+    {
+        const dpari_kern_d2 d = {(double)f[0], (double)f[1]};
+        return d;
+    }
+}
 DPARI_KERN_INLINE void dpari_kern_wide_f64(unsigned char *to, const unsigned char *from)
 {
-    const dpari_kern_f4 f = (dpari_kern_f4)dpari_kern_get(from);
-    const dpari_kern_d2 a = {(double)f[0], (double)f[1]}, b = {(double)f[2], (double)f[3]};
-    dpari_kern_put(to, (dpari_kern_u4)a);
-    dpari_kern_put(to + 16, (dpari_kern_u4)b);
+    dpari_kern_put(to, (dpari_kern_u4)dpari_kern_two(from));
+    dpari_kern_put(to + 16, (dpari_kern_u4)dpari_kern_two(from + 8));
 }
 
 /* A group. */
@@ -4151,9 +4246,122 @@ DPARI_KERN_GROUPS(dpari_kern_f32_f16, DPAR_F16, 2, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f32_f64, DPAR_F64, 8, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 
+/* ---- the same by vectors of 32 bytes: casts that compute ---- */
+
+#if defined(__x86_64__)
+#define DPARI_KERN_WIDE 1
+#define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which on asking the CPU pays */
+typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
+typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
+typedef float dpari_kern_f8 __attribute__((vector_size(32)));
+typedef double dpari_kern_d4 __attribute__((vector_size(32)));
+typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
+typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Groups with a NaN, which is seldom, go one by one. */
+DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
+                                                 int64_t count)
+{
+    int64_t i;
+    for (i = 0; i < count; i += DPARI_KERN_GROUP) {
+        dpari_kern_w8 a, b;
+        dpari_kern_f8 sum;
+        dpari_kern_ahead(from + 4 * i);
+        __builtin_memcpy(&a, from + 4 * i, 32);
+        __builtin_memcpy(&b, from + 4 * i + 32, 32);
+        sum = (dpari_kern_f8)a + (dpari_kern_f8)b;
+        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
+            dpari_kern_group_any(to + 2 * i, DPAR_BF16, from + 4 * i, DPAR_F32);
+        } else {
+            dpari_kern_l4 all;
+            a = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
+            b = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+            all = (dpari_kern_l4)__builtin_ia32_packusdw256((dpari_kern_s8)a, (dpari_kern_s8)b);
+            all = __builtin_ia32_permdi256(all, 0xd8); /* halves of a and of b side by side */
+            __builtin_memcpy(to + 2 * i, &all, 32);
+        }
+    }
+}
+
+DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f16(unsigned char *to, const unsigned char *from,
+                                                int64_t count)
+{
+    int64_t i;
+    for (i = 0; i < count; i += DPARI_KERN_GROUP) {
+        dpari_kern_f8 a, b, sum;
+        dpari_kern_u4 x, y;
+        dpari_kern_ahead(from + 4 * i);
+        __builtin_memcpy(&a, from + 4 * i, 32);
+        __builtin_memcpy(&b, from + 4 * i + 32, 32);
+        sum = a + b;
+        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
+            dpari_kern_group_any(to + 2 * i, DPAR_F16, from + 4 * i, DPAR_F32);
+        } else { /* 0: to nearest even */
+            __asm__("vcvtps2ph $0, %1, %0" : "=x"(x) : "x"(a));
+            __asm__("vcvtps2ph $0, %1, %0" : "=x"(y) : "x"(b));
+            dpari_kern_put(to + 2 * i, x);
+            dpari_kern_put(to + 2 * i + 16, y);
+        }
+    }
+}
+
+DPARI_KERN_IN_WIDE void dpari_kern_wide_f16_f32(unsigned char *to, const unsigned char *from,
+                                                int64_t count)
+{
+    int64_t i;
+    for (i = 0; i < count; i += 8) {
+        const dpari_kern_u4 x = dpari_kern_get(from + 2 * i);
+        dpari_kern_f8 a;
+        dpari_kern_ahead(from + 2 * i);
+        __asm__("vcvtph2ps %1, %0" : "=x"(a) : "x"(x));
+        __builtin_memcpy(to + 4 * i, &a, 32);
+    }
+}
+
+DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f64(unsigned char *to, const unsigned char *from,
+                                                int64_t count)
+{
+    int64_t i;
+    for (i = 0; i < count; i += 4) {
+        const dpari_kern_u4 x = dpari_kern_get(from + 4 * i);
+        dpari_kern_d4 a;
+        dpari_kern_ahead(from + 4 * i);
+        __asm__("vcvtps2pd %1, %0" : "=x"(a) : "x"(x));
+        __builtin_memcpy(to + 8 * i, &a, 32);
+    }
+}
+
+/* 0: there is no such loop. */
+static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
+                                  int32_t from_type, int64_t count)
+{
+    if (from_type == DPAR_F16) {
+        dpari_kern_wide_f16_f32(to, from, count);
+    } else if (to_type == DPAR_BF16) {
+        dpari_kern_wide_f32_bf16(to, from, count);
+    } else if (to_type == DPAR_F16) {
+        dpari_kern_wide_f32_f16(to, from, count);
+    } else if (to_type == DPAR_F64) {
+        dpari_kern_wide_f32_f64(to, from, count);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+#else
+#define DPARI_KERN_WIDE 0
+#endif
+
 static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                               int32_t from_type, int64_t count)
 {
+#if DPARI_KERN_WIDE
+    if (count >= DPARI_KERN_ASKS && dpari_os_wide() &&
+        dpari_kern_wide_groups(to, to_type, from, from_type, count)) {
+        return;
+    }
+#endif
     if (from_type == DPAR_BF16) {
         dpari_kern_bf16_f32(to, from, count);
     } else if (from_type == DPAR_F16) {
@@ -4169,6 +4377,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
     }
 }
 #else
+#define DPARI_KERN_WIDE 0
 enum { DPARI_KERN_GROUP = 1 };
 
 /* One element. The f32 of an f64 goes through memory: there x87 rounds. */
@@ -4229,16 +4438,6 @@ DPARI_DOOR void dpari_kern_convert(void *to, int32_t to_type, const void *from, 
  */
 
 #if DPARI_KERN_VECTOR
-/* Two of f32 at `from`, in f64: compilers see one instruction. */
-DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
-{
-    float f[2];
-    __builtin_memcpy(f, from, 8);
-    {
-        const dpari_kern_d2 d = {(double)f[0], (double)f[1]};
-        return d;
-    }
-}
 /* Four of f64 as f32, rounded. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
 {
@@ -4308,6 +4507,197 @@ DPARI_DOOR void dpari_kern_mix(void *to, const void *const *row, const double *b
             ((double *)to)[e] = sum;
         }
     }
+}
+
+#if DPARI_KERN_WIDE
+/* Whole groups; one with a NaN stays as it is and ends it. Returns how many elements were done. */
+DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, double by, int64_t n)
+{
+    const dpari_kern_d4 times = {by, by, by, by};
+    int64_t i;
+    for (i = 0; n - i >= 16; i += 16) {
+        const dpari_kern_m4 *from = (const dpari_kern_m4 *)(const void *)(x + i);
+        dpari_kern_d4 a, b, c, d;
+        dpari_kern_f4 e, f, g, h, sum;
+        __asm__("vcvtps2pd %1, %0" : "=x"(a) : "m"(from[0]));
+        __asm__("vcvtps2pd %1, %0" : "=x"(b) : "m"(from[1]));
+        __asm__("vcvtps2pd %1, %0" : "=x"(c) : "m"(from[2]));
+        __asm__("vcvtps2pd %1, %0" : "=x"(d) : "m"(from[3]));
+        a *= times;
+        b *= times;
+        c *= times;
+        d *= times;
+        __asm__("vcvtpd2psy %1, %0" : "=x"(e) : "x"(a));
+        __asm__("vcvtpd2psy %1, %0" : "=x"(f) : "x"(b));
+        __asm__("vcvtpd2psy %1, %0" : "=x"(g) : "x"(c));
+        __asm__("vcvtpd2psy %1, %0" : "=x"(h) : "x"(d));
+        sum = (e + f) + (g + h);
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            break;
+        }
+        dpari_kern_put((unsigned char *)(to + i), (dpari_kern_u4)e);
+        dpari_kern_put((unsigned char *)(to + i + 4), (dpari_kern_u4)f);
+        dpari_kern_put((unsigned char *)(to + i + 8), (dpari_kern_u4)g);
+        dpari_kern_put((unsigned char *)(to + i + 12), (dpari_kern_u4)h);
+    }
+    return i;
+}
+#endif
+
+/* Of at most 8, with one NaN for all. */
+static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t n)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        to[i] = (float)(by * (double)x[i]);
+        if (to[i] != to[i]) {
+            dpari_kern_move(to + i, &quiet, 4);
+        }
+    }
+}
+
+DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n)
+{
+    int64_t i = 0, k;
+#if DPARI_KERN_WIDE
+    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+#endif
+    for (; i < n; i += k) {
+        k = dpari_least(8, n - i);
+#if DPARI_KERN_VECTOR
+#if DPARI_KERN_WIDE
+        if (wide) {
+            i += dpari_kern_wide_scaled(to + i, x + i, by, n - i);
+            k = dpari_least(8, n - i);
+        }
+#endif
+        if (k == 8) {
+            const dpari_kern_d2 times = {by, by};
+            const unsigned char *at = (const unsigned char *)(x + i);
+            const dpari_kern_u4 c =
+                dpari_kern_four(times * dpari_kern_two(at), times * dpari_kern_two(at + 8));
+            const dpari_kern_u4 d =
+                dpari_kern_four(times * dpari_kern_two(at + 16), times * dpari_kern_two(at + 24));
+            const dpari_kern_f4 sum = (dpari_kern_f4)c + (dpari_kern_f4)d;
+            if (!dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+                dpari_kern_put((unsigned char *)(to + i), c);
+                dpari_kern_put((unsigned char *)(to + i + 4), d);
+                continue;
+            }
+        }
+#endif
+        dpari_kern_scaled_some(to + i, x + i, by, k);
+    }
+}
+
+#if DPARI_KERN_VECTOR
+/* Eight elements. */
+DPARI_KERN_INLINE void dpari_kern_add_eight(unsigned char *to, const unsigned char *from,
+                                            int32_t type)
+{
+    dpari_kern_u4 low, high, even, odd;
+    dpari_kern_f4 a = (dpari_kern_f4)dpari_kern_get(to), sum;
+    dpari_kern_f4 b = (dpari_kern_f4)dpari_kern_get(to + 16);
+    dpari_kern_widen(dpari_kern_get(from), type, &low, &high);
+    even = DPARI_KERN_HIGH_FIRST ? high : low;
+    odd = DPARI_KERN_HIGH_FIRST ? low : high;
+    a += (dpari_kern_f4)DPARI_KERN_WORDS(even, odd, 0, 4, 1, 5);
+    b += (dpari_kern_f4)DPARI_KERN_WORDS(even, odd, 2, 6, 3, 7);
+    sum = a + b;
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        a = (dpari_kern_f4)dpari_kern_quiet_f32((dpari_kern_u4)a);
+        b = (dpari_kern_f4)dpari_kern_quiet_f32((dpari_kern_u4)b);
+    }
+    dpari_kern_put(to, (dpari_kern_u4)a);
+    dpari_kern_put(to + 16, (dpari_kern_u4)b);
+}
+#endif
+
+#if DPARI_KERN_WIDE
+__attribute__((target("avx2,f16c"), always_inline)) static inline void
+dpari_kern_widen_eight(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
+{
+    const dpari_kern_u4 x = dpari_kern_get(from);
+    dpari_kern_w8 bits;
+    if (type == DPAR_F16) {
+        __asm__("vcvtph2ps %1, %0" : "=x"(*to) : "x"(x));
+    } else {
+        __asm__("vpmovzxwd %1, %0" : "=x"(bits) : "x"(x));
+        *to = (dpari_kern_f8)(bits << 16);
+    }
+}
+
+/* Sixteen at a time, until there is a NaN; returns how many elements were done. */
+DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsigned char *from,
+                                                  int32_t type, int64_t n)
+{
+    int64_t i;
+    for (i = 0; n - i >= 16; i += 16) {
+        dpari_kern_f8 a, b, p, q, sum;
+        dpari_kern_ahead(from + 2 * i);
+        dpari_kern_ahead(to + 4 * i);
+        __builtin_memcpy(&a, to + 4 * i, 32);
+        __builtin_memcpy(&b, to + 4 * i + 32, 32);
+        dpari_kern_widen_eight(&p, from + 2 * i, type);
+        dpari_kern_widen_eight(&q, from + 2 * i + 16, type);
+        a += p;
+        b += q;
+        sum = a + b;
+        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(sum != sum)) != 0, 0)) {
+            break;
+        }
+        __builtin_memcpy(to + 4 * i, &a, 32);
+        __builtin_memcpy(to + 4 * i + 32, &b, 32);
+    }
+    return i;
+}
+#endif
+
+/* Eight at a time, with one NaN for all. */
+static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64_t n)
+{
+    const unsigned char *f = (const unsigned char *)from;
+    float x[8];
+    void *out[1];
+    const void *in[2];
+    int64_t i = 0;
+#if DPARI_KERN_VECTOR
+    for (; n - i >= 8; i += 8) {
+        if (type == DPAR_BF16) {
+            dpari_kern_add_eight((unsigned char *)(to + i), f + 2 * i, DPAR_BF16);
+        } else {
+            dpari_kern_add_eight((unsigned char *)(to + i), f + 2 * i, DPAR_F16);
+        }
+    }
+#endif
+    for (; i < n; i += 8) {
+        const int64_t some = dpari_least(8, n - i);
+        out[0] = to + i;
+        in[0] = to + i;
+        in[1] = x;
+        dpari_kern_convert(x, DPAR_F32, f + 2 * i, type, some);
+        dpari_kern_reduce(out, 1, in, 2, some, DPAR_F32, DPAR_SUM, 0);
+    }
+}
+
+DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n)
+{
+    int64_t i = 0;
+#if DPARI_KERN_WIDE
+    const unsigned char *from = (const unsigned char *)x;
+    const int wide = n >= DPARI_KERN_ASKS && dpari_os_wide();
+    while (wide && n - i >= 16) {
+        const int64_t done =
+            dpari_kern_wide_add_to((unsigned char *)(to + i), from + 2 * i, type, n - i);
+        i += done;
+        if (n - i >= 16) {
+            dpari_kern_add_some(to + i, from + 2 * i, type, 16);
+            i += 16;
+        }
+    }
+#endif
+    dpari_kern_add_some(to + i, (const unsigned char *)x + 2 * i, type, n - i);
 }
 
 DPARI_DOOR void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
@@ -5450,15 +5840,35 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
+/* to[i] + from[i], of F32 or 16 bits, as a sum in F32: one of two of them in f64 that is rounded to
+ * F32 is the same (Figueroa 1995). */
+static void dpari_mem_span_add(const dpar_mem_span *s)
+{
+    const void *in[2];
+    void *out[1];
+    if (s->to_type != s->from_type) {
+        dpari_kern_add_to((float *)s->to, s->from, s->from_type, s->count);
+        return;
+    }
+    out[0] = s->to;
+    in[0] = s->to;
+    in[1] = s->from;
+    dpari_kern_reduce(out, 1, in, 2, s->count, s->to_type, DPAR_SUM, 0);
+}
+
 static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
-    const int plain = s->scale >= 1.0 && s->scale <= 1.0 && !s->add && s->from != NULL;
+    const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
     const int apart = s->to != s->from;
-    if (plain && a == b) {
+    if (one && !s->add && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (plain && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->add && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
+    } else if (one && s->add && a != DPAR_F64 && b != DPAR_F64 && (a == b || a == DPAR_F32)) {
+        dpari_mem_span_add(s);
+    } else if (s->from != NULL && !s->add && a == DPAR_F32 && b == DPAR_F32) {
+        dpari_kern_scaled((float *)s->to, (const float *)s->from, s->scale, s->count);
     } else if (s->from == NULL && !s->add && s->scale >= 0.0 && s->scale <= 0.0) {
         dpari_zero(s->to, (size_t)(s->count * bytes));
     } else {

@@ -1671,9 +1671,6 @@ DPARI_DOOR void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_a
 
 /* The host's. */
 DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
-/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
-DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
-                             int64_t n);
 
 /* Those of c. */
 DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
@@ -1717,6 +1714,55 @@ DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o);
 /* And their type, beside weights of this one. */
 DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 
+/* ==== train/lanes.h ==== */
+
+/* lanes - private: loops over parts of rows that take several elements at once, for norms,
+ * cross-entropy, attention and codes of 8 bits. On x86-64 there are two of each, for vectors of 32
+ * bytes and by elements. The bits are the same: nothing is fused, and sums have one order. */
+
+/* Rows of n elements of a type, F64 or F32; rows do not overlap unless they are the same. Numbers
+ * are taken as f64. A sum goes by 16 chains, chain c of elements c, c + 16, ..., in f32 by 8; then
+ * halves are added: c and c + 8, and so on. */
+typedef struct dpari_lanes {
+    void (*widen)(double *to, const float *from, int64_t n);
+    void (*thin)(float *to, const double *from, int64_t n);
+    double (*total)(const void *x, int32_t type, int64_t n);
+    /* Sums of (x - mean)^2; of x (y - mean), and *total that of x */
+    double (*about)(const void *x, int32_t type, double mean, int64_t n);
+    double (*product)(const void *x, const void *y, int32_t type, double mean, int64_t n,
+                      double *total);
+    /* The largest, and that of `most` */
+    double (*largest)(const void *x, int32_t type, double most, int64_t n);
+    /* to = a (x - mean) + b; by: a, mean, b */
+    void (*line)(void *to, const void *x, int32_t type, const double *by, int64_t n);
+    /* to = by[0] (by[1] y - by[2] - (x - by[3]) by[4]) */
+    void (*slope)(void *to, const void *x, const void *y, int32_t type, const double *by,
+                  int64_t n);
+    /* to = by[1] e^(x - by[0]) + by[2], the power within 1e-15, 0 below e^-708. NULL: it stays.
+     * Returns the sum of the powers */
+    double (*exps)(void *to, const void *x, int32_t type, const double *by, int64_t n);
+    /* x = log(1 + x), 0 <= x <= 1 */
+    void (*logs)(double *x, int64_t n);
+    /* In f32. to[j] = scale (x . row j of n), rows `step` apart, the product with scale in f64 */
+    void (*scores)(double *to, const float *x, const float *row, int64_t step, int64_t n,
+                   int64_t width, double scale);
+    /* y = keep y + by[0] row 0 + by[1] row 1 + ..., n of them, in that order */
+    void (*mix)(float *y, float keep, const float *by, const float *row, int64_t step, int64_t n,
+                int64_t width);
+    /* y = keep y + by x */
+    void (*add)(float *y, float keep, float by, const float *x, int64_t n);
+    /* The bits of the largest |x|: above those of infinity for NaN */
+    uint32_t (*size)(const float *x, int64_t n);
+    /* Codes (I8, F8) of x / scale, which are finite and scale is above 0. Values of codes, times
+     * scale, or x + that: NaN without sign and payload */
+    void (*codes)(unsigned char *code, const float *x, float scale, int64_t n, int32_t type);
+    void (*values)(float *x, const unsigned char *code, float scale, int64_t n, int32_t type,
+                   int add);
+} dpari_lanes;
+
+/* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */
+DPARI_API dpari_lanes dpari_lanes_for(int64_t work);
+
 /* ==== train/layers_norm.h ==== */
 
 /* layers_norm - private: moments and norms in the host's memory. */
@@ -1726,9 +1772,20 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
 /* Loops over a row take so many elements at a time, as doubles: they know no type. */
 enum { DPARI_ROW_PART = 256 };
+#if defined(__GNUC__)
+#define DPARI_ROW __attribute__((aligned(64)))
+#else
+#define DPARI_ROW
+#endif
 /* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
-DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                              double *to);
+DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                              int64_t step, int64_t count, double *to);
+/* Elements at .. at + count - 1: where they lie, or in `room` as F64. *as: their type. */
+DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t count, double *room, int32_t *as);
+/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
+DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                             double scale, const void *from, int64_t n);
 
 /* ==== train/random.c ==== */
 
@@ -2157,23 +2214,34 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
                        what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Where all arrays are F64 or all are F32, their elements are updated where they lie, but for some
- * at the end; returns how many were. */
+/* Where weights and moments are all F64 or all F32, and gradients are too or become it exactly,
+ * elements are updated where they lie, but for some at the end; returns how many were. */
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
     const int64_t n = p->count / DPARI_OPTIM_STEP * DPARI_OPTIM_STEP;
     const int32_t type = p->weight_type, moments = dpari_optimizer_moments(o);
+    const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
+    float g[DPARI_ELEMENTS];
     dpari_optim_arrays all;
-    if (!dpari_is_wide(type) || p->gradient_type != type || now->factor == 0.0 ||
-        (moments > 0 && moment_type != type)) {
+    int64_t i, some;
+    if (!dpari_is_wide(type) || now->factor == 0.0 || (moments > 0 && moment_type != type) ||
+        (p->gradient_type != type && (type == DPAR_F64 || p->gradient_type == DPAR_F64))) {
         return 0;
     }
-    all.w = p->weight;
-    all.g = p->gradient;
-    all.m = moments > 0 ? p->m : NULL;
-    all.v = p->v;
-    dpari_optim_update(o, now, &all, type, n);
+    for (i = 0; i < n; i += some) {
+        const unsigned char *from = (const unsigned char *)p->gradient + i * each;
+        some = p->gradient_type == type ? n : dpari_least(DPARI_ELEMENTS, n - i);
+        all.w = (unsigned char *)p->weight + i * bytes;
+        all.g = from;
+        all.m = moments > 0 ? (unsigned char *)p->m + i * bytes : NULL;
+        all.v = moments > 1 ? (unsigned char *)p->v + i * bytes : NULL;
+        if (p->gradient_type != type) {
+            dpari_kern_convert(g, DPAR_F32, from, p->gradient_type, some);
+            all.g = g;
+        }
+        dpari_optim_update(o, now, &all, type, some);
+    }
     return n;
 }
 
@@ -2228,21 +2296,1360 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     return DPAR_OK;
 }
 
+/* ==== train/lanes.c ==== */
+
+#if defined(__GNUC__) && (defined(__clang__) || __GNUC__ >= 9) && !defined(DPARI_NO_VECTOR) &&     \
+    !(defined(__i386__) && !defined(__SSE2_MATH__))
+#define DPARI_LANES_VECTOR 1
+#else
+#define DPARI_LANES_VECTOR 0
+#endif
+
+/* x86-64 that may have more than it was compiled for. */
+#if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
+#define DPARI_LANES_ASKED 1
+#else
+#define DPARI_LANES_ASKED 0
+#endif
+
+/* Clang needs no help; without its optimiser gcc does not see which way is not taken. */
+#if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define DPARI_LANES_ASM 1
+#else
+#define DPARI_LANES_ASM 0
+#endif
+
+/* One NaN for all: a product with a scale that is a number makes none. */
+DPARI_FN void dpari_lanes_quiet(float *x, float scale, int always, int64_t n)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    int64_t i;
+    for (i = 0; i < n && (always || !dpari_finite((double)scale)); i++) {
+        if (x[i] != x[i]) {
+            dpari_elements_bits(x + i, &quiet, 4);
+        }
+    }
+}
+
+#if DPARI_LANES_VECTOR
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+#define DPARI_LANES_INLINE static inline __attribute__((always_inline))
+typedef double dpari_lanes_d4 __attribute__((vector_size(32)));
+typedef float dpari_lanes_f8 __attribute__((vector_size(32)));
+typedef float dpari_lanes_f4 __attribute__((vector_size(16)));
+typedef float dpari_lanes_m4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint64_t dpari_lanes_u4 __attribute__((vector_size(32)));
+typedef uint32_t dpari_lanes_u8 __attribute__((vector_size(32)));
+typedef int32_t dpari_lanes_w4 __attribute__((vector_size(16)));
+#if defined(__SSE2__) /* what the builtins take */
+typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
+typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
+#endif
+typedef int32_t dpari_lanes_i8 __attribute__((vector_size(32)));
+enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
+
+#define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
+#define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
+
+/* All of x; some vectors are too large to be given by value where the target has none. */
+#define DPARI_LANES_ALL4(x)                                                                        \
+    {                                                                                              \
+        x, x, x, x                                                                                 \
+    }
+#define DPARI_LANES_ALL8(x)                                                                        \
+    {                                                                                              \
+        x, x, x, x, x, x, x, x                                                                     \
+    }
+
+typedef struct dpari_lanes_16 {
+    dpari_lanes_d4 a, b, c, d;
+} dpari_lanes_16;
+
+DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
+{
+    const dpari_lanes_d4 all = DPARI_LANES_ALL4(x);
+    to->a = to->b = to->c = to->d = all;
+}
+
+DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
+{
+    const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
+    return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+/* One instruction where vectors have 32 bytes, of which gcc makes five. */
+#if DPARI_LANES_ASM
+#define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
+    do {                                                                                           \
+        if (wide) {                                                                                \
+            __asm__(instruction " %1, %0" : "=x"(to) : "xm"(from));                                \
+        } else {                                                                                   \
+            (to) = __builtin_convertvector(from, type);                                            \
+        }                                                                                          \
+    } while (0)
+#else
+#define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
+    ((void)(wide), (to) = __builtin_convertvector(from, type))
+#endif
+
+DPARI_LANES_INLINE void dpari_lanes_widen(double *to, const float *from, int64_t n, int wide)
+{
+    int64_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        dpari_lanes_f4 a, b;
+        dpari_lanes_d4 x, y;
+        dpari_lanes_get(&a, from + i);
+        dpari_lanes_get(&b, from + i + 4);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", x, a, dpari_lanes_d4);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", y, b, dpari_lanes_d4);
+        dpari_lanes_put(to + i, &x);
+        dpari_lanes_put(to + i + 4, &y);
+    }
+    for (; i < n; i++) {
+        to[i] = (double)from[i];
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t n, int wide)
+{
+    int64_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        dpari_lanes_f4 a, b;
+        dpari_lanes_d4 x, y;
+        dpari_lanes_get(&x, from + i);
+        dpari_lanes_get(&y, from + i + 4);
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", a, x, dpari_lanes_f4);
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", b, y, dpari_lanes_f4);
+        dpari_lanes_put(to + i, &a);
+        dpari_lanes_put(to + i + 4, &b);
+    }
+    for (; i < n; i++) {
+        to[i] = (float)from[i];
+    }
+}
+
+/* Elements i .. i + 15, and back. */
+DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int64_t i, int32_t type,
+                                         int wide)
+{
+    if (type == DPAR_F64) {
+        dpari_lanes_get(&to->a, (const double *)x + i);
+        dpari_lanes_get(&to->b, (const double *)x + i + 4);
+        dpari_lanes_get(&to->c, (const double *)x + i + 8);
+        dpari_lanes_get(&to->d, (const double *)x + i + 12);
+    } else {
+        const dpari_lanes_m4 *f = (const dpari_lanes_m4 *)(const void *)((const float *)x + i);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->a, f[0], dpari_lanes_d4);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->b, f[1], dpari_lanes_d4);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->c, f[2], dpari_lanes_d4);
+        DPARI_LANES_CONVERT(wide, "vcvtps2pd", to->d, f[3], dpari_lanes_d4);
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
+                                          const dpari_lanes_16 *from, int wide)
+{
+    if (type == DPAR_F64) {
+        dpari_lanes_put((double *)x + i, &from->a);
+        dpari_lanes_put((double *)x + i + 4, &from->b);
+        dpari_lanes_put((double *)x + i + 8, &from->c);
+        dpari_lanes_put((double *)x + i + 12, &from->d);
+    } else {
+        dpari_lanes_f4 f;
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->a, dpari_lanes_f4);
+        dpari_lanes_put((float *)x + i, &f);
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->b, dpari_lanes_f4);
+        dpari_lanes_put((float *)x + i + 4, &f);
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->c, dpari_lanes_f4);
+        dpari_lanes_put((float *)x + i + 8, &f);
+        DPARI_LANES_CONVERT(wide, "vcvtpd2psy", f, from->d, dpari_lanes_f4);
+        dpari_lanes_put((float *)x + i + 12, &f);
+    }
+}
+
+/* The last elements, from i on, and `rest` behind them. */
+DPARI_APART const double *dpari_lanes_last(double *room, const void *x, int64_t i, int64_t n,
+                                           int32_t type, double rest)
+{
+    int64_t k;
+    for (k = 0; k < DPARI_LANES_D; k++) {
+        room[k] = i + k < n ? dpari_element_get(x, type, i + k) : rest;
+    }
+    return room;
+}
+
+DPARI_APART void dpari_lanes_last_store(void *x, int64_t i, int64_t n, int32_t type,
+                                        const double *room)
+{
+    int64_t k;
+    for (k = 0; i + k < n; k++) {
+        dpari_element_put(x, type, i + k, room[k]);
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_total_16(dpari_lanes_16 *sum, const void *x, int64_t i,
+                                             int32_t type, int wide)
+{
+    dpari_lanes_16 p;
+    dpari_lanes_load(&p, x, i, type, wide);
+    sum->a += p.a;
+    sum->b += p.b;
+    sum->c += p.c;
+    sum->d += p.d;
+}
+
+DPARI_LANES_INLINE double dpari_lanes_total(const void *x, int32_t type, int64_t n, int wide)
+{
+    dpari_lanes_16 sum;
+    double room[DPARI_LANES_D];
+    int64_t i = 0;
+    dpari_lanes_all(&sum, 0.0);
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_total_16(&sum, x, i, type, wide);
+    }
+    if (i < n) {
+        dpari_lanes_total_16(&sum, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, wide);
+    }
+    return dpari_lanes_fold(&sum);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_about_16(dpari_lanes_16 *sum, const void *x, double mean,
+                                             int64_t i, int32_t type, int wide)
+{
+    const dpari_lanes_d4 less = DPARI_LANES_ALL4(mean);
+    dpari_lanes_16 p;
+    dpari_lanes_load(&p, x, i, type, wide);
+    sum->a += (p.a - less) * (p.a - less);
+    sum->b += (p.b - less) * (p.b - less);
+    sum->c += (p.c - less) * (p.c - less);
+    sum->d += (p.d - less) * (p.d - less);
+}
+
+DPARI_LANES_INLINE double dpari_lanes_about(const void *x, int32_t type, double mean, int64_t n,
+                                            int wide)
+{
+    dpari_lanes_16 sum;
+    double room[DPARI_LANES_D];
+    int64_t i = 0;
+    dpari_lanes_all(&sum, 0.0);
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_about_16(&sum, x, mean, i, type, wide);
+    }
+    if (i < n) {
+        dpari_lanes_about_16(&sum, dpari_lanes_last(room, x, i, n, type, mean), mean, 0, DPAR_F64,
+                             wide);
+    }
+    return dpari_lanes_fold(&sum);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_product_16(dpari_lanes_16 *sum, dpari_lanes_16 *first,
+                                               const void *x, const void *y, double mean, int64_t i,
+                                               int32_t type, int wide)
+{
+    const dpari_lanes_d4 less = DPARI_LANES_ALL4(mean);
+    dpari_lanes_16 p, q;
+    dpari_lanes_load(&p, x, i, type, wide);
+    dpari_lanes_load(&q, y, i, type, wide);
+    first->a += p.a;
+    first->b += p.b;
+    first->c += p.c;
+    first->d += p.d;
+    sum->a += p.a * (q.a - less);
+    sum->b += p.b * (q.b - less);
+    sum->c += p.c * (q.c - less);
+    sum->d += p.d * (q.d - less);
+}
+
+DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int32_t type,
+                                              double mean, int64_t n, double *total, int wide)
+{
+    dpari_lanes_16 sum, first;
+    double room[2][DPARI_LANES_D];
+    int64_t i = 0;
+    dpari_lanes_all(&sum, 0.0);
+    dpari_lanes_all(&first, 0.0);
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_product_16(&sum, &first, x, y, mean, i, type, wide);
+    }
+    if (i < n) {
+        dpari_lanes_product_16(&sum, &first, dpari_lanes_last(room[0], x, i, n, type, 0.0),
+                               dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64,
+                               wide);
+    }
+    *total = dpari_lanes_fold(&first);
+    return dpari_lanes_fold(&sum);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_more(dpari_lanes_d4 *a, const dpari_lanes_d4 *x)
+{
+    const dpari_lanes_u4 above = (dpari_lanes_u4)(*x > *a);
+    *a = (dpari_lanes_d4)(((dpari_lanes_u4)*x & above) | ((dpari_lanes_u4)*a & ~above));
+}
+
+DPARI_LANES_INLINE void dpari_lanes_largest_16(dpari_lanes_16 *most, const void *x, int64_t i,
+                                               int32_t type, int wide)
+{
+    dpari_lanes_16 p;
+    dpari_lanes_load(&p, x, i, type, wide);
+    dpari_lanes_more(&most->a, &p.a);
+    dpari_lanes_more(&most->b, &p.b);
+    dpari_lanes_more(&most->c, &p.c);
+    dpari_lanes_more(&most->d, &p.d);
+}
+
+DPARI_LANES_INLINE double dpari_lanes_largest(const void *x, int32_t type, double most, int64_t n,
+                                              int wide)
+{
+    dpari_lanes_16 all;
+    double room[DPARI_LANES_D];
+    int64_t i = 0;
+    dpari_lanes_all(&all, most);
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_largest_16(&all, x, i, type, wide);
+    }
+    if (i < n) {
+        dpari_lanes_largest_16(&all, dpari_lanes_last(room, x, i, n, type, most), 0, DPAR_F64,
+                               wide);
+    }
+    dpari_lanes_more(&all.a, &all.b);
+    dpari_lanes_more(&all.c, &all.d);
+    dpari_lanes_more(&all.a, &all.c);
+    for (i = 0; i < 4; i++) {
+        most = all.a[i] > most ? all.a[i] : most;
+    }
+    return most;
+}
+
+DPARI_LANES_INLINE void dpari_lanes_line_16(void *to, const void *x, int64_t i, int32_t type,
+                                            const double *by, int wide)
+{
+    const dpari_lanes_d4 a = DPARI_LANES_ALL4(by[0]), mean = DPARI_LANES_ALL4(by[1]);
+    const dpari_lanes_d4 b = DPARI_LANES_ALL4(by[2]);
+    dpari_lanes_16 p;
+    dpari_lanes_load(&p, x, i, type, wide);
+    p.a = a * (p.a - mean) + b;
+    p.b = a * (p.b - mean) + b;
+    p.c = a * (p.c - mean) + b;
+    p.d = a * (p.d - mean) + b;
+    dpari_lanes_store(to, i, type, &p, wide);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_line(void *to, const void *x, int32_t type, const double *by,
+                                         int64_t n, int wide)
+{
+    const double with[3] = {by[0], by[1], by[2]};
+    double room[DPARI_LANES_D];
+    int64_t i = 0;
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_line_16(to, x, i, type, with, wide);
+    }
+    if (i < n) {
+        dpari_lanes_line_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, with,
+                            wide);
+        dpari_lanes_last_store(to, i, n, type, room);
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_slope_16(void *to, const void *x, const void *y, int64_t i,
+                                             int32_t type, const double *by, int wide)
+{
+    const dpari_lanes_d4 inverse = DPARI_LANES_ALL4(by[0]), scale = DPARI_LANES_ALL4(by[1]);
+    const dpari_lanes_d4 mean = DPARI_LANES_ALL4(by[2]), middle = DPARI_LANES_ALL4(by[3]);
+    const dpari_lanes_d4 slope = DPARI_LANES_ALL4(by[4]);
+    dpari_lanes_16 p, g;
+    dpari_lanes_load(&p, x, i, type, wide);
+    dpari_lanes_load(&g, y, i, type, wide);
+    p.a = inverse * (scale * g.a - mean - (p.a - middle) * slope);
+    p.b = inverse * (scale * g.b - mean - (p.b - middle) * slope);
+    p.c = inverse * (scale * g.c - mean - (p.c - middle) * slope);
+    p.d = inverse * (scale * g.d - mean - (p.d - middle) * slope);
+    dpari_lanes_store(to, i, type, &p, wide);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y, int32_t type,
+                                          const double *by, int64_t n, int wide)
+{
+    const double with[5] = {by[0], by[1], by[2], by[3], by[4]};
+    double room[2][DPARI_LANES_D];
+    int64_t i = 0;
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_lanes_slope_16(to, x, y, i, type, with, wide);
+    }
+    if (i < n) {
+        dpari_lanes_slope_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
+                             dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with,
+                             wide);
+        dpari_lanes_last_store(to, i, n, type, room[0]);
+    }
+}
+
+/* The smaller of x and `most`; NaN of x stays. */
+DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_d4 *x,
+                                          const dpari_lanes_d4 *most, int wide)
+{
+    dpari_lanes_u4 over;
+#if DPARI_LANES_ASM
+    if (wide) { /* one instruction, of which gcc makes four */
+        __asm__("vminpd %1, %2, %0" : "=x"(*to) : "x"(*x), "x"(*most));
+        return;
+    }
+#endif
+    (void)wide;
+    over = (dpari_lanes_u4)(*x > *most);
+    *to = (dpari_lanes_d4)(((dpari_lanes_u4)*x & ~over) | ((dpari_lanes_u4)*most & over));
+}
+
+/* x = e^x. x = k ln 2 + f: adding 1.5 2^52 leaves the integer k in the last bits; ln 2 in two parts
+ * of which the first times k is exact; Taylor of degree 12 for |f| < 0.347, whose rest is below
+ * 2e-16, in pairs (Estrin): few operations wait for one another; 2^k by its bits. NaN stays NaN, as
+ * f is. */
+DPARI_LANES_INLINE void dpari_lanes_exp(dpari_lanes_d4 *x, dpari_lanes_d4 *z, int wide)
+{
+    const dpari_lanes_d4 low = DPARI_LANES_ALL4(-708.0), high = DPARI_LANES_ALL4(709.0);
+    const dpari_lanes_u4 under = (dpari_lanes_u4)(*x < low);
+    const dpari_lanes_u4 under_2 = (dpari_lanes_u4)(*z < low);
+    dpari_lanes_d4 y, y_2;
+    dpari_lanes_least(&y, x, &high, wide);
+    dpari_lanes_least(&y_2, z, &high, wide);
+    const dpari_lanes_d4 turned = y * 1.4426950408889634 + 6755399441055744.0;
+    const dpari_lanes_d4 turned_2 = y_2 * 1.4426950408889634 + 6755399441055744.0;
+    const dpari_lanes_d4 k = turned - 6755399441055744.0;
+    const dpari_lanes_d4 k_2 = turned_2 - 6755399441055744.0;
+    const dpari_lanes_d4 g = y - k * 0.693147180369123816490;
+    const dpari_lanes_d4 g_2 = y_2 - k_2 * 0.693147180369123816490;
+    const dpari_lanes_d4 f = g - k * 1.90821492927058770002e-10;
+    const dpari_lanes_d4 f_2 = g_2 - k_2 * 1.90821492927058770002e-10;
+    const dpari_lanes_u4 power = ((dpari_lanes_u4)turned << 52) + (UINT64_C(1023) << 52);
+    const dpari_lanes_u4 power_2 = ((dpari_lanes_u4)turned_2 << 52) + (UINT64_C(1023) << 52);
+    const dpari_lanes_d4 f2 = f * f;
+    const dpari_lanes_d4 f2_2 = f_2 * f_2;
+    const dpari_lanes_d4 a = (f + 1.0) + (f * (1.0 / 6.0) + 0.5) * f2;
+    const dpari_lanes_d4 a_2 = (f_2 + 1.0) + (f_2 * (1.0 / 6.0) + 0.5) * f2_2;
+    const dpari_lanes_d4 f4 = f2 * f2;
+    const dpari_lanes_d4 f4_2 = f2_2 * f2_2;
+    const dpari_lanes_d4 b =
+        (f * (1.0 / 120.0) + 1.0 / 24.0) + (f * (1.0 / 5040.0) + 1.0 / 720.0) * f2;
+    const dpari_lanes_d4 b_2 =
+        (f_2 * (1.0 / 120.0) + 1.0 / 24.0) + (f_2 * (1.0 / 5040.0) + 1.0 / 720.0) * f2_2;
+    const dpari_lanes_d4 c =
+        (f * (1.0 / 362880.0) + 1.0 / 40320.0) + (f * (1.0 / 39916800.0) + 1.0 / 3628800.0) * f2;
+    const dpari_lanes_d4 c_2 = (f_2 * (1.0 / 362880.0) + 1.0 / 40320.0) +
+                               (f_2 * (1.0 / 39916800.0) + 1.0 / 3628800.0) * f2_2;
+    const dpari_lanes_d4 sum = (a + b * f4) + (c + f4 * (1.0 / 479001600.0)) * (f4 * f4);
+    const dpari_lanes_d4 sum_2 =
+        (a_2 + b_2 * f4_2) + (c_2 + f4_2 * (1.0 / 479001600.0)) * (f4_2 * f4_2);
+    *x = (dpari_lanes_d4)((dpari_lanes_u4)(sum * (dpari_lanes_d4)power) & ~under);
+    *z = (dpari_lanes_d4)((dpari_lanes_u4)(sum_2 * (dpari_lanes_d4)power_2) & ~under_2);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const void *x, int64_t i,
+                                            int32_t type, const double *by, int wide)
+{
+    const dpari_lanes_d4 less = DPARI_LANES_ALL4(by[0]), times = DPARI_LANES_ALL4(by[1]);
+    const dpari_lanes_d4 plus = DPARI_LANES_ALL4(by[2]);
+    dpari_lanes_d4 each[4];
+    dpari_lanes_16 p;
+    int32_t k;
+    dpari_lanes_load(&p, x, i, type, wide);
+    each[0] = p.a - less;
+    each[1] = p.b - less;
+    each[2] = p.c - less;
+    each[3] = p.d - less;
+    if (wide) {
+        dpari_lanes_exp(&each[0], &each[1], wide);
+        dpari_lanes_exp(&each[2], &each[3], wide);
+    }
+    for (k = 0; k < 4 && !wide; k += 2) { /* fewer registers: a loop is as fast */
+        dpari_lanes_exp(&each[k], &each[k + 1], wide);
+    }
+    sum->a += each[0];
+    sum->b += each[1];
+    sum->c += each[2];
+    sum->d += each[3];
+    if (to != NULL) {
+        p.a = times * each[0] + plus;
+        p.b = times * each[1] + plus;
+        p.c = times * each[2] + plus;
+        p.d = times * each[3] + plus;
+        dpari_lanes_store(to, i, type, &p, wide);
+    }
+}
+
+/* Whole sixteens, then the last elements in `room`: one loop does both. */
+DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
+                                           int64_t n, int wide)
+{
+    const double with[3] = {by[0], by[1], by[2]};
+    const int64_t whole = n - n % DPARI_LANES_D;
+    const void *at = x;
+    void *out = to;
+    int32_t as = type;
+    int64_t i = 0, end = whole;
+    double room[DPARI_LANES_D];
+    dpari_lanes_16 sum;
+    dpari_lanes_all(&sum, 0.0);
+    for (;;) {
+        for (; i < end; i += DPARI_LANES_D) {
+            dpari_lanes_exps_16(&sum, out, at, i, as, with, wide);
+        }
+        if (at == room || whole == n) {
+            break;
+        }
+        at = dpari_lanes_last(room, x, whole, n, type, with[0] - 1000.0);
+        out = to != NULL ? room : NULL;
+        as = DPAR_F64;
+        i = 0;
+        end = DPARI_LANES_D;
+    }
+    if (to != NULL && whole < n) {
+        dpari_lanes_last_store(to, whole, n, type, room);
+    }
+    return dpari_lanes_fold(&sum);
+}
+
+/* x = log(1 + x) = 2 atanh(x / (2 + x)), 0 <= x <= 1: the argument is at most 1 / 3, and what the
+ * series of 16 terms leaves below 1e-16. */
+DPARI_LANES_INLINE void dpari_lanes_log(dpari_lanes_d4 *x)
+{
+    const dpari_lanes_d4 y = *x / (*x + 2.0), y2 = y * y;
+    dpari_lanes_d4 sum = y2 * (2.0 / 31.0) + 2.0 / 29.0;
+    sum = sum * y2 + 2.0 / 27.0;
+    sum = sum * y2 + 2.0 / 25.0;
+    sum = sum * y2 + 2.0 / 23.0;
+    sum = sum * y2 + 2.0 / 21.0;
+    sum = sum * y2 + 2.0 / 19.0;
+    sum = sum * y2 + 2.0 / 17.0;
+    sum = sum * y2 + 2.0 / 15.0;
+    sum = sum * y2 + 2.0 / 13.0;
+    sum = sum * y2 + 2.0 / 11.0;
+    sum = sum * y2 + 2.0 / 9.0;
+    sum = sum * y2 + 2.0 / 7.0;
+    sum = sum * y2 + 2.0 / 5.0;
+    sum = sum * y2 + 2.0 / 3.0;
+    sum = sum * y2 + 2.0;
+    *x = sum * y;
+}
+
+DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
+{
+    double room[4] = {0.0, 0.0, 0.0, 0.0};
+    dpari_lanes_d4 p;
+    int64_t i, k;
+    for (i = 0; i + 4 <= n; i += 4) {
+        dpari_lanes_get(&p, x + i);
+        dpari_lanes_log(&p);
+        dpari_lanes_put(x + i, &p);
+    }
+    for (k = 0; k < n - i; k++) {
+        room[k] = x[i + k];
+    }
+    dpari_lanes_get(&p, room);
+    dpari_lanes_log(&p);
+    dpari_lanes_put(room, &p);
+    for (k = 0; k < n - i; k++) {
+        x[i + k] = room[k];
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+#if defined(__clang__)
+#define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define DPARI_LANES_WORDS(a, b, i, j, k, l) dpari_lanes_words(a, b, i, j, k, l)
+DPARI_LANES_INLINE dpari_lanes_f4 dpari_lanes_words(dpari_lanes_f4 a, dpari_lanes_f4 b, int32_t i,
+                                                    int32_t j, int32_t k, int32_t l)
+{
+    const dpari_lanes_w4 which = {i, j, k, l};
+    return __builtin_shuffle(a, b, which);
+}
+#endif
+
+/* The halves of eight, added. */
+DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f8 *x)
+{
+    dpari_lanes_f4 a, b;
+    __builtin_memcpy(&a, x, 16);
+    __builtin_memcpy(&b, (const unsigned char *)x + 16, 16);
+    *to = a + b;
+}
+
+/* Four rows at once: each element of x is read once for all. */
+DPARI_LANES_INLINE void dpari_lanes_scores_four(double *to, const float *x,
+                                                const float *const row[4], int64_t width,
+                                                double scale)
+{
+    dpari_lanes_f8 a = DPARI_LANES_ALL8(0.0f), b = a, c = a, d = a, u, p, q, r, s;
+    dpari_lanes_f4 e, f, g, h, first, second;
+    dpari_lanes_d4 sum;
+    float more[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    int64_t i;
+    for (i = 0; i + DPARI_LANES_F <= width; i += DPARI_LANES_F) {
+        dpari_lanes_get(&u, x + i);
+        dpari_lanes_get(&p, row[0] + i);
+        dpari_lanes_get(&q, row[1] + i);
+        dpari_lanes_get(&r, row[2] + i);
+        dpari_lanes_get(&s, row[3] + i);
+        a += u * p;
+        b += u * q;
+        c += u * r;
+        d += u * s;
+    }
+    for (; i < width; i++) {
+        more[0] += x[i] * row[0][i];
+        more[1] += x[i] * row[1][i];
+        more[2] += x[i] * row[2][i];
+        more[3] += x[i] * row[3][i];
+    }
+    dpari_lanes_half(&e, &a);
+    dpari_lanes_half(&f, &b);
+    dpari_lanes_half(&g, &c);
+    dpari_lanes_half(&h, &d);
+    first = DPARI_LANES_WORDS(e, f, 0, 4, 1, 5) + DPARI_LANES_WORDS(e, f, 2, 6, 3, 7);
+    second = DPARI_LANES_WORDS(g, h, 0, 4, 1, 5) + DPARI_LANES_WORDS(g, h, 2, 6, 3, 7);
+    e = DPARI_LANES_WORDS(first, second, 0, 1, 4, 5) + DPARI_LANES_WORDS(first, second, 2, 3, 6, 7);
+    dpari_lanes_get(&f, more);
+    e += f;
+    sum = __builtin_convertvector(e, dpari_lanes_d4) * scale;
+    dpari_lanes_put(to, &sum);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const float *row,
+                                           int64_t step, int64_t n, int64_t width, double scale)
+{
+    double room[4];
+    int64_t j, k;
+    for (j = 0; j < n; j += 4) {
+        const float *each[4];
+        for (k = 0; k < 4; k++) { /* of fewer than four the last again */
+            each[k] = row + dpari_least(j + k, n - 1) * step;
+        }
+        dpari_lanes_scores_four(n - j < 4 ? room : to + j, x, each, width, scale);
+        for (k = 0; k < n - j && n - j < 4; k++) {
+            to[j + k] = room[k];
+        }
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_mix(float *y, float keep, const float *by, const float *row,
+                                        int64_t step, int64_t n, int64_t width)
+{
+    int64_t c = 0, j;
+    for (; c + 4 * DPARI_LANES_F <= width; c += 4 * DPARI_LANES_F) {
+        dpari_lanes_f8 p, q, r, s, k, l, m, o;
+        const float *at = row + c;
+        dpari_lanes_get(&p, y + c);
+        dpari_lanes_get(&q, y + c + 8);
+        dpari_lanes_get(&r, y + c + 16);
+        dpari_lanes_get(&s, y + c + 24);
+        p *= keep;
+        q *= keep;
+        r *= keep;
+        s *= keep;
+        for (j = 0; j < n; j++, at += step) {
+            const dpari_lanes_f8 w = DPARI_LANES_ALL8(by[j]);
+            dpari_lanes_get(&k, at);
+            dpari_lanes_get(&l, at + 8);
+            dpari_lanes_get(&m, at + 16);
+            dpari_lanes_get(&o, at + 24);
+            p += w * k;
+            q += w * l;
+            r += w * m;
+            s += w * o;
+        }
+        dpari_lanes_put(y + c, &p);
+        dpari_lanes_put(y + c + 8, &q);
+        dpari_lanes_put(y + c + 16, &r);
+        dpari_lanes_put(y + c + 24, &s);
+    }
+    for (; c + DPARI_LANES_F <= width; c += DPARI_LANES_F) {
+        dpari_lanes_f8 p, k;
+        dpari_lanes_get(&p, y + c);
+        p *= keep;
+        for (j = 0; j < n; j++) {
+            const dpari_lanes_f8 w = DPARI_LANES_ALL8(by[j]);
+            dpari_lanes_get(&k, row + j * step + c);
+            p += w * k;
+        }
+        dpari_lanes_put(y + c, &p);
+    }
+    for (; c < width; c++) {
+        y[c] *= keep;
+        for (j = 0; j < n; j++) {
+            y[c] += by[j] * row[j * step + c];
+        }
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const float *x, int64_t n)
+{
+    const dpari_lanes_f8 k = DPARI_LANES_ALL8(keep), w = DPARI_LANES_ALL8(by);
+    int64_t i;
+    for (i = 0; i + DPARI_LANES_F <= n; i += DPARI_LANES_F) {
+        dpari_lanes_f8 p, q;
+        dpari_lanes_get(&p, y + i);
+        dpari_lanes_get(&q, x + i);
+        p = k * p + w * q;
+        dpari_lanes_put(y + i, &p);
+    }
+    for (; i < n; i++) {
+        y[i] = keep * y[i] + by * x[i];
+    }
+}
+
+/* ---- codes of 8 bits ------------------------------------------------------------------------- */
+
+/* Sizes are ordered as the integers of their bits. */
+DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
+{
+    dpari_lanes_i8 p, above;
+    dpari_lanes_get(&p, x);
+    p &= 0x7fffffff;
+#if DPARI_LANES_ASM
+    if (wide) { /* one instruction, of which gcc makes two that take longer */
+        __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(p));
+        return;
+    }
+#endif
+    (void)wide;
+    above = p > *most;
+    *most = (p & above) | (*most & ~above);
+}
+
+DPARI_LANES_INLINE const float *dpari_lanes_eight(const float *x, int64_t n, float *room)
+{
+    int64_t i;
+    if (n >= DPARI_LANES_F) {
+        return x;
+    }
+    for (i = 0; i < DPARI_LANES_F; i++) {
+        room[i] = i < n ? x[i] : 0.0f;
+    }
+    return room;
+}
+
+DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide)
+{
+    dpari_lanes_i8 a = DPARI_LANES_ALL8(0), b = a;
+    float room[DPARI_LANES_F];
+    int32_t most = 0, k;
+    int64_t i;
+    for (i = 0; i + 2 * DPARI_LANES_F <= n; i += 2 * DPARI_LANES_F) {
+        dpari_lanes_sizes(&a, x + i, wide);
+        dpari_lanes_sizes(&b, x + i + DPARI_LANES_F, wide);
+    }
+    for (; i < n; i += DPARI_LANES_F) {
+        dpari_lanes_sizes(&a, dpari_lanes_eight(x + i, n - i, room), wide);
+    }
+    for (k = 0; k < DPARI_LANES_F; k++) {
+        most = a[k] > most ? a[k] : most;
+        most = b[k] > most ? b[k] : most;
+    }
+    return (uint32_t)most;
+}
+
+/* Of sizes below 2^22 adding 1.5 2^23 leaves the rounded integer in the last bits, with its sign.
+ */
+DPARI_LANES_INLINE void dpari_lanes_code_i8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
+{
+    *code = (dpari_lanes_i8)(*x + 12582912.0f) & 0xff;
+}
+
+/* Below 2^-6 in steps of 2^-9, which are the last bits of a sum with 2^14. Codes do not pass 0x7e:
+ * x is at most 448 and what division rounds. */
+DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
+{
+    const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
+    const dpari_lanes_i8 under = (dpari_lanes_i8)((dpari_lanes_f8)size + 16384.0f) & 0xff;
+    const dpari_lanes_i8 usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
+    const dpari_lanes_i8 low = size < 0x3c800000;
+    const dpari_lanes_i8 all = (under & low) | (usual & ~low);
+    *code = all | (((bits >> 24) & 0x80) & (all != 0));
+}
+
+/* Sixteen integers of 0 to 255 as bytes, and the signed values of 16 bytes. */
+DPARI_LANES_INLINE void dpari_lanes_pack(unsigned char *to, const dpari_lanes_i8 *x)
+{
+#if defined(__SSE2__)
+    dpari_lanes_w4 a, b, c, d;
+    dpari_lanes_h8 low, high;
+    dpari_lanes_b16 all;
+    __builtin_memcpy(&a, x, 16);
+    __builtin_memcpy(&b, (const unsigned char *)x + 16, 16);
+    __builtin_memcpy(&c, (const unsigned char *)x + 32, 16);
+    __builtin_memcpy(&d, (const unsigned char *)x + 48, 16);
+    low = __builtin_ia32_packssdw128(a, b);
+    high = __builtin_ia32_packssdw128(c, d);
+    all = __builtin_ia32_packuswb128(low, high);
+    dpari_lanes_put(to, &all);
+#else
+    int32_t i;
+    for (i = 0; i < 16; i++) {
+        to[i] = (unsigned char)x[i / 8][i % 8];
+    }
+#endif
+}
+
+DPARI_LANES_INLINE void dpari_lanes_unpack(dpari_lanes_i8 to[2], const unsigned char *from,
+                                           int wide)
+{
+#if DPARI_LANES_ASM
+    const dpari_lanes_b16 none = {0};
+    const dpari_lanes_h8 zero = {0};
+    dpari_lanes_b16 all;
+    dpari_lanes_h8 low, high;
+    dpari_lanes_w4 each[4];
+    if (wide) {
+        __asm__("vpmovsxbd %1, %0" : "=x"(to[0]) : "m"(*(const int64_t *)(const void *)from));
+        __asm__("vpmovsxbd %1, %0" : "=x"(to[1]) : "m"(*(const int64_t *)(const void *)(from + 8)));
+        return;
+    }
+    dpari_lanes_get(&all, from); /* each byte becomes the highest of four */
+    low = (dpari_lanes_h8)__builtin_ia32_punpcklbw128(none, all);
+    high = (dpari_lanes_h8)__builtin_ia32_punpckhbw128(none, all);
+    each[0] = (dpari_lanes_w4)__builtin_ia32_punpcklwd128(zero, low) >> 24;
+    each[1] = (dpari_lanes_w4)__builtin_ia32_punpckhwd128(zero, low) >> 24;
+    each[2] = (dpari_lanes_w4)__builtin_ia32_punpcklwd128(zero, high) >> 24;
+    each[3] = (dpari_lanes_w4)__builtin_ia32_punpckhwd128(zero, high) >> 24;
+    __builtin_memcpy(to, each, 64);
+#else
+    int32_t i;
+    (void)wide;
+    for (i = 0; i < 16; i++) {
+        to[i / 8][i % 8] = from[i] < 128 ? (int32_t)from[i] : (int32_t)from[i] - 256;
+    }
+#endif
+}
+
+DPARI_LANES_INLINE void dpari_lanes_sixteen_codes(unsigned char *code, const float *x,
+                                                  const dpari_lanes_f8 *scale, int32_t type)
+{
+    dpari_lanes_f8 p, q;
+    dpari_lanes_i8 all[2];
+    dpari_lanes_get(&p, x);
+    dpari_lanes_get(&q, x + 8);
+    p /= *scale;
+    q /= *scale;
+    if (type == DPAR_I8) {
+        dpari_lanes_code_i8(&all[0], &p);
+        dpari_lanes_code_i8(&all[1], &q);
+    } else {
+        dpari_lanes_code_f8(&all[0], &p);
+        dpari_lanes_code_f8(&all[1], &q);
+    }
+    dpari_lanes_pack(code, all);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, float scale,
+                                          int64_t n, int32_t type, int wide)
+{
+    const dpari_lanes_f8 by = DPARI_LANES_ALL8(scale);
+    const int64_t whole = n - n % DPARI_LANES_D;
+    float room[DPARI_LANES_D] = {0.0f};
+    unsigned char last[DPARI_LANES_D];
+    int64_t i, k;
+    for (k = whole; k < n; k++) {
+        room[k - whole] = x[k];
+    }
+    i = 0;
+    for (; wide && type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_codes(code + i, x + i, &by, DPAR_I8);
+    }
+    for (; i < n; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_codes(i < whole ? code + i : last, i < whole ? x + i : room, &by, type);
+    }
+    for (k = whole; k < n; k++) {
+        code[k] = last[k - whole];
+    }
+}
+
+DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code)
+{
+    const dpari_lanes_i8 size = *code & 0x7f, low = size < 8, nan = size == 0x7f;
+    const dpari_lanes_f8 under = __builtin_convertvector(size, dpari_lanes_f8) * (1.0f / 512.0f);
+    const dpari_lanes_i8 usual = (((size + (120 << 3)) << 20) & ~nan) | (nan & 0x7fc00000);
+    const dpari_lanes_i8 all = ((dpari_lanes_i8)under & low) | (usual & ~low);
+    *x = (dpari_lanes_f8)(all | (*code & INT32_MIN & ~nan));
+}
+
+DPARI_LANES_INLINE void dpari_lanes_value(float *x, const dpari_lanes_i8 *code, float scale,
+                                          int32_t type, int add, dpari_lanes_i8 *odd)
+{
+    dpari_lanes_f8 p, q;
+    if (type == DPAR_I8) {
+        p = __builtin_convertvector(*code, dpari_lanes_f8);
+    } else {
+        dpari_lanes_value_f8(&p, code);
+    }
+    p *= scale;
+    if (add) {
+        dpari_lanes_get(&q, x);
+        p = q + p;
+        *odd |= (dpari_lanes_i8)(p != p);
+    }
+    dpari_lanes_put(x, &p);
+}
+
+DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
+                                                   int32_t type, int add, dpari_lanes_i8 *odd,
+                                                   int wide)
+{
+    dpari_lanes_i8 all[2];
+    dpari_lanes_unpack(all, code, wide);
+    dpari_lanes_value(x, &all[0], scale, type, add, odd);
+    dpari_lanes_value(x + 8, &all[1], scale, type, add, odd);
+}
+
+/* What takes few operations an element has loops of its own where they pay. */
+DPARI_LANES_INLINE void dpari_lanes_values(float *x, const unsigned char *code, float scale,
+                                           int64_t n, int32_t type, int add, int wide)
+{
+    const int64_t whole = n - n % DPARI_LANES_D;
+    unsigned char room[DPARI_LANES_D] = {0};
+    float last[DPARI_LANES_D] = {0.0f};
+    dpari_lanes_i8 odd = DPARI_LANES_ALL8(0);
+    int32_t nan = 0;
+    int64_t i, k;
+    for (k = whole; k < n; k++) {
+        room[k - whole] = code[k];
+        last[k - whole] = x[k];
+    }
+    i = 0;
+    for (; wide && type == DPAR_I8 && !add && i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, &odd, 1);
+    }
+    for (; wide && type == DPAR_I8 && add && i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, &odd, 1);
+    }
+    for (; i < n; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(i < whole ? x + i : last, i < whole ? code + i : room, scale,
+                                   type, add, &odd, wide);
+    }
+    for (k = whole; k < n; k++) {
+        x[k] = last[k - whole];
+    }
+    for (k = 0; k < DPARI_LANES_F; k++) {
+        nan |= odd[k];
+    }
+    dpari_lanes_quiet(x, scale, nan != 0, n);
+}
+
+#endif
+
+/* By elements, in the same order: small, and for calls so small that the CPU is not asked. */
+#if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
+
+static double dpari_each_fold(const double *c)
+{
+    const double a = (c[0] + c[8]) + (c[4] + c[12]), b = (c[1] + c[9]) + (c[5] + c[13]);
+    const double d = (c[2] + c[10]) + (c[6] + c[14]), e = (c[3] + c[11]) + (c[7] + c[15]);
+    return (a + d) + (b + e);
+}
+
+static void dpari_each_widen(double *to, const float *from, int64_t n, int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        to[i] = (double)from[i];
+    }
+}
+
+static void dpari_each_thin(float *to, const double *from, int64_t n, int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        to[i] = (float)from[i];
+    }
+}
+
+static double dpari_each_total(const void *x, int32_t type, int64_t n, int wide)
+{
+    double c[16] = {0.0};
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        c[i % 16] += dpari_element_get(x, type, i);
+    }
+    return dpari_each_fold(c);
+}
+
+static double dpari_each_about(const void *x, int32_t type, double mean, int64_t n, int wide)
+{
+    double c[16] = {0.0};
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        const double less = dpari_element_get(x, type, i) - mean;
+        c[i % 16] += less * less;
+    }
+    return dpari_each_fold(c);
+}
+
+static double dpari_each_product(const void *x, const void *y, int32_t type, double mean, int64_t n,
+                                 double *total, int wide)
+{
+    double c[16] = {0.0};
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        c[i % 16] += dpari_element_get(x, type, i) * (dpari_element_get(y, type, i) - mean);
+    }
+    *total = dpari_each_total(x, type, n, wide);
+    return dpari_each_fold(c);
+}
+
+static double dpari_each_largest(const void *x, int32_t type, double most, int64_t n, int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        const double each = dpari_element_get(x, type, i);
+        most = each > most ? each : most;
+    }
+    return most;
+}
+
+static void dpari_each_line(void *to, const void *x, int32_t type, const double *by, int64_t n,
+                            int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        dpari_element_put(to, type, i, by[0] * (dpari_element_get(x, type, i) - by[1]) + by[2]);
+    }
+}
+
+static void dpari_each_slope(void *to, const void *x, const void *y, int32_t type, const double *by,
+                             int64_t n, int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        const double g = by[1] * dpari_element_get(y, type, i) - by[2];
+        const double less = (dpari_element_get(x, type, i) - by[3]) * by[4];
+        dpari_element_put(to, type, i, by[0] * (g - less));
+    }
+}
+
+#if DPARI_LANES_VECTOR
+/* As dpari_lanes_exp. */
+static double dpari_each_exp(double x)
+{
+    const double y = x > 709.0 ? 709.0 : x;
+    const double turned = y * 1.4426950408889634 + 6755399441055744.0;
+    const double k = turned - 6755399441055744.0;
+    const double f = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10;
+    const double f2 = f * f, f4 = f2 * f2;
+    const double a = (f + 1.0) + (f * (1.0 / 6.0) + 0.5) * f2;
+    const double b = (f * (1.0 / 120.0) + 1.0 / 24.0) + (f * (1.0 / 5040.0) + 1.0 / 720.0) * f2;
+    const double c =
+        (f * (1.0 / 362880.0) + 1.0 / 40320.0) + (f * (1.0 / 39916800.0) + 1.0 / 3628800.0) * f2;
+    const double sum = (a + b * f4) + (c + f4 * (1.0 / 479001600.0)) * (f4 * f4);
+    uint64_t bits;
+    double power;
+    if (x < -708.0 || x != x) {
+        return x < -708.0 ? 0.0 : x;
+    }
+    dpari_elements_bits(&bits, &turned, 8);
+    bits = (bits << 52) + (UINT64_C(1023) << 52);
+    dpari_elements_bits(&power, &bits, 8);
+    return sum * power;
+}
+#endif
+
+static double dpari_each_exps(void *to, const void *x, int32_t type, const double *by, int64_t n,
+                              int wide)
+{
+    double c[16] = {0.0};
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+#if DPARI_LANES_VECTOR
+        const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
+#else /* of doubles of any kind */
+        const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
+#endif
+        c[i % 16] += power;
+        if (to != NULL) {
+            dpari_element_put(to, type, i, by[1] * power + by[2]);
+        }
+    }
+    return dpari_each_fold(c);
+}
+
+static void dpari_each_logs(double *x, int64_t n)
+{
+    int64_t i;
+    int32_t k;
+    for (i = 0; i < n; i++) {
+        const double y = x[i] / (x[i] + 2.0), y2 = y * y;
+        double sum = 0.0;
+        for (k = 31; k > 0; k -= 2) {
+            sum = sum * y2 + 2.0 / (double)k;
+        }
+        x[i] = sum * y;
+    }
+}
+
+static void dpari_each_scores(double *to, const float *x, const float *row, int64_t step, int64_t n,
+                              int64_t width, double scale)
+{
+    const int64_t whole = width - width % 8;
+    int64_t i, j;
+    for (j = 0; j < n; j++, row += step) {
+        float c[8] = {0.0f}, more = 0.0f;
+        for (i = 0; i < whole; i++) {
+            c[i % 8] += x[i] * row[i];
+        }
+        for (; i < width; i++) {
+            more += x[i] * row[i];
+        }
+        c[0] = ((c[0] + c[4]) + (c[2] + c[6])) + ((c[1] + c[5]) + (c[3] + c[7]));
+        to[j] = (double)(c[0] + more) * scale;
+    }
+}
+
+static void dpari_each_mix(float *y, float keep, const float *by, const float *row, int64_t step,
+                           int64_t n, int64_t width)
+{
+    int64_t c, j;
+    for (c = 0; c < width; c++) {
+        y[c] *= keep;
+        for (j = 0; j < n; j++) {
+            y[c] += by[j] * row[j * step + c];
+        }
+    }
+}
+
+static void dpari_each_add(float *y, float keep, float by, const float *x, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        y[i] = keep * y[i] + by * x[i];
+    }
+}
+
+static uint32_t dpari_each_size(const float *x, int64_t n, int wide)
+{
+    uint32_t most = 0, bits;
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        dpari_elements_bits(&bits, x + i, 4);
+        bits &= 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
+static uint32_t dpari_each_even(float x)
+{
+    const uint32_t n = (uint32_t)x;
+    const float rest = x - (float)n;
+    return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
+}
+
+/* A number's code without its sign. */
+static uint32_t dpari_each_code(float x, int32_t type)
+{
+    uint32_t bits;
+    if (type == DPAR_I8) {
+        return x >= 127.0f ? 127 : dpari_each_even(x);
+    }
+    if (x >= 448.0f) {
+        return 0x7e;
+    }
+    if (x < 0.015625f) { /* 2^-6: steps of 2^-9 */
+        return dpari_each_even(x * 512.0f);
+    }
+    dpari_elements_bits(&bits, &x, 4);
+    return ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3);
+}
+
+static void dpari_each_codes(unsigned char *code, const float *x, float scale, int64_t n,
+                             int32_t type, int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        const float y = x[i] / scale;
+        const uint32_t c = dpari_each_code(y < 0.0f ? -y : y, type);
+        const uint32_t less = type == DPAR_I8 ? 256 - c : c + 128;
+        code[i] = (unsigned char)(y < 0.0f && c != 0 ? less : c);
+    }
+}
+
+static float dpari_each_value(unsigned char code, int32_t type)
+{
+    uint32_t bits;
+    float x;
+    if (type == DPAR_I8) {
+        return (float)(code < 128 ? (int32_t)code : (int32_t)code - 256);
+    }
+    bits = code & 0x7fu;
+    if (bits < 8) {
+        x = (float)bits / 512.0f;
+    } else {
+        bits = bits == 0x7f ? 0x7fc00000u : (bits + (120u << 3)) << 20;
+        dpari_elements_bits(&x, &bits, 4);
+    }
+    return code < 128 || bits > 0x7f800000u ? x : -x;
+}
+
+static void dpari_each_values(float *x, const unsigned char *code, float scale, int64_t n,
+                              int32_t type, int add, int wide)
+{
+    int64_t i;
+    (void)wide;
+    for (i = 0; i < n; i++) {
+        const float v = dpari_each_value(code[i], type) * scale;
+        x[i] = add ? x[i] + v : v;
+    }
+    dpari_lanes_quiet(x, scale, add, n);
+}
+#endif
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+/* What is inlined becomes what the CPU has. */
+#define DPARI_LANES_PLAIN
+#define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
+    in static void table##_widen(double *to, const float *from, int64_t n)                         \
+    {                                                                                              \
+        loop##_widen(to, from, n, wide);                                                           \
+    }                                                                                              \
+    in static void table##_thin(float *to, const double *from, int64_t n)                          \
+    {                                                                                              \
+        loop##_thin(to, from, n, wide);                                                            \
+    }                                                                                              \
+    in static double table##_total(const void *x, int32_t type, int64_t n)                         \
+    {                                                                                              \
+        return loop##_total(x, type, n, wide);                                                     \
+    }                                                                                              \
+    in static double table##_about(const void *x, int32_t type, double mean, int64_t n)            \
+    {                                                                                              \
+        return loop##_about(x, type, mean, n, wide);                                               \
+    }                                                                                              \
+    in static double table##_product(const void *x, const void *y, int32_t type, double mean,      \
+                                     int64_t n, double *sum)                                       \
+    {                                                                                              \
+        return loop##_product(x, y, type, mean, n, sum, wide);                                     \
+    }                                                                                              \
+    in static double table##_largest(const void *x, int32_t type, double most, int64_t n)          \
+    {                                                                                              \
+        return loop##_largest(x, type, most, n, wide);                                             \
+    }                                                                                              \
+    in static void table##_line(void *to, const void *x, int32_t type, const double *by,           \
+                                int64_t n)                                                         \
+    {                                                                                              \
+        loop##_line(to, x, type, by, n, wide);                                                     \
+    }                                                                                              \
+    in static void table##_slope(void *to, const void *x, const void *y, int32_t type,             \
+                                 const double *by, int64_t n)                                      \
+    {                                                                                              \
+        loop##_slope(to, x, y, type, by, n, wide);                                                 \
+    }                                                                                              \
+    in static double table##_exps(void *to, const void *x, int32_t type, const double *by,         \
+                                  int64_t n)                                                       \
+    {                                                                                              \
+        return loop##_exps(to, x, type, by, n, wide);                                              \
+    }                                                                                              \
+    in static void table##_scores(double *to, const float *x, const float *row, int64_t step,      \
+                                  int64_t n, int64_t width, double scale)                          \
+    {                                                                                              \
+        loop##_scores(to, x, row, step, n, width, scale);                                          \
+    }                                                                                              \
+    in static void table##_mix(float *y, float keep, const float *by, const float *row,            \
+                               int64_t step, int64_t n, int64_t width)                             \
+    {                                                                                              \
+        loop##_mix(y, keep, by, row, step, n, width);                                              \
+    }                                                                                              \
+    in static void table##_add(float *y, float keep, float by, const float *x, int64_t n)          \
+    {                                                                                              \
+        loop##_add(y, keep, by, x, n);                                                             \
+    }                                                                                              \
+    in static uint32_t table##_size(const float *x, int64_t n)                                     \
+    {                                                                                              \
+        return loop##_size(x, n, wide);                                                            \
+    }                                                                                              \
+    in static void table##_codes(unsigned char *code, const float *x, float scale, int64_t n,      \
+                                 int32_t type)                                                     \
+    {                                                                                              \
+        loop##_codes(code, x, scale, n, type, wide);                                               \
+    }                                                                                              \
+    in static void table##_values(float *x, const unsigned char *code, float scale, int64_t n,     \
+                                  int32_t type, int add)                                           \
+    {                                                                                              \
+        loop##_values(x, code, scale, n, type, add, wide);                                         \
+    }                                                                                              \
+    in static void table##_logs(double *x, int64_t n)                                              \
+    {                                                                                              \
+        loop##_logs(x, n);                                                                         \
+    }                                                                                              \
+    static dpari_lanes table(void)                                                                 \
+    {                                                                                              \
+        dpari_lanes l;                                                                             \
+        l.widen = table##_widen;                                                                   \
+        l.thin = table##_thin;                                                                     \
+        l.total = table##_total;                                                                   \
+        l.about = table##_about;                                                                   \
+        l.product = table##_product;                                                               \
+        l.largest = table##_largest;                                                               \
+        l.line = table##_line;                                                                     \
+        l.slope = table##_slope;                                                                   \
+        l.exps = table##_exps;                                                                     \
+        l.scores = table##_scores;                                                                 \
+        l.mix = table##_mix;                                                                       \
+        l.add = table##_add;                                                                       \
+        l.size = table##_size;                                                                     \
+        l.codes = table##_codes;                                                                   \
+        l.values = table##_values;                                                                 \
+        l.logs = table##_logs;                                                                     \
+        return l;                                                                                  \
+    }
+#if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
+DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_each, 0)
+#else
+DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_lanes, 0)
+#endif
+#if DPARI_LANES_ASKED
+DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes, 1)
+#endif
+
+enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
+
+DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
+{
+#if DPARI_LANES_ASKED
+    if (work >= DPARI_LANES_ASKS && dpari_os_wide()) {
+        return dpari_lanes_wide();
+    }
+#endif
+    (void)work;
+    return dpari_lanes_usual();
+}
+
 /* ==== train/layers.c ==== */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
-/* In order. */
+/* Part by part. */
 static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
 {
-    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
-    int64_t i, k;
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(x, in, i, n, type);
-        for (k = 0; k < n; k++) {
-            sum += x[k] * x[k];
-        }
+    const dpari_lanes l = dpari_lanes_for(count);
+    DPARI_ROW double room[DPARI_ROW_PART];
+    double sum = 0.0;
+    int32_t as;
+    int64_t i;
+    for (i = 0; i < count; i += DPARI_ROW_PART) {
+        const int64_t n = dpari_least(DPARI_ROW_PART, count - i);
+        const void *x = dpari_row_at(&l, in, type, i, n, room, &as);
+        sum += l.about(x, as, 0.0, n);
     }
     return sum;
 }
@@ -2520,8 +3927,12 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 
 static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 {
-    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
-    int64_t i, j, n, at;
+    DPARI_ROW double a[DPARI_ROW_PART], b[DPARI_ROW_PART];
+    const void *x, *y;
+    double total;
+    dpari_lanes l;
+    int32_t as;
+    int64_t i, n, at;
     (void)ctx;
     if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
         !dpari_is_float(d->type) ||
@@ -2529,17 +3940,16 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
         (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(d->rows * d->width);
     for (i = 0; i < d->rows; i++) {
         const int64_t row =
             d->index.at == NULL ? i : dpari_mem_row(&d->index, dpari_mem_at(&d->index, i));
         double sum = 0.0;
         for (at = 0; at < d->width && row >= 0; at += n) {
-            n = dpari_least(DPARI_ELEMENTS, d->width - at);
-            dpari_elements_load(a, d->a, i / d->k * d->width + at, n, d->type);
-            dpari_elements_load(b, d->b, row * d->width + at, n, d->type);
-            for (j = 0; j < n; j++) {
-                sum += a[j] * b[j];
-            }
+            n = dpari_least(DPARI_ROW_PART, d->width - at);
+            x = dpari_row_at(&l, d->a, d->type, i / d->k * d->width + at, n, a, &as);
+            y = dpari_row_at(&l, d->b, d->type, row * d->width + at, n, b, &as);
+            sum += l.product(x, y, as, 0.0, n, &total);
         }
         dpari_element_put(d->to, d->to_type, i, sum);
     }
@@ -2553,50 +3963,39 @@ static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* The next elements of a run; how many. */
-static int32_t dpari_entropy_read(const dpar_mem_cross_entropy *e, int64_t at, int64_t hi,
-                                  double *to)
+/* Elements of the logits. */
+static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
 {
-    const int64_t some = dpari_least(DPARI_ROW_PART, hi - at);
-    dpari_row_read(e->logits, e->type, at, 1, some, to);
-    return (int32_t)some;
+    return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
 }
 
 /* The largest of a run, of all that came before (first: none did) too; their sum is added. */
-static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
-                                  int *first, double *most, double *sum)
+static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
+                                  int64_t hi, int *first, double *most, double *sum)
 {
-    double part[DPARI_ROW_PART];
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(e, lo, hi, part);
-        if (*first) {
-            *most = part[0];
-            *first = 0;
-        }
-        for (i = 0; i < some; i++) {
-            *most = part[i] > *most ? part[i] : *most;
-            *sum += part[i];
-        }
+    for (; lo < hi; lo += DPARI_ROW_PART) {
+        const int64_t some = dpari_least(DPARI_ROW_PART, hi - lo);
+        const void *x = dpari_entropy_at(e, lo);
+        *most = l->largest(x, e->type, *first ? dpari_element_get(x, e->type, 0) : *most, some);
+        *first = 0;
+        *sum += l->total(x, e->type, some);
     }
 }
 
-static double dpari_entropy_below(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
-                                  double most)
+static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
+                                  int64_t hi, double most)
 {
-    double part[DPARI_ROW_PART], sum = 0.0;
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(e, lo, hi, part);
-        for (i = 0; i < some; i++) {
-            sum += dpari_exp(part[i] - most);
-        }
+    const double by[3] = {most, 1.0, 0.0};
+    double sum = 0.0;
+    for (; lo < hi; lo += DPARI_ROW_PART) {
+        sum += l->exps(NULL, dpari_entropy_at(e, lo), e->type, by,
+                       dpari_least(DPARI_ROW_PART, hi - lo));
     }
     return sum;
 }
 
 /* Smoothing is linear in the logits: it needs no number of its own. */
-static void dpari_entropy_part(const dpar_mem_cross_entropy *e, int64_t token)
+static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
 {
     const int64_t at = token * e->rows;
     const int64_t row = dpari_mem_row(&e->target, dpari_mem_at(&e->target, token));
@@ -2604,10 +4003,11 @@ static void dpari_entropy_part(const dpar_mem_cross_entropy *e, int64_t token)
     int first = 1;
     int32_t w;
     for (w = 0; w < 2; w++) {
-        dpari_entropy_largest(e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
+        dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
     }
     for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
-        below += dpari_entropy_below(e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
+        below +=
+            dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
         own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
@@ -2670,21 +4070,16 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
 }
 
 /* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
-static void dpari_entropy_run(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi, double lse,
-                              double factor, double smooth)
+static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
+                              int64_t hi, const double *by)
 {
-    double part[DPARI_ROW_PART];
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(e, lo, hi, part);
-        for (i = 0; i < some; i++) {
-            dpari_element_put(e->logits, e->type, lo + i,
-                              factor * dpari_exp(part[i] - lse) - smooth);
-        }
+    if (lo < hi) {
+        (void)l->exps(dpari_entropy_at(e, lo), dpari_entropy_at(e, lo), e->type, by, hi - lo);
     }
 }
 
-static void dpari_entropy_gradient(const dpar_mem_cross_entropy *e, int64_t token)
+static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
+                                   int64_t token)
 {
     const int64_t bytes = dpar_type_bytes(e->type), at = token * e->rows;
     const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
@@ -2693,12 +4088,13 @@ static void dpari_entropy_gradient(const dpar_mem_cross_entropy *e, int64_t toke
     const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
+    const double by[3] = {lse, factor, -smooth};
     int64_t done = 0; /* columns that stand for tokens and come before */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
         dpari_zero(line + done * bytes, (size_t)((lo - done) * bytes));
-        dpari_entropy_run(e, at + lo, at + hi, lse, factor, smooth);
+        dpari_entropy_run(l, e, at + lo, at + hi, by);
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
@@ -2730,6 +4126,7 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
 
 static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *e)
 {
+    dpari_lanes l;
     int64_t i;
     (void)ctx;
     if (!dpari_entropy_fits(e)) {
@@ -2739,11 +4136,12 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
         dpari_entropy_loss(e);
         return DPAR_OK;
     }
+    l = dpari_lanes_for(e->tokens * e->rows);
     for (i = 0; i < e->tokens; i++) {
         if (e->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-            dpari_entropy_part(e, i);
+            dpari_entropy_part(&l, e, i);
         } else {
-            dpari_entropy_gradient(e, i);
+            dpari_entropy_gradient(&l, e, i);
         }
     }
     return DPAR_OK;
@@ -2751,29 +4149,43 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
-                             int64_t n)
+/* Some rows from i on: of the smaller lse e^(it - the larger), and log(1 + that). */
+static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
+                             int64_t rows)
 {
-    int64_t i;
-    if (type == DPAR_F64) {
-        double *y = (double *)to;
-        const double *x = (const double *)from;
-        for (i = 0; i < n; i++) {
-            y[i] = keep * y[i] + scale * x[i];
-        }
-    } else {
-        float *y = (float *)to;
-        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
-        for (i = 0; i < n; i++) {
-            y[i] = k * y[i] + s * x[i];
+    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const double by[3] = {0.0, 1.0, 0.0};
+    const int64_t bytes = m->values * dpar_type_bytes(m->type);
+    DPARI_ROW double less[DPARI_ROW_PART], more[DPARI_ROW_PART];
+    int64_t k;
+    for (k = 0; k < rows; k++) {
+        const double a = dpari_element_get(m->lse, m->type, i + k);
+        const double b = dpari_element_get(m->more_lse, m->type, i + k);
+        less[k] = a > b ? b - a : a - b;
+    }
+    (void)l->exps(less, less, DPAR_F64, by, rows);
+    dpari_kern_copy(more, less, rows * 8, 0);
+    l->logs(more, rows);
+    for (k = 0; k < rows; k++) {
+        const double a = dpari_element_get(m->lse, m->type, i + k);
+        const double b = dpari_element_get(m->more_lse, m->type, i + k);
+        const double large = 1.0 / (1.0 + less[k]), small = less[k] / (1.0 + less[k]);
+        unsigned char *y = (unsigned char *)m->out + (i + k) * bytes;
+        const unsigned char *x = (const unsigned char *)m->more + (i + k) * bytes;
+        if (a <= nothing && !(b <= nothing)) {
+            dpari_kern_copy(y, x, bytes, 0);
+            dpari_element_put(m->lse, m->type, i + k, b);
+        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+            dpari_row_add(l, m->type, y, a > b ? large : small, a > b ? small : large, x,
+                          m->values);
+            dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
     }
 }
 
 DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
 {
-    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
-    const int64_t bytes = m->values * dpar_type_bytes(m->type);
+    dpari_lanes l;
     int64_t i;
     (void)ctx;
     if (!dpari_is_wide(m->type) || m->rows < 0 || m->values < 0 ||
@@ -2781,105 +4193,55 @@ DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attent
         (m->rows > 0 && m->values > 0 && (m->out == NULL || m->more == NULL))) {
         return DPAR_E_ARG;
     }
-    for (i = 0; i < m->rows; i++) {
-        const double a = dpari_element_get(m->lse, m->type, i);
-        const double b = dpari_element_get(m->more_lse, m->type, i);
-        unsigned char *y = (unsigned char *)m->out + i * bytes;
-        const unsigned char *x = (const unsigned char *)m->more + i * bytes;
-        if (a <= nothing && !(b <= nothing)) {
-            dpari_kern_copy(y, x, bytes, 0);
-            dpari_element_put(m->lse, m->type, i, b);
-        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
-            const double most = a > b ? a : b;
-            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
-            dpari_row_add(m->type, y, e / (e + f), f / (e + f), x, m->values);
-            dpari_element_put(m->lse, m->type, i, most + dpari_log(e + f));
-        }
+    l = dpari_lanes_for(m->rows * m->values);
+    for (i = 0; i < m->rows; i += DPARI_ROW_PART) {
+        dpari_merge_rows(&l, m, i, dpari_least(DPARI_ROW_PART, m->rows - i));
     }
     return DPAR_OK;
 }
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
-static uint32_t dpari_quant_even(float x)
-{
-    const uint32_t n = (uint32_t)x;
-    const float rest = x - (float)n;
-    return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
-}
-
-/* A number's code without its sign. */
-static uint32_t dpari_quant_code(float x, int32_t type)
-{
-    uint32_t bits;
-    if (type == DPAR_I8) {
-        return x >= 127.0f ? 127 : dpari_quant_even(x);
-    }
-    if (x >= 448.0f) {
-        return 0x7e;
-    }
-    if (x < 0.015625f) { /* 2^-6: steps of 2^-9 */
-        return dpari_quant_even(x * 512.0f);
-    }
-    dpari_elements_bits(&bits, &x, 4);
-    return ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3);
-}
-
-static float dpari_quant_value(unsigned char code, int32_t type)
-{
-    uint32_t bits;
-    float x;
-    if (type == DPAR_I8) {
-        return (float)(code < 128 ? (int32_t)code : (int32_t)code - 256);
-    }
-    bits = code & 0x7fu;
-    if (bits < 8) {
-        x = (float)bits / 512.0f;
-    } else {
-        bits = bits == 0x7f ? 0x7fc00000u : (bits + (120u << 3)) << 20;
-        dpari_elements_bits(&x, &bits, 4);
-    }
-    return code < 128 ? x : -x;
-}
-
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats. */
-static void dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *to)
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
+DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                            float *room)
 {
     double x[DPARI_ELEMENTS];
     dpari_elements_load(x, q->x, i, n, q->type);
-    dpari_elements_store(to, x, 0, n, DPAR_F32);
+    dpari_elements_store(room, x, 0, n, DPAR_F32);
+    return room;
+}
+
+static const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *room)
+{
+    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
 }
 
 /* The scale of elements lo .. hi - 1. */
-static float dpari_quant_scale(const dpar_mem_quantize *q, int64_t lo, int64_t hi)
+static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
+                               int64_t hi)
 {
     const uint32_t nan = 0x7fc00000u;
-    float x[DPARI_ELEMENTS], most = 0.0f;
-    int64_t i, k;
+    float room[DPARI_ELEMENTS], scale;
+    uint32_t most = 0;
+    int64_t i;
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        dpari_quant_read(q, i, n, x);
-        for (k = 0; k < n; k++) {
-            const float size = x[k] < 0.0f ? -x[k] : x[k];
-            if (!(size <= 3.4028234e38f)) {
-                dpari_elements_bits(&most, &nan, 4);
-                return most;
-            }
-            most = size > most ? size : most;
-        }
+        const uint32_t size = l->size(dpari_quant_read(q, i, n, room), n);
+        most = size > most ? size : most;
     }
-    most /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
-    return most < 1.1754944e-38f ? 0.0f : most;
+    dpari_elements_bits(&scale, most < 0x7f800000u ? &most : &nan, 4);
+    scale /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
+    return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
-static void dpari_quant_block(const dpar_mem_quantize *q, int64_t b)
+static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    const float scale = dpari_quant_scale(q, lo, hi);
+    const float scale = dpari_quant_scale(l, q, lo, hi);
     unsigned char *code = (unsigned char *)q->code + b * q->code_step;
-    float x[DPARI_ELEMENTS];
-    int64_t i, k;
+    float room[DPARI_ELEMENTS];
+    int64_t i;
     dpari_elements_bits((unsigned char *)q->scale + b * q->scale_step, &scale, 4);
     if (!(scale > 0.0f)) {
         dpari_zero(code, (size_t)(hi - lo));
@@ -2887,34 +4249,44 @@ static void dpari_quant_block(const dpar_mem_quantize *q, int64_t b)
     }
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        dpari_quant_read(q, i, n, x);
-        for (k = 0; k < n; k++) {
-            const float y = x[k] / scale;
-            const uint32_t c = dpari_quant_code(y < 0.0f ? -y : y, q->code_type);
-            const uint32_t less = q->code_type == DPAR_I8 ? 256 - c : c + 128;
-            code[i - lo + k] = (unsigned char)(y < 0.0f && c != 0 ? less : c);
-        }
+        l->codes(code + (i - lo), dpari_quant_read(q, i, n, room), scale, n, q->code_type);
     }
 }
 
-static void dpari_quant_unblock(const dpar_mem_quantize *q, int64_t b)
+/* Of other types than F32. */
+DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b,
+                                    float scale)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
     const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
-    float scale;
+    float v[DPARI_ELEMENTS];
     int64_t i, k;
-    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        l->values(v, code + (i - lo), scale, n, q->code_type, 0);
+        l->widen(x, v, n);
         if (q->add) {
             dpari_elements_load(y, q->x, i, n, q->type);
         }
-        for (k = 0; k < n; k++) {
-            const float v = dpari_quant_value(code[i - lo + k], q->code_type) * scale;
-            x[k] = q->add ? y[k] + (double)v : (double)v;
+        for (k = 0; k < n && q->add; k++) {
+            x[k] = y[k] + x[k];
         }
         dpari_elements_store(q->x, x, i, n, q->type);
+    }
+}
+
+/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
+static void dpari_quant_unblock(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
+{
+    const int64_t lo = b * q->block, n = dpari_least(q->block, q->count - lo);
+    float scale;
+    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
+    if (q->type == DPAR_F32) {
+        l->values((float *)q->x + lo, (const unsigned char *)q->code + b * q->code_step, scale, n,
+                  q->code_type, q->add);
+    } else {
+        dpari_quant_values(l, q, b, scale);
     }
 }
 
@@ -2928,26 +4300,30 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
 
 static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
 {
+    dpari_lanes l;
     int64_t b;
     (void)ctx;
     if (!dpari_quant_fits(q) || q->add) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(q->count);
     for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
-        dpari_quant_block(q, b);
+        dpari_quant_block(&l, q, b);
     }
     return DPAR_OK;
 }
 
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
+    dpari_lanes l;
     int64_t b;
     (void)ctx;
     if (!dpari_quant_fits(q)) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(q->count);
     for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
-        dpari_quant_unblock(q, b);
+        dpari_quant_unblock(&l, q, b);
     }
     return DPAR_OK;
 }
@@ -3019,23 +4395,6 @@ DPARI_DO_LAYER(DPARI_DOOR, norm)
 
 /* ---- moments --------------------------------------------------------------------------------- */
 
-/* In four chains: an addition takes longer than it takes to begin one. */
-static double dpari_moments_total(const double *x, int64_t count)
-{
-    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
-    int64_t i;
-    for (i = 0; i + 4 <= count; i += 4) {
-        a += x[i];
-        b += x[i + 1];
-        c += x[i + 2];
-        d += x[i + 3];
-    }
-    for (; i < count; i++) {
-        a += x[i];
-    }
-    return (a + b) + (c + d);
-}
-
 /* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
  * written: so compilers take them together, whether or not `to` may be `from`. */
 static void dpari_moments_copy(double *to, const double *from, int64_t count)
@@ -3054,8 +4413,8 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
 }
 
 /* Floats as above. */
-DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                              double *to)
+DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                              int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -3066,18 +4425,7 @@ DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t s
             to[i] = from[i * step];
         }
     } else if (type == DPAR_F32 && step == 1) {
-        const float *from = (const float *)x + at;
-        for (i = 0; i + 4 <= count; i += 4) {
-            const double p = (double)from[i], q = (double)from[i + 1];
-            const double r = (double)from[i + 2], s = (double)from[i + 3];
-            to[i] = p;
-            to[i + 1] = q;
-            to[i + 2] = r;
-            to[i + 3] = s;
-        }
-        for (; i < count; i++) {
-            to[i] = (double)from[i];
-        }
+        l->widen(to, (const float *)x + at, count);
     } else if (type == DPAR_F32) {
         const float *from = (const float *)x + at;
         for (i = 0; i < count; i++) {
@@ -3088,6 +4436,33 @@ DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t s
         for (i = 0; i < count; i += most) {
             dpari_elements_load(to + i, x, at + i * step, dpari_least(most, count - i), type);
         }
+    }
+}
+
+DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t count, double *room, int32_t *as)
+{
+    if (dpari_is_wide(type)) {
+        *as = type;
+        return (const unsigned char *)x + at * dpar_type_bytes(type);
+    }
+    *as = DPAR_F64;
+    dpari_row_read(l, x, type, at, 1, count, room);
+    return room;
+}
+
+DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                             double scale, const void *from, int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        double *y = (double *)to;
+        const double *x = (const double *)from;
+        for (i = 0; i < n; i++) {
+            y[i] = keep * y[i] + scale * x[i];
+        }
+    } else {
+        l->add((float *)to, (float)keep, (float)scale, (const float *)from, n);
     }
 }
 
@@ -3107,32 +4482,47 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* A row: part by part, two passes each, merged: no number is far from the mean it is compared
- * with. */
-static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t step, int64_t count,
-                              dpar_moments *to)
+/* What of a plane was read and is not yet in `to`. */
+typedef struct dpari_moments_held {
+    DPARI_ROW double part[DPARI_ROW_PART];
+    int64_t count;
+    dpar_moments *to;
+} dpari_moments_held;
+
+/* Two passes, merged: no number is far from the mean it is compared with. */
+static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
 {
-    double part[DPARI_ROW_PART];
-    int64_t i, k;
-    for (k = 0; k < count; k += DPARI_ROW_PART) {
-        const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-        dpar_moments one;
-        dpari_row_read(m->x, m->type, at + k * step, step, some, part);
-        one.count = (double)some;
-        one.mean = dpari_moments_total(part, some) / one.count;
-        for (i = 0; i < some; i++) {
-            part[i] = (part[i] - one.mean) * (part[i] - one.mean);
+    dpar_moments one;
+    if (h->count > 0) {
+        one.count = (double)h->count;
+        one.mean = l->total(h->part, DPAR_F64, h->count) / one.count;
+        one.m2 = l->about(h->part, DPAR_F64, one.mean, h->count);
+        dpari_moments_merge(h->to, &one);
+    }
+    h->count = 0;
+}
+
+static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
+                              int64_t step, int64_t count, dpari_moments_held *h)
+{
+    int64_t k, some;
+    for (k = 0; k < count; k += some) {
+        some = dpari_least(DPARI_ROW_PART - h->count, count - k);
+        dpari_row_read(l, m->x, m->type, at + k * step, step, some, h->part + h->count);
+        h->count += some;
+        if (h->count == DPARI_ROW_PART) {
+            dpari_moments_flush(l, h);
         }
-        one.m2 = dpari_moments_total(part, some);
-        dpari_moments_merge(to, &one);
     }
 }
 
 /* A plane: rows along the last dim. */
-static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_moments *to)
+static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
+                                dpar_moments *to)
 {
     const int32_t last = m->dims - 1;
     int64_t at[DPAR_MAX_DIMS], first = plane * m->step;
+    dpari_moments_held held;
     int32_t d;
     for (d = 0; d < m->dims; d++) {
         if (m->extent[d] == 0) {
@@ -3140,9 +4530,11 @@ static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_m
         }
         at[d] = 0;
     }
+    held.count = 0;
+    held.to = to;
     do {
-        dpari_moments_row(m, first, last >= 0 ? m->stride[last] : 0,
-                          last >= 0 ? m->extent[last] : 1, to);
+        dpari_moments_row(l, m, first, last >= 0 ? m->stride[last] : 0,
+                          last >= 0 ? m->extent[last] : 1, &held);
         for (d = last - 1; d >= 0; d--) {
             first += m->stride[d];
             if (++at[d] < m->extent[d]) {
@@ -3152,6 +4544,18 @@ static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_m
             at[d] = 0;
         }
     } while (d >= 0);
+    dpari_moments_flush(l, &held);
+}
+
+/* Of one plane. */
+static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        n *= extent[d];
+    }
+    return n;
 }
 
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
@@ -3172,6 +4576,7 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
 {
     dpar_moments *to = (dpar_moments *)(void *)m->to;
+    dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
     if (m->planes < 0 || m->channels < 1 || m->groups < 0 || m->planes % m->channels != 0 ||
@@ -3182,6 +4587,7 @@ DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
     if (!dpari_moments_fits(m, sets)) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
     if (!m->add) {
         dpari_zero(to, (size_t)sets * sizeof *to);
     }
@@ -3190,7 +4596,7 @@ DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
         const int64_t set = m->groups == 0
                                 ? channel
                                 : p / m->channels * m->groups + channel / (m->channels / m->groups);
-        dpari_moments_plane(m, p, &to[set]);
+        dpari_moments_plane(&l, m, p, &to[set]);
     }
     return DPAR_OK;
 }
@@ -3208,16 +4614,6 @@ static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
     const int64_t channel = plane % m->channels;
     return m->groups == 0 ? channel
                           : plane / m->channels * m->groups + channel / (m->channels / m->groups);
-}
-
-static int64_t dpari_norm_points(const dpar_mem_norm *m)
-{
-    int64_t n = 1;
-    int32_t d;
-    for (d = 0; d < m->dims; d++) {
-        n *= m->extent[d];
-    }
-    return n;
 }
 
 /* One plane: rows along the last dim; 0 at the end. */
@@ -3255,36 +4651,29 @@ static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
 static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
-    return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
+    return dpari_layer_points(m->extent, m->dims) == 0 ? 0
+           : m->dims > 0                               ? m->extent[m->dims - 1]
+                                                       : 1;
 }
 
-static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
-                            int64_t count, double *to)
+/* Some elements of a row of planes from `at` on: where they lie, or in `room` as F64. */
+static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
+                                   const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
+                                   double *room)
 {
-    dpari_row_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
+    if (direct) {
+        return (const unsigned char *)p->data + at * dpar_type_bytes(m->type);
+    }
+    dpari_row_read(l, p->data, m->type, at, dpari_norm_step(m, p), count, room);
+    return room;
 }
 
 static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
 {
     const int64_t step = dpari_norm_step(m, &m->to);
     int64_t i;
-    if (m->type == DPAR_F64 && step == 1) {
-        dpari_moments_copy((double *)m->to.data + at, from, count);
-    } else if (m->type == DPAR_F64) {
-        double *to = (double *)m->to.data + at;
-        for (i = 0; i < count; i++) {
-            to[i * step] = from[i];
-        }
-    } else if (step == 1) {
-        float *to = (float *)m->to.data + at;
-        for (i = 0; i < count; i++) {
-            to[i] = (float)from[i];
-        }
-    } else {
-        float *to = (float *)m->to.data + at;
-        for (i = 0; i < count; i++) {
-            to[i * step] = (float)from[i];
-        }
+    for (i = 0; i < count; i++) {
+        dpari_element_put(m->to.data, m->type, at + i * step, from[i]);
     }
 }
 
@@ -3308,40 +4697,53 @@ static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
     }
 }
 
+static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
+{
+    return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
+}
+
 /* y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
-    const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
-    const double b =
-        m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
-    double part[DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
+    const int direct = step_in == 1 && step_out == 1;
+    const int32_t type = direct ? m->type : DPAR_F64;
+    DPARI_ROW double room[DPARI_ROW_PART];
+    double by[3];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    by[0] = saved[1] * dpari_norm_scale(m, plane);
+    by[1] = saved[0];
+    by[2] = m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
     if (count == 0) {
         return;
     }
     do {
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->to, plane, at);
-        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
-            for (i = 0; i < some; i++) {
-                part[i] = a * (part[i] - mean) + b;
+            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room);
+            l->line(direct ? dpari_norm_there(m, out + k) : room, x, type, by, some);
+            if (!direct) {
+                dpari_norm_write(m, out + k * step_out, some, room);
             }
-            dpari_norm_write(m, out + k * step_out, some, part);
         }
     } while (dpari_norm_row(m, at));
 }
 
 /* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
+static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
+                            double *sum)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
     const double mean = saved[0], inverse = saved[1];
-    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    double total;
+    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+    const int direct = step_in == 1 && step_out == 1;
+    const int32_t type = direct ? m->type : DPAR_F64;
+    DPARI_ROW double room[2][DPARI_ROW_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
@@ -3350,28 +4752,25 @@ static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
     do {
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
-        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
-            dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
-            for (i = 0; i < some; i++) {
-                part[i] = g[i] * (part[i] - mean);
-            }
-            sum[0] += dpari_moments_total(g, some);
-            sum[1] += dpari_moments_total(part, some) * inverse;
+            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *g =
+                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
+            sum[1] += l->product(g, x, type, mean, some, &total) * inverse;
+            sum[0] += total;
         }
     } while (dpari_norm_row(m, at));
 }
 
-static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
+static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
 {
-    const double points = (double)dpari_norm_points(m);
+    const double points = (double)dpari_layer_points(m->extent, m->dims);
     int64_t p;
     dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
     for (p = 0; p < m->planes; p++) {
         double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
-        dpari_norm_sums(m, p, sum);
+        dpari_norm_sums(l, m, p, sum);
         t[0] += sum[0] * dpari_norm_scale(m, p);
         t[1] += sum[1] * dpari_norm_scale(m, p);
         t[2] += points;
@@ -3385,15 +4784,24 @@ static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
 }
 
 /* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
-static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t set = dpari_norm_set(m, plane);
     const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
     const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
     const double inverse = m->saved[2 * set + 1];
-    const double mean = total[0] / n, slope = inverse * (total[1] / n);
-    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+    const int64_t step_to = dpari_norm_step(m, &m->to);
+    const int direct = step_in == 1 && step_out == 1 && step_to == 1;
+    const int32_t type = direct ? m->type : DPAR_F64;
+    DPARI_ROW double room[2][DPARI_ROW_PART];
+    double by[5];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    by[0] = inverse;
+    by[1] = scale;
+    by[2] = total[0] / n;
+    by[3] = middle;
+    by[4] = inverse * (total[1] / n);
     if (count == 0) {
         return;
     }
@@ -3403,12 +4811,13 @@ static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
         const int64_t to = dpari_norm_at(m, &m->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
-            dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
-            for (i = 0; i < some; i++) {
-                part[i] = inverse * (scale * g[i] - mean - (part[i] - middle) * slope);
+            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *g =
+                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
+            l->slope(direct ? dpari_norm_there(m, to + k) : room[0], x, g, type, by, some);
+            if (!direct) {
+                dpari_norm_write(m, to + k * step_to, some, room[0]);
             }
-            dpari_norm_write(m, to + k * dpari_norm_step(m, &m->to), some, part);
         }
     } while (dpari_norm_row(m, at));
 }
@@ -3435,29 +4844,31 @@ static int dpari_norm_fits(const dpar_mem_norm *m)
         (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
         return 0;
     }
-    return dpari_norm_points(m) == 0 || !walks ||
+    return dpari_layer_points(m->extent, m->dims) == 0 || !walks ||
            (m->x.data != NULL && (!writes || m->to.data != NULL) &&
             (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
 }
 
 DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 {
+    dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
     if (!dpari_norm_fits(m)) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
     sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
     if (m->phase == DPAR_MEM_NORM_MERGE) {
         dpari_norm_merge(m, m->planes > 0 ? sets : 0);
     } else if (m->phase == DPAR_MEM_NORM_SUMS) {
-        dpari_norm_totals(m, m->planes > 0 ? sets : 0);
+        dpari_norm_totals(&l, m, m->planes > 0 ? sets : 0);
     }
     for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
-        dpari_norm_apply(m, p);
+        dpari_norm_apply(&l, m, p);
     }
     for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
-        dpari_norm_gradient(m, p);
+        dpari_norm_gradient(&l, m, p);
     }
     return DPAR_OK;
 }
@@ -6331,24 +7742,6 @@ DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type)
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t n)
-{
-    double sum = 0.0;
-    int64_t i;
-    if (type == DPAR_F64) {
-        const double *x = (const double *)a, *y = (const double *)b;
-        for (i = 0; i < n; i++) {
-            sum += x[i] * y[i];
-        }
-    } else {
-        const float *x = (const float *)a, *y = (const float *)b;
-        for (i = 0; i < n; i++) {
-            sum += (double)x[i] * (double)y[i];
-        }
-    }
-    return sum;
-}
-
 /* Sums to the layer's type. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n)
@@ -6374,29 +7767,48 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
     *hi = dpari_most(begin, dpari_least(call->keys, i + call->high + 1));
 }
 
-/* Scores of query x, head h, with keys [lo, lo + n); their maximum, or `most`. */
-static double dpari_seq_scores(const dpar_attention_call *call, const dpar_attention *a,
-                               const void *x, int64_t group, int64_t lo, int64_t n, double most,
-                               double *score)
+/* to[j] = by (x . row j of n), rows `step` elements apart. */
+static void dpari_seq_scores(const dpari_lanes *l, int32_t type, double *to, const void *x,
+                             const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
+    double total;
     int64_t j;
-    for (j = 0; j < n; j++) {
-        const int64_t at = ((lo + j) * a->groups + group) * a->width;
-        score[j] =
-            a->scale * dpari_seq_dot(a->type, x, dpari_seq_in(call->k, at, a->type), a->width);
-        most = score[j] > most ? score[j] : most;
+    if (type == DPAR_F32) {
+        l->scores(to, (const float *)x, (const float *)row, step, n, width, by);
+        return;
     }
-    return most;
+    for (j = 0; j < n; j++) {
+        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, &total);
+    }
 }
 
-static void dpari_seq_query(const dpar_attention_call *call, const dpar_attention *a, int64_t i,
-                            int64_t h)
+/* y = keep y + the sum of by[j] row j. */
+static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double keep,
+                          const double *by, const void *row, int64_t step, int64_t n, int64_t width)
+{
+    DPARI_ROW float weight[DPARI_ROW_PART];
+    int64_t j;
+    if (type == DPAR_F32) {
+        l->thin(weight, by, n);
+        l->mix((float *)y, (float)keep, weight, (const float *)row, step, n, width);
+        return;
+    }
+    for (j = 0; j < n; j++) {
+        dpari_row_add(l, type, y, j == 0 ? keep : 1.0, by[j], (const double *)row + j * step,
+                      width);
+    }
+}
+
+static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
+                            const dpar_attention *a, int64_t i, int64_t h)
 {
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
     const void *x = dpari_seq_in(call->q, row * a->width, a->type);
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
-    double score[DPARI_ROW_PART], most = -1e300, sum = 0.0;
-    int64_t lo, hi, j, n;
+    DPARI_ROW double score[DPARI_ROW_PART];
+    double most = -1e300, sum = 0.0, power[3] = {0.0, 1.0, 0.0};
+    int64_t lo, hi, n;
     dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
@@ -6404,50 +7816,51 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
         return;
     }
     for (; lo < hi; lo += n) {
-        double before = most;
+        const void *k = dpari_seq_in(call->k, lo * k_step + group * a->width, a->type);
+        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->values, a->type);
+        double before = most, keep;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        most = dpari_seq_scores(call, a, x, group, lo, n, most, score);
-        if (sum > 0.0 && most > before) {
-            before = dpari_exp(before - most);
-            dpari_row_add(a->type, out, before, 0.0, out, a->values);
-            sum *= before;
-        }
-        for (j = 0; j < n; j++) {
-            const double p = dpari_exp(score[j] - most);
-            const int64_t at = ((lo + j) * a->groups + group) * a->values;
-            sum += p;
-            dpari_row_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
-        }
+        dpari_seq_scores(l, a->type, score, x, k, k_step, n, a->width, a->scale);
+        most = l->largest(score, DPAR_F64, most, n);
+        power[0] = most;
+        keep = sum > 0.0 ? dpari_exp(before - most) : 1.0;
+        sum = keep * sum + l->exps(score, score, DPAR_F64, power, n);
+        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->values);
     }
-    dpari_row_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->values);
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
-static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar_attention *a,
-                                     int64_t i, int64_t h)
+static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
+                                     const dpar_attention *a, int64_t i, int64_t h)
 {
     const int32_t t = a->type;
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
     const void *x = dpari_seq_in(call->q, row * a->width, t);
     const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
+    void *dx = dpari_seq_at(call->q_gradient, row * a->width, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
-    double score[DPARI_ROW_PART];
+    const double power[3] = {lse, 1.0, 0.0};
+    DPARI_ROW double p[DPARI_ROW_PART], s[DPARI_ROW_PART];
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
+        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->values;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
+        dpari_seq_scores(l, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, a->width, a->scale);
+        (void)l->exps(p, p, DPAR_F64, power, n);
+        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->values, 1.0);
         for (j = 0; j < n; j++) {
-            const int64_t k = ((lo + j) * a->groups + group) * a->width;
-            const int64_t v = ((lo + j) * a->groups + group) * a->values;
-            const double p = dpari_exp(score[j] - lse);
-            const double dp = dpari_seq_dot(t, dy, dpari_seq_in(call->v, v, t), a->values);
-            const double ds = p * (dp - delta) * a->scale;
-            dpari_row_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
-                          dpari_seq_in(call->k, k, t), a->width);
-            dpari_row_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
-            dpari_row_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
+            s[j] = p[j] * (s[j] - delta) * a->scale;
+        }
+        dpari_seq_mix(l, t, dx, 1.0, s, dpari_seq_in(call->k, k, t), k_step, n, a->width);
+        for (j = 0; j < n; j++) {
+            dpari_row_add(l, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
+                          a->width);
+            dpari_row_add(l, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j], dy,
+                          a->values);
         }
     }
 }
@@ -6455,13 +7868,14 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
 DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
+    const dpari_lanes l = dpari_lanes_for(call->queries * a.heads * a.width);
     int64_t i, h;
     for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             if (call->out_gradient == NULL) {
-                dpari_seq_query(call, &a, i, h);
+                dpari_seq_query(&l, call, &a, i, h);
             } else {
-                dpari_seq_query_gradient(call, &a, i, h);
+                dpari_seq_query_gradient(&l, call, &a, i, h);
             }
         }
     }
@@ -6871,16 +8285,20 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
 {
     const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
     const int32_t type = p->head.layer.type;
-    double x[DPARI_ROW_PART], y[DPARI_ROW_PART];
+    const dpari_lanes l = dpari_lanes_for(rows * values);
+    DPARI_ROW double room[2][DPARI_ROW_PART];
+    const void *x, *y;
+    double total;
+    int32_t as;
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
         double sum = 0.0;
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
             n = dpari_least(DPARI_ROW_PART, values - j);
-            dpari_row_read(a->out, type, at, 1, n, x);
-            dpari_row_read(a->out_gradient, type, at, 1, n, y);
-            sum += dpari_seq_dot(DPAR_F64, x, y, n);
+            x = dpari_row_at(&l, a->out, type, at, n, room[0], &as);
+            y = dpari_row_at(&l, a->out_gradient, type, at, n, room[1], &as);
+            sum += l.product(x, y, as, 0.0, n, &total);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
     }

@@ -72,6 +72,12 @@ DPARI_DOOR int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type
 
 /* ---- of this header's own modules ---- */
 
+/* to[i] = by x[i], the product in f64, rounded once; NaN without sign and payload. `to` may be x.
+ */
+DPARI_API void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
+/* to[i] += x[i], x of BF16 or F16; NaN likewise. */
+DPARI_API void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
+
 /* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
 DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 /* Two of dpari_kern_fetch at once, line by line. */

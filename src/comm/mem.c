@@ -114,15 +114,35 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
+/* to[i] + from[i], of F32 or 16 bits, as a sum in F32: one of two of them in f64 that is rounded to
+ * F32 is the same (Figueroa 1995). */
+static void dpari_mem_span_add(const dpar_mem_span *s)
+{
+    const void *in[2];
+    void *out[1];
+    if (s->to_type != s->from_type) {
+        dpari_kern_add_to((float *)s->to, s->from, s->from_type, s->count);
+        return;
+    }
+    out[0] = s->to;
+    in[0] = s->to;
+    in[1] = s->from;
+    dpari_kern_reduce(out, 1, in, 2, s->count, s->to_type, DPAR_SUM, 0);
+}
+
 static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
-    const int plain = s->scale >= 1.0 && s->scale <= 1.0 && !s->add && s->from != NULL;
+    const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
     const int apart = s->to != s->from;
-    if (plain && a == b) {
+    if (one && !s->add && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (plain && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->add && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
+    } else if (one && s->add && a != DPAR_F64 && b != DPAR_F64 && (a == b || a == DPAR_F32)) {
+        dpari_mem_span_add(s);
+    } else if (s->from != NULL && !s->add && a == DPAR_F32 && b == DPAR_F32) {
+        dpari_kern_scaled((float *)s->to, (const float *)s->from, s->scale, s->count);
     } else if (s->from == NULL && !s->add && s->scale >= 0.0 && s->scale <= 0.0) {
         dpari_zero(s->to, (size_t)(s->count * bytes));
     } else {

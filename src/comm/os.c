@@ -24,7 +24,7 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
     a = 1;
     c = 0;
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    if ((c >> 27 & 3) != 3) { /* the system says what it keeps; vectors of floats */
+    if ((c >> 27 & 7) != 7) { /* the system says what it keeps; vectors of floats; f16 */
         return 0;
     }
     __asm__ volatile("xgetbv" : "=a"(kept) : "c"(0) : "edx");

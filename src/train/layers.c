@@ -6,23 +6,25 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_run.h"
+#include "lanes.h"
 #include "layers_norm.h"
 #include "layers_run.h"
 #include "random_run.h"
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
-/* In order. */
+/* Part by part. */
 static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
 {
-    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
-    int64_t i, k;
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(x, in, i, n, type);
-        for (k = 0; k < n; k++) {
-            sum += x[k] * x[k];
-        }
+    const dpari_lanes l = dpari_lanes_for(count);
+    DPARI_ROW double room[DPARI_ROW_PART];
+    double sum = 0.0;
+    int32_t as;
+    int64_t i;
+    for (i = 0; i < count; i += DPARI_ROW_PART) {
+        const int64_t n = dpari_least(DPARI_ROW_PART, count - i);
+        const void *x = dpari_row_at(&l, in, type, i, n, room, &as);
+        sum += l.about(x, as, 0.0, n);
     }
     return sum;
 }
@@ -300,8 +302,12 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
 
 static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 {
-    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
-    int64_t i, j, n, at;
+    DPARI_ROW double a[DPARI_ROW_PART], b[DPARI_ROW_PART];
+    const void *x, *y;
+    double total;
+    dpari_lanes l;
+    int32_t as;
+    int64_t i, n, at;
     (void)ctx;
     if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_is_wide(d->to_type) ||
         !dpari_is_float(d->type) ||
@@ -309,17 +315,16 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
         (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(d->rows * d->width);
     for (i = 0; i < d->rows; i++) {
         const int64_t row =
             d->index.at == NULL ? i : dpari_mem_row(&d->index, dpari_mem_at(&d->index, i));
         double sum = 0.0;
         for (at = 0; at < d->width && row >= 0; at += n) {
-            n = dpari_least(DPARI_ELEMENTS, d->width - at);
-            dpari_elements_load(a, d->a, i / d->k * d->width + at, n, d->type);
-            dpari_elements_load(b, d->b, row * d->width + at, n, d->type);
-            for (j = 0; j < n; j++) {
-                sum += a[j] * b[j];
-            }
+            n = dpari_least(DPARI_ROW_PART, d->width - at);
+            x = dpari_row_at(&l, d->a, d->type, i / d->k * d->width + at, n, a, &as);
+            y = dpari_row_at(&l, d->b, d->type, row * d->width + at, n, b, &as);
+            sum += l.product(x, y, as, 0.0, n, &total);
         }
         dpari_element_put(d->to, d->to_type, i, sum);
     }
@@ -333,50 +338,39 @@ static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* The next elements of a run; how many. */
-static int32_t dpari_entropy_read(const dpar_mem_cross_entropy *e, int64_t at, int64_t hi,
-                                  double *to)
+/* Elements of the logits. */
+static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
 {
-    const int64_t some = dpari_least(DPARI_ROW_PART, hi - at);
-    dpari_row_read(e->logits, e->type, at, 1, some, to);
-    return (int32_t)some;
+    return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
 }
 
 /* The largest of a run, of all that came before (first: none did) too; their sum is added. */
-static void dpari_entropy_largest(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
-                                  int *first, double *most, double *sum)
+static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
+                                  int64_t hi, int *first, double *most, double *sum)
 {
-    double part[DPARI_ROW_PART];
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(e, lo, hi, part);
-        if (*first) {
-            *most = part[0];
-            *first = 0;
-        }
-        for (i = 0; i < some; i++) {
-            *most = part[i] > *most ? part[i] : *most;
-            *sum += part[i];
-        }
+    for (; lo < hi; lo += DPARI_ROW_PART) {
+        const int64_t some = dpari_least(DPARI_ROW_PART, hi - lo);
+        const void *x = dpari_entropy_at(e, lo);
+        *most = l->largest(x, e->type, *first ? dpari_element_get(x, e->type, 0) : *most, some);
+        *first = 0;
+        *sum += l->total(x, e->type, some);
     }
 }
 
-static double dpari_entropy_below(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi,
-                                  double most)
+static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
+                                  int64_t hi, double most)
 {
-    double part[DPARI_ROW_PART], sum = 0.0;
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(e, lo, hi, part);
-        for (i = 0; i < some; i++) {
-            sum += dpari_exp(part[i] - most);
-        }
+    const double by[3] = {most, 1.0, 0.0};
+    double sum = 0.0;
+    for (; lo < hi; lo += DPARI_ROW_PART) {
+        sum += l->exps(NULL, dpari_entropy_at(e, lo), e->type, by,
+                       dpari_least(DPARI_ROW_PART, hi - lo));
     }
     return sum;
 }
 
 /* Smoothing is linear in the logits: it needs no number of its own. */
-static void dpari_entropy_part(const dpar_mem_cross_entropy *e, int64_t token)
+static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
 {
     const int64_t at = token * e->rows;
     const int64_t row = dpari_mem_row(&e->target, dpari_mem_at(&e->target, token));
@@ -384,10 +378,11 @@ static void dpari_entropy_part(const dpar_mem_cross_entropy *e, int64_t token)
     int first = 1;
     int32_t w;
     for (w = 0; w < 2; w++) {
-        dpari_entropy_largest(e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
+        dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
     }
     for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
-        below += dpari_entropy_below(e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
+        below +=
+            dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
         own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
@@ -450,21 +445,16 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
 }
 
 /* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
-static void dpari_entropy_run(const dpar_mem_cross_entropy *e, int64_t lo, int64_t hi, double lse,
-                              double factor, double smooth)
+static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
+                              int64_t hi, const double *by)
 {
-    double part[DPARI_ROW_PART];
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(e, lo, hi, part);
-        for (i = 0; i < some; i++) {
-            dpari_element_put(e->logits, e->type, lo + i,
-                              factor * dpari_exp(part[i] - lse) - smooth);
-        }
+    if (lo < hi) {
+        (void)l->exps(dpari_entropy_at(e, lo), dpari_entropy_at(e, lo), e->type, by, hi - lo);
     }
 }
 
-static void dpari_entropy_gradient(const dpar_mem_cross_entropy *e, int64_t token)
+static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
+                                   int64_t token)
 {
     const int64_t bytes = dpar_type_bytes(e->type), at = token * e->rows;
     const int64_t target = dpari_mem_at(&e->target, token), row = dpari_mem_row(&e->target, target);
@@ -473,12 +463,13 @@ static void dpari_entropy_gradient(const dpar_mem_cross_entropy *e, int64_t toke
     const double lse = e->lse[token], factor = e->scale * (1.0 + 2.0 * e->z * lse);
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
+    const double by[3] = {lse, factor, -smooth};
     int64_t done = 0; /* columns that stand for tokens and come before */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
         dpari_zero(line + done * bytes, (size_t)((lo - done) * bytes));
-        dpari_entropy_run(e, at + lo, at + hi, lse, factor, smooth);
+        dpari_entropy_run(l, e, at + lo, at + hi, by);
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
@@ -510,6 +501,7 @@ static int dpari_entropy_fits(const dpar_mem_cross_entropy *e)
 
 static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entropy *e)
 {
+    dpari_lanes l;
     int64_t i;
     (void)ctx;
     if (!dpari_entropy_fits(e)) {
@@ -519,11 +511,12 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
         dpari_entropy_loss(e);
         return DPAR_OK;
     }
+    l = dpari_lanes_for(e->tokens * e->rows);
     for (i = 0; i < e->tokens; i++) {
         if (e->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-            dpari_entropy_part(e, i);
+            dpari_entropy_part(&l, e, i);
         } else {
-            dpari_entropy_gradient(e, i);
+            dpari_entropy_gradient(&l, e, i);
         }
     }
     return DPAR_OK;
@@ -531,29 +524,43 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
-                             int64_t n)
+/* Some rows from i on: of the smaller lse e^(it - the larger), and log(1 + that). */
+static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
+                             int64_t rows)
 {
-    int64_t i;
-    if (type == DPAR_F64) {
-        double *y = (double *)to;
-        const double *x = (const double *)from;
-        for (i = 0; i < n; i++) {
-            y[i] = keep * y[i] + scale * x[i];
-        }
-    } else {
-        float *y = (float *)to;
-        const float *x = (const float *)from, k = (float)keep, s = (float)scale;
-        for (i = 0; i < n; i++) {
-            y[i] = k * y[i] + s * x[i];
+    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const double by[3] = {0.0, 1.0, 0.0};
+    const int64_t bytes = m->values * dpar_type_bytes(m->type);
+    DPARI_ROW double less[DPARI_ROW_PART], more[DPARI_ROW_PART];
+    int64_t k;
+    for (k = 0; k < rows; k++) {
+        const double a = dpari_element_get(m->lse, m->type, i + k);
+        const double b = dpari_element_get(m->more_lse, m->type, i + k);
+        less[k] = a > b ? b - a : a - b;
+    }
+    (void)l->exps(less, less, DPAR_F64, by, rows);
+    dpari_kern_copy(more, less, rows * 8, 0);
+    l->logs(more, rows);
+    for (k = 0; k < rows; k++) {
+        const double a = dpari_element_get(m->lse, m->type, i + k);
+        const double b = dpari_element_get(m->more_lse, m->type, i + k);
+        const double large = 1.0 / (1.0 + less[k]), small = less[k] / (1.0 + less[k]);
+        unsigned char *y = (unsigned char *)m->out + (i + k) * bytes;
+        const unsigned char *x = (const unsigned char *)m->more + (i + k) * bytes;
+        if (a <= nothing && !(b <= nothing)) {
+            dpari_kern_copy(y, x, bytes, 0);
+            dpari_element_put(m->lse, m->type, i + k, b);
+        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+            dpari_row_add(l, m->type, y, a > b ? large : small, a > b ? small : large, x,
+                          m->values);
+            dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
     }
 }
 
 DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m)
 {
-    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
-    const int64_t bytes = m->values * dpar_type_bytes(m->type);
+    dpari_lanes l;
     int64_t i;
     (void)ctx;
     if (!dpari_is_wide(m->type) || m->rows < 0 || m->values < 0 ||
@@ -561,105 +568,55 @@ DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attent
         (m->rows > 0 && m->values > 0 && (m->out == NULL || m->more == NULL))) {
         return DPAR_E_ARG;
     }
-    for (i = 0; i < m->rows; i++) {
-        const double a = dpari_element_get(m->lse, m->type, i);
-        const double b = dpari_element_get(m->more_lse, m->type, i);
-        unsigned char *y = (unsigned char *)m->out + i * bytes;
-        const unsigned char *x = (const unsigned char *)m->more + i * bytes;
-        if (a <= nothing && !(b <= nothing)) {
-            dpari_kern_copy(y, x, bytes, 0);
-            dpari_element_put(m->lse, m->type, i, b);
-        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
-            const double most = a > b ? a : b;
-            const double e = dpari_exp(a - most), f = dpari_exp(b - most);
-            dpari_row_add(m->type, y, e / (e + f), f / (e + f), x, m->values);
-            dpari_element_put(m->lse, m->type, i, most + dpari_log(e + f));
-        }
+    l = dpari_lanes_for(m->rows * m->values);
+    for (i = 0; i < m->rows; i += DPARI_ROW_PART) {
+        dpari_merge_rows(&l, m, i, dpari_least(DPARI_ROW_PART, m->rows - i));
     }
     return DPAR_OK;
 }
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
-static uint32_t dpari_quant_even(float x)
-{
-    const uint32_t n = (uint32_t)x;
-    const float rest = x - (float)n;
-    return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
-}
-
-/* A number's code without its sign. */
-static uint32_t dpari_quant_code(float x, int32_t type)
-{
-    uint32_t bits;
-    if (type == DPAR_I8) {
-        return x >= 127.0f ? 127 : dpari_quant_even(x);
-    }
-    if (x >= 448.0f) {
-        return 0x7e;
-    }
-    if (x < 0.015625f) { /* 2^-6: steps of 2^-9 */
-        return dpari_quant_even(x * 512.0f);
-    }
-    dpari_elements_bits(&bits, &x, 4);
-    return ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3);
-}
-
-static float dpari_quant_value(unsigned char code, int32_t type)
-{
-    uint32_t bits;
-    float x;
-    if (type == DPAR_I8) {
-        return (float)(code < 128 ? (int32_t)code : (int32_t)code - 256);
-    }
-    bits = code & 0x7fu;
-    if (bits < 8) {
-        x = (float)bits / 512.0f;
-    } else {
-        bits = bits == 0x7f ? 0x7fc00000u : (bits + (120u << 3)) << 20;
-        dpari_elements_bits(&x, &bits, 4);
-    }
-    return code < 128 ? x : -x;
-}
-
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats. */
-static void dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *to)
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
+DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                            float *room)
 {
     double x[DPARI_ELEMENTS];
     dpari_elements_load(x, q->x, i, n, q->type);
-    dpari_elements_store(to, x, 0, n, DPAR_F32);
+    dpari_elements_store(room, x, 0, n, DPAR_F32);
+    return room;
+}
+
+static const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *room)
+{
+    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
 }
 
 /* The scale of elements lo .. hi - 1. */
-static float dpari_quant_scale(const dpar_mem_quantize *q, int64_t lo, int64_t hi)
+static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
+                               int64_t hi)
 {
     const uint32_t nan = 0x7fc00000u;
-    float x[DPARI_ELEMENTS], most = 0.0f;
-    int64_t i, k;
+    float room[DPARI_ELEMENTS], scale;
+    uint32_t most = 0;
+    int64_t i;
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        dpari_quant_read(q, i, n, x);
-        for (k = 0; k < n; k++) {
-            const float size = x[k] < 0.0f ? -x[k] : x[k];
-            if (!(size <= 3.4028234e38f)) {
-                dpari_elements_bits(&most, &nan, 4);
-                return most;
-            }
-            most = size > most ? size : most;
-        }
+        const uint32_t size = l->size(dpari_quant_read(q, i, n, room), n);
+        most = size > most ? size : most;
     }
-    most /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
-    return most < 1.1754944e-38f ? 0.0f : most;
+    dpari_elements_bits(&scale, most < 0x7f800000u ? &most : &nan, 4);
+    scale /= q->code_type == DPAR_I8 ? 127.0f : 448.0f;
+    return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
-static void dpari_quant_block(const dpar_mem_quantize *q, int64_t b)
+static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    const float scale = dpari_quant_scale(q, lo, hi);
+    const float scale = dpari_quant_scale(l, q, lo, hi);
     unsigned char *code = (unsigned char *)q->code + b * q->code_step;
-    float x[DPARI_ELEMENTS];
-    int64_t i, k;
+    float room[DPARI_ELEMENTS];
+    int64_t i;
     dpari_elements_bits((unsigned char *)q->scale + b * q->scale_step, &scale, 4);
     if (!(scale > 0.0f)) {
         dpari_zero(code, (size_t)(hi - lo));
@@ -667,34 +624,44 @@ static void dpari_quant_block(const dpar_mem_quantize *q, int64_t b)
     }
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        dpari_quant_read(q, i, n, x);
-        for (k = 0; k < n; k++) {
-            const float y = x[k] / scale;
-            const uint32_t c = dpari_quant_code(y < 0.0f ? -y : y, q->code_type);
-            const uint32_t less = q->code_type == DPAR_I8 ? 256 - c : c + 128;
-            code[i - lo + k] = (unsigned char)(y < 0.0f && c != 0 ? less : c);
-        }
+        l->codes(code + (i - lo), dpari_quant_read(q, i, n, room), scale, n, q->code_type);
     }
 }
 
-static void dpari_quant_unblock(const dpar_mem_quantize *q, int64_t b)
+/* Of other types than F32. */
+DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b,
+                                    float scale)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
     const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
-    float scale;
+    float v[DPARI_ELEMENTS];
     int64_t i, k;
-    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
     for (i = lo; i < hi; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
+        l->values(v, code + (i - lo), scale, n, q->code_type, 0);
+        l->widen(x, v, n);
         if (q->add) {
             dpari_elements_load(y, q->x, i, n, q->type);
         }
-        for (k = 0; k < n; k++) {
-            const float v = dpari_quant_value(code[i - lo + k], q->code_type) * scale;
-            x[k] = q->add ? y[k] + (double)v : (double)v;
+        for (k = 0; k < n && q->add; k++) {
+            x[k] = y[k] + x[k];
         }
         dpari_elements_store(q->x, x, i, n, q->type);
+    }
+}
+
+/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
+static void dpari_quant_unblock(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
+{
+    const int64_t lo = b * q->block, n = dpari_least(q->block, q->count - lo);
+    float scale;
+    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
+    if (q->type == DPAR_F32) {
+        l->values((float *)q->x + lo, (const unsigned char *)q->code + b * q->code_step, scale, n,
+                  q->code_type, q->add);
+    } else {
+        dpari_quant_values(l, q, b, scale);
     }
 }
 
@@ -708,26 +675,30 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
 
 static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
 {
+    dpari_lanes l;
     int64_t b;
     (void)ctx;
     if (!dpari_quant_fits(q) || q->add) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(q->count);
     for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
-        dpari_quant_block(q, b);
+        dpari_quant_block(&l, q, b);
     }
     return DPAR_OK;
 }
 
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
+    dpari_lanes l;
     int64_t b;
     (void)ctx;
     if (!dpari_quant_fits(q)) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(q->count);
     for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
-        dpari_quant_unblock(q, b);
+        dpari_quant_unblock(&l, q, b);
     }
     return DPAR_OK;
 }

@@ -4,25 +4,9 @@
 #include "../base/arith.h"
 #include "../base/real.h"
 #include "../comm/elements.h"
+#include "lanes.h"
 
 /* ---- moments --------------------------------------------------------------------------------- */
-
-/* In four chains: an addition takes longer than it takes to begin one. */
-static double dpari_moments_total(const double *x, int64_t count)
-{
-    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
-    int64_t i;
-    for (i = 0; i + 4 <= count; i += 4) {
-        a += x[i];
-        b += x[i + 1];
-        c += x[i + 2];
-        d += x[i + 3];
-    }
-    for (; i < count; i++) {
-        a += x[i];
-    }
-    return (a + b) + (c + d);
-}
 
 /* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
  * written: so compilers take them together, whether or not `to` may be `from`. */
@@ -42,8 +26,8 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
 }
 
 /* Floats as above. */
-DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t step, int64_t count,
-                              double *to)
+DPARI_API void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                              int64_t step, int64_t count, double *to)
 {
     int64_t i;
     if (type == DPAR_F64 && step == 1) {
@@ -54,18 +38,7 @@ DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t s
             to[i] = from[i * step];
         }
     } else if (type == DPAR_F32 && step == 1) {
-        const float *from = (const float *)x + at;
-        for (i = 0; i + 4 <= count; i += 4) {
-            const double p = (double)from[i], q = (double)from[i + 1];
-            const double r = (double)from[i + 2], s = (double)from[i + 3];
-            to[i] = p;
-            to[i + 1] = q;
-            to[i + 2] = r;
-            to[i + 3] = s;
-        }
-        for (; i < count; i++) {
-            to[i] = (double)from[i];
-        }
+        l->widen(to, (const float *)x + at, count);
     } else if (type == DPAR_F32) {
         const float *from = (const float *)x + at;
         for (i = 0; i < count; i++) {
@@ -76,6 +49,33 @@ DPARI_API void dpari_row_read(const void *x, int32_t type, int64_t at, int64_t s
         for (i = 0; i < count; i += most) {
             dpari_elements_load(to + i, x, at + i * step, dpari_least(most, count - i), type);
         }
+    }
+}
+
+DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
+                                   int64_t count, double *room, int32_t *as)
+{
+    if (dpari_is_wide(type)) {
+        *as = type;
+        return (const unsigned char *)x + at * dpar_type_bytes(type);
+    }
+    *as = DPAR_F64;
+    dpari_row_read(l, x, type, at, 1, count, room);
+    return room;
+}
+
+DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
+                             double scale, const void *from, int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        double *y = (double *)to;
+        const double *x = (const double *)from;
+        for (i = 0; i < n; i++) {
+            y[i] = keep * y[i] + scale * x[i];
+        }
+    } else {
+        l->add((float *)to, (float)keep, (float)scale, (const float *)from, n);
     }
 }
 
@@ -95,32 +95,47 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* A row: part by part, two passes each, merged: no number is far from the mean it is compared
- * with. */
-static void dpari_moments_row(const dpar_mem_moments *m, int64_t at, int64_t step, int64_t count,
-                              dpar_moments *to)
+/* What of a plane was read and is not yet in `to`. */
+typedef struct dpari_moments_held {
+    DPARI_ROW double part[DPARI_ROW_PART];
+    int64_t count;
+    dpar_moments *to;
+} dpari_moments_held;
+
+/* Two passes, merged: no number is far from the mean it is compared with. */
+static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
 {
-    double part[DPARI_ROW_PART];
-    int64_t i, k;
-    for (k = 0; k < count; k += DPARI_ROW_PART) {
-        const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-        dpar_moments one;
-        dpari_row_read(m->x, m->type, at + k * step, step, some, part);
-        one.count = (double)some;
-        one.mean = dpari_moments_total(part, some) / one.count;
-        for (i = 0; i < some; i++) {
-            part[i] = (part[i] - one.mean) * (part[i] - one.mean);
+    dpar_moments one;
+    if (h->count > 0) {
+        one.count = (double)h->count;
+        one.mean = l->total(h->part, DPAR_F64, h->count) / one.count;
+        one.m2 = l->about(h->part, DPAR_F64, one.mean, h->count);
+        dpari_moments_merge(h->to, &one);
+    }
+    h->count = 0;
+}
+
+static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
+                              int64_t step, int64_t count, dpari_moments_held *h)
+{
+    int64_t k, some;
+    for (k = 0; k < count; k += some) {
+        some = dpari_least(DPARI_ROW_PART - h->count, count - k);
+        dpari_row_read(l, m->x, m->type, at + k * step, step, some, h->part + h->count);
+        h->count += some;
+        if (h->count == DPARI_ROW_PART) {
+            dpari_moments_flush(l, h);
         }
-        one.m2 = dpari_moments_total(part, some);
-        dpari_moments_merge(to, &one);
     }
 }
 
 /* A plane: rows along the last dim. */
-static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_moments *to)
+static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
+                                dpar_moments *to)
 {
     const int32_t last = m->dims - 1;
     int64_t at[DPAR_MAX_DIMS], first = plane * m->step;
+    dpari_moments_held held;
     int32_t d;
     for (d = 0; d < m->dims; d++) {
         if (m->extent[d] == 0) {
@@ -128,9 +143,11 @@ static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_m
         }
         at[d] = 0;
     }
+    held.count = 0;
+    held.to = to;
     do {
-        dpari_moments_row(m, first, last >= 0 ? m->stride[last] : 0,
-                          last >= 0 ? m->extent[last] : 1, to);
+        dpari_moments_row(l, m, first, last >= 0 ? m->stride[last] : 0,
+                          last >= 0 ? m->extent[last] : 1, &held);
         for (d = last - 1; d >= 0; d--) {
             first += m->stride[d];
             if (++at[d] < m->extent[d]) {
@@ -140,6 +157,18 @@ static void dpari_moments_plane(const dpar_mem_moments *m, int64_t plane, dpar_m
             at[d] = 0;
         }
     } while (d >= 0);
+    dpari_moments_flush(l, &held);
+}
+
+/* Of one plane. */
+static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        n *= extent[d];
+    }
+    return n;
 }
 
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
@@ -160,6 +189,7 @@ static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
 {
     dpar_moments *to = (dpar_moments *)(void *)m->to;
+    dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
     if (m->planes < 0 || m->channels < 1 || m->groups < 0 || m->planes % m->channels != 0 ||
@@ -170,6 +200,7 @@ DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
     if (!dpari_moments_fits(m, sets)) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
     if (!m->add) {
         dpari_zero(to, (size_t)sets * sizeof *to);
     }
@@ -178,7 +209,7 @@ DPARI_API dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m)
         const int64_t set = m->groups == 0
                                 ? channel
                                 : p / m->channels * m->groups + channel / (m->channels / m->groups);
-        dpari_moments_plane(m, p, &to[set]);
+        dpari_moments_plane(&l, m, p, &to[set]);
     }
     return DPAR_OK;
 }
@@ -196,16 +227,6 @@ static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
     const int64_t channel = plane % m->channels;
     return m->groups == 0 ? channel
                           : plane / m->channels * m->groups + channel / (m->channels / m->groups);
-}
-
-static int64_t dpari_norm_points(const dpar_mem_norm *m)
-{
-    int64_t n = 1;
-    int32_t d;
-    for (d = 0; d < m->dims; d++) {
-        n *= m->extent[d];
-    }
-    return n;
 }
 
 /* One plane: rows along the last dim; 0 at the end. */
@@ -243,36 +264,29 @@ static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
 static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
-    return dpari_norm_points(m) == 0 ? 0 : m->dims > 0 ? m->extent[m->dims - 1] : 1;
+    return dpari_layer_points(m->extent, m->dims) == 0 ? 0
+           : m->dims > 0                               ? m->extent[m->dims - 1]
+                                                       : 1;
 }
 
-static void dpari_norm_read(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t at,
-                            int64_t count, double *to)
+/* Some elements of a row of planes from `at` on: where they lie, or in `room` as F64. */
+static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
+                                   const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
+                                   double *room)
 {
-    dpari_row_read(p->data, m->type, at, dpari_norm_step(m, p), count, to);
+    if (direct) {
+        return (const unsigned char *)p->data + at * dpar_type_bytes(m->type);
+    }
+    dpari_row_read(l, p->data, m->type, at, dpari_norm_step(m, p), count, room);
+    return room;
 }
 
 static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, const double *from)
 {
     const int64_t step = dpari_norm_step(m, &m->to);
     int64_t i;
-    if (m->type == DPAR_F64 && step == 1) {
-        dpari_moments_copy((double *)m->to.data + at, from, count);
-    } else if (m->type == DPAR_F64) {
-        double *to = (double *)m->to.data + at;
-        for (i = 0; i < count; i++) {
-            to[i * step] = from[i];
-        }
-    } else if (step == 1) {
-        float *to = (float *)m->to.data + at;
-        for (i = 0; i < count; i++) {
-            to[i] = (float)from[i];
-        }
-    } else {
-        float *to = (float *)m->to.data + at;
-        for (i = 0; i < count; i++) {
-            to[i * step] = (float)from[i];
-        }
+    for (i = 0; i < count; i++) {
+        dpari_element_put(m->to.data, m->type, at + i * step, from[i]);
     }
 }
 
@@ -296,40 +310,53 @@ static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
     }
 }
 
+static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
+{
+    return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
+}
+
 /* y = a (x - mean) + b in a plane. */
-static void dpari_norm_apply(const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
-    const double mean = saved[0], a = saved[1] * dpari_norm_scale(m, plane);
-    const double b =
-        m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
-    double part[DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
+    const int direct = step_in == 1 && step_out == 1;
+    const int32_t type = direct ? m->type : DPAR_F64;
+    DPARI_ROW double room[DPARI_ROW_PART];
+    double by[3];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    by[0] = saved[1] * dpari_norm_scale(m, plane);
+    by[1] = saved[0];
+    by[2] = m->shift != NULL ? dpari_element_get(m->shift, m->type, plane % m->channels) : 0.0;
     if (count == 0) {
         return;
     }
     do {
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->to, plane, at);
-        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->to);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
-            for (i = 0; i < some; i++) {
-                part[i] = a * (part[i] - mean) + b;
+            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room);
+            l->line(direct ? dpari_norm_there(m, out + k) : room, x, type, by, some);
+            if (!direct) {
+                dpari_norm_write(m, out + k * step_out, some, room);
             }
-            dpari_norm_write(m, out + k * step_out, some, part);
         }
     } while (dpari_norm_row(m, at));
 }
 
 /* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
+static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
+                            double *sum)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
     const double mean = saved[0], inverse = saved[1];
-    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    double total;
+    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+    const int direct = step_in == 1 && step_out == 1;
+    const int32_t type = direct ? m->type : DPAR_F64;
+    DPARI_ROW double room[2][DPARI_ROW_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
@@ -338,28 +365,25 @@ static void dpari_norm_sums(const dpar_mem_norm *m, int64_t plane, double *sum)
     do {
         const int64_t in = dpari_norm_at(m, &m->x, plane, at);
         const int64_t out = dpari_norm_at(m, &m->dy, plane, at);
-        const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            dpari_norm_read(m, &m->x, in + k * step_in, some, part);
-            dpari_norm_read(m, &m->dy, out + k * step_out, some, g);
-            for (i = 0; i < some; i++) {
-                part[i] = g[i] * (part[i] - mean);
-            }
-            sum[0] += dpari_moments_total(g, some);
-            sum[1] += dpari_moments_total(part, some) * inverse;
+            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *g =
+                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
+            sum[1] += l->product(g, x, type, mean, some, &total) * inverse;
+            sum[0] += total;
         }
     } while (dpari_norm_row(m, at));
 }
 
-static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
+static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
 {
-    const double points = (double)dpari_norm_points(m);
+    const double points = (double)dpari_layer_points(m->extent, m->dims);
     int64_t p;
     dpari_zero(m->total, (size_t)(3 * sets) * sizeof *m->total);
     for (p = 0; p < m->planes; p++) {
         double *t = &m->total[3 * dpari_norm_set(m, p)], *sum = &m->sums[2 * p];
-        dpari_norm_sums(m, p, sum);
+        dpari_norm_sums(l, m, p, sum);
         t[0] += sum[0] * dpari_norm_scale(m, p);
         t[1] += sum[1] * dpari_norm_scale(m, p);
         t[2] += points;
@@ -373,15 +397,24 @@ static void dpari_norm_totals(const dpar_mem_norm *m, int64_t sets)
 }
 
 /* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
-static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
+static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t set = dpari_norm_set(m, plane);
     const double *total = &m->total[3 * set], scale = dpari_norm_scale(m, plane);
     const double n = dpari_mostf(total[2], 1.0), middle = m->saved[2 * set];
     const double inverse = m->saved[2 * set + 1];
-    const double mean = total[0] / n, slope = inverse * (total[1] / n);
-    double part[DPARI_ROW_PART], g[DPARI_ROW_PART];
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), i, k;
+    const int64_t step_in = dpari_norm_step(m, &m->x), step_out = dpari_norm_step(m, &m->dy);
+    const int64_t step_to = dpari_norm_step(m, &m->to);
+    const int direct = step_in == 1 && step_out == 1 && step_to == 1;
+    const int32_t type = direct ? m->type : DPAR_F64;
+    DPARI_ROW double room[2][DPARI_ROW_PART];
+    double by[5];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(m, at), k;
+    by[0] = inverse;
+    by[1] = scale;
+    by[2] = total[0] / n;
+    by[3] = middle;
+    by[4] = inverse * (total[1] / n);
     if (count == 0) {
         return;
     }
@@ -391,12 +424,13 @@ static void dpari_norm_gradient(const dpar_mem_norm *m, int64_t plane)
         const int64_t to = dpari_norm_at(m, &m->to, plane, at);
         for (k = 0; k < count; k += DPARI_ROW_PART) {
             const int64_t some = dpari_least(DPARI_ROW_PART, count - k);
-            dpari_norm_read(m, &m->x, in + k * dpari_norm_step(m, &m->x), some, part);
-            dpari_norm_read(m, &m->dy, out + k * dpari_norm_step(m, &m->dy), some, g);
-            for (i = 0; i < some; i++) {
-                part[i] = inverse * (scale * g[i] - mean - (part[i] - middle) * slope);
+            const void *x = dpari_norm_read(l, m, &m->x, in + k * step_in, some, direct, room[0]);
+            const void *g =
+                dpari_norm_read(l, m, &m->dy, out + k * step_out, some, direct, room[1]);
+            l->slope(direct ? dpari_norm_there(m, to + k) : room[0], x, g, type, by, some);
+            if (!direct) {
+                dpari_norm_write(m, to + k * step_to, some, room[0]);
             }
-            dpari_norm_write(m, to + k * dpari_norm_step(m, &m->to), some, part);
         }
     } while (dpari_norm_row(m, at));
 }
@@ -423,29 +457,31 @@ static int dpari_norm_fits(const dpar_mem_norm *m)
         (sums && m->sums == NULL) || (m->phase >= DPAR_MEM_NORM_SUMS && m->total == NULL)) {
         return 0;
     }
-    return dpari_norm_points(m) == 0 || !walks ||
+    return dpari_layer_points(m->extent, m->dims) == 0 || !walks ||
            (m->x.data != NULL && (!writes || m->to.data != NULL) &&
             (m->phase < DPAR_MEM_NORM_SUMS || m->dy.data != NULL));
 }
 
 DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 {
+    dpari_lanes l;
     int64_t p, sets;
     (void)ctx;
     if (!dpari_norm_fits(m)) {
         return DPAR_E_ARG;
     }
+    l = dpari_lanes_for(m->planes * dpari_layer_points(m->extent, m->dims));
     sets = m->groups == 0 ? m->channels : m->planes / m->channels * m->groups;
     if (m->phase == DPAR_MEM_NORM_MERGE) {
         dpari_norm_merge(m, m->planes > 0 ? sets : 0);
     } else if (m->phase == DPAR_MEM_NORM_SUMS) {
-        dpari_norm_totals(m, m->planes > 0 ? sets : 0);
+        dpari_norm_totals(&l, m, m->planes > 0 ? sets : 0);
     }
     for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_APPLY; p++) {
-        dpari_norm_apply(m, p);
+        dpari_norm_apply(&l, m, p);
     }
     for (p = 0; p < m->planes && m->phase == DPAR_MEM_NORM_GRADIENT; p++) {
-        dpari_norm_gradient(m, p);
+        dpari_norm_gradient(&l, m, p);
     }
     return DPAR_OK;
 }

@@ -16,9 +16,6 @@ DPARI_DOOR dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 /* The host's. */
 DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
-/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
-DPARI_API void dpari_row_add(int32_t type, void *to, double keep, double scale, const void *from,
-                             int64_t n);
 
 /* Those of c. */
 DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);

@@ -327,23 +327,34 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
                        what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Where all arrays are F64 or all are F32, their elements are updated where they lie, but for some
- * at the end; returns how many were. */
+/* Where weights and moments are all F64 or all F32, and gradients are too or become it exactly,
+ * elements are updated where they lie, but for some at the end; returns how many were. */
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
     const int64_t n = p->count / DPARI_OPTIM_STEP * DPARI_OPTIM_STEP;
     const int32_t type = p->weight_type, moments = dpari_optimizer_moments(o);
+    const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
+    float g[DPARI_ELEMENTS];
     dpari_optim_arrays all;
-    if (!dpari_is_wide(type) || p->gradient_type != type || now->factor == 0.0 ||
-        (moments > 0 && moment_type != type)) {
+    int64_t i, some;
+    if (!dpari_is_wide(type) || now->factor == 0.0 || (moments > 0 && moment_type != type) ||
+        (p->gradient_type != type && (type == DPAR_F64 || p->gradient_type == DPAR_F64))) {
         return 0;
     }
-    all.w = p->weight;
-    all.g = p->gradient;
-    all.m = moments > 0 ? p->m : NULL;
-    all.v = p->v;
-    dpari_optim_update(o, now, &all, type, n);
+    for (i = 0; i < n; i += some) {
+        const unsigned char *from = (const unsigned char *)p->gradient + i * each;
+        some = p->gradient_type == type ? n : dpari_least(DPARI_ELEMENTS, n - i);
+        all.w = (unsigned char *)p->weight + i * bytes;
+        all.g = from;
+        all.m = moments > 0 ? (unsigned char *)p->m + i * bytes : NULL;
+        all.v = moments > 1 ? (unsigned char *)p->v + i * bytes : NULL;
+        if (p->gradient_type != type) {
+            dpari_kern_convert(g, DPAR_F32, from, p->gradient_type, some);
+            all.g = g;
+        }
+        dpari_optim_update(o, now, &all, type, some);
+    }
     return n;
 }
 

@@ -10,6 +10,7 @@
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "attention_way.h"
+#include "lanes.h"
 #include "layers_norm.h"
 #include "layers_run.h"
 
@@ -241,24 +242,6 @@ DPARI_API void *dpari_seq_at(void *base, int64_t elements, int32_t type)
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-static double dpari_seq_dot(int32_t type, const void *a, const void *b, int64_t n)
-{
-    double sum = 0.0;
-    int64_t i;
-    if (type == DPAR_F64) {
-        const double *x = (const double *)a, *y = (const double *)b;
-        for (i = 0; i < n; i++) {
-            sum += x[i] * y[i];
-        }
-    } else {
-        const float *x = (const float *)a, *y = (const float *)b;
-        for (i = 0; i < n; i++) {
-            sum += (double)x[i] * (double)y[i];
-        }
-    }
-    return sum;
-}
-
 /* Sums to the layer's type. */
 DPARI_API dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                       int64_t n)
@@ -284,29 +267,48 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
     *hi = dpari_most(begin, dpari_least(call->keys, i + call->high + 1));
 }
 
-/* Scores of query x, head h, with keys [lo, lo + n); their maximum, or `most`. */
-static double dpari_seq_scores(const dpar_attention_call *call, const dpar_attention *a,
-                               const void *x, int64_t group, int64_t lo, int64_t n, double most,
-                               double *score)
+/* to[j] = by (x . row j of n), rows `step` elements apart. */
+static void dpari_seq_scores(const dpari_lanes *l, int32_t type, double *to, const void *x,
+                             const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
+    double total;
     int64_t j;
-    for (j = 0; j < n; j++) {
-        const int64_t at = ((lo + j) * a->groups + group) * a->width;
-        score[j] =
-            a->scale * dpari_seq_dot(a->type, x, dpari_seq_in(call->k, at, a->type), a->width);
-        most = score[j] > most ? score[j] : most;
+    if (type == DPAR_F32) {
+        l->scores(to, (const float *)x, (const float *)row, step, n, width, by);
+        return;
     }
-    return most;
+    for (j = 0; j < n; j++) {
+        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, &total);
+    }
 }
 
-static void dpari_seq_query(const dpar_attention_call *call, const dpar_attention *a, int64_t i,
-                            int64_t h)
+/* y = keep y + the sum of by[j] row j. */
+static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double keep,
+                          const double *by, const void *row, int64_t step, int64_t n, int64_t width)
+{
+    DPARI_ROW float weight[DPARI_ROW_PART];
+    int64_t j;
+    if (type == DPAR_F32) {
+        l->thin(weight, by, n);
+        l->mix((float *)y, (float)keep, weight, (const float *)row, step, n, width);
+        return;
+    }
+    for (j = 0; j < n; j++) {
+        dpari_row_add(l, type, y, j == 0 ? keep : 1.0, by[j], (const double *)row + j * step,
+                      width);
+    }
+}
+
+static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
+                            const dpar_attention *a, int64_t i, int64_t h)
 {
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
     const void *x = dpari_seq_in(call->q, row * a->width, a->type);
     void *out = dpari_seq_at(call->out, row * a->values, a->type);
-    double score[DPARI_ROW_PART], most = -1e300, sum = 0.0;
-    int64_t lo, hi, j, n;
+    DPARI_ROW double score[DPARI_ROW_PART];
+    double most = -1e300, sum = 0.0, power[3] = {0.0, 1.0, 0.0};
+    int64_t lo, hi, n;
     dpari_seq_row(call, i, &lo, &hi);
     dpari_zero(out, (size_t)(a->values * dpar_type_bytes(a->type)));
     if (lo == hi) {
@@ -314,50 +316,51 @@ static void dpari_seq_query(const dpar_attention_call *call, const dpar_attentio
         return;
     }
     for (; lo < hi; lo += n) {
-        double before = most;
+        const void *k = dpari_seq_in(call->k, lo * k_step + group * a->width, a->type);
+        const void *v = dpari_seq_in(call->v, lo * v_step + group * a->values, a->type);
+        double before = most, keep;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        most = dpari_seq_scores(call, a, x, group, lo, n, most, score);
-        if (sum > 0.0 && most > before) {
-            before = dpari_exp(before - most);
-            dpari_row_add(a->type, out, before, 0.0, out, a->values);
-            sum *= before;
-        }
-        for (j = 0; j < n; j++) {
-            const double p = dpari_exp(score[j] - most);
-            const int64_t at = ((lo + j) * a->groups + group) * a->values;
-            sum += p;
-            dpari_row_add(a->type, out, 1.0, p, dpari_seq_in(call->v, at, a->type), a->values);
-        }
+        dpari_seq_scores(l, a->type, score, x, k, k_step, n, a->width, a->scale);
+        most = l->largest(score, DPAR_F64, most, n);
+        power[0] = most;
+        keep = sum > 0.0 ? dpari_exp(before - most) : 1.0;
+        sum = keep * sum + l->exps(score, score, DPAR_F64, power, n);
+        dpari_seq_mix(l, a->type, out, keep, score, v, v_step, n, a->values);
     }
-    dpari_row_add(a->type, out, 1.0 / sum, 0.0, out, a->values);
+    dpari_row_add(l, a->type, out, 1.0 / sum, 0.0, out, a->values);
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
-static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar_attention *a,
-                                     int64_t i, int64_t h)
+static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
+                                     const dpar_attention *a, int64_t i, int64_t h)
 {
     const int32_t t = a->type;
     const int64_t group = h / (a->heads / a->groups), row = i * a->heads + h;
+    const int64_t k_step = (int64_t)a->groups * a->width, v_step = (int64_t)a->groups * a->values;
     const void *x = dpari_seq_in(call->q, row * a->width, t);
     const void *dy = dpari_seq_in(call->out_gradient, row * a->values, t);
+    void *dx = dpari_seq_at(call->q_gradient, row * a->width, t);
     const double lse = dpari_element_get(call->lse, t, row),
                  delta = dpari_element_get(call->delta, t, row);
-    double score[DPARI_ROW_PART];
+    const double power[3] = {lse, 1.0, 0.0};
+    DPARI_ROW double p[DPARI_ROW_PART], s[DPARI_ROW_PART];
     int64_t lo, hi, j, n;
     dpari_seq_row(call, i, &lo, &hi);
     for (; lo < hi; lo += n) {
+        const int64_t k = lo * k_step + group * a->width, v = lo * v_step + group * a->values;
         n = dpari_least(DPARI_ROW_PART, hi - lo);
-        (void)dpari_seq_scores(call, a, x, group, lo, n, 0.0, score);
+        dpari_seq_scores(l, t, p, x, dpari_seq_in(call->k, k, t), k_step, n, a->width, a->scale);
+        (void)l->exps(p, p, DPAR_F64, power, n);
+        dpari_seq_scores(l, t, s, dy, dpari_seq_in(call->v, v, t), v_step, n, a->values, 1.0);
         for (j = 0; j < n; j++) {
-            const int64_t k = ((lo + j) * a->groups + group) * a->width;
-            const int64_t v = ((lo + j) * a->groups + group) * a->values;
-            const double p = dpari_exp(score[j] - lse);
-            const double dp = dpari_seq_dot(t, dy, dpari_seq_in(call->v, v, t), a->values);
-            const double ds = p * (dp - delta) * a->scale;
-            dpari_row_add(t, dpari_seq_at(call->q_gradient, row * a->width, t), 1.0, ds,
-                          dpari_seq_in(call->k, k, t), a->width);
-            dpari_row_add(t, dpari_seq_at(call->k_gradient, k, t), 1.0, ds, x, a->width);
-            dpari_row_add(t, dpari_seq_at(call->v_gradient, v, t), 1.0, p, dy, a->values);
+            s[j] = p[j] * (s[j] - delta) * a->scale;
+        }
+        dpari_seq_mix(l, t, dx, 1.0, s, dpari_seq_in(call->k, k, t), k_step, n, a->width);
+        for (j = 0; j < n; j++) {
+            dpari_row_add(l, t, dpari_seq_at(call->k_gradient, k + j * k_step, t), 1.0, s[j], x,
+                          a->width);
+            dpari_row_add(l, t, dpari_seq_at(call->v_gradient, v + j * v_step, t), 1.0, p[j], dy,
+                          a->values);
         }
     }
 }
@@ -365,13 +368,14 @@ static void dpari_seq_query_gradient(const dpar_attention_call *call, const dpar
 DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 {
     const dpar_attention a = dpari_seq_filled(call->layer);
+    const dpari_lanes l = dpari_lanes_for(call->queries * a.heads * a.width);
     int64_t i, h;
     for (i = 0; i < call->queries && dpari_is_wide(a.type); i++) {
         for (h = 0; h < a.heads; h++) {
             if (call->out_gradient == NULL) {
-                dpari_seq_query(call, &a, i, h);
+                dpari_seq_query(&l, call, &a, i, h);
             } else {
-                dpari_seq_query_gradient(call, &a, i, h);
+                dpari_seq_query_gradient(&l, call, &a, i, h);
             }
         }
     }
@@ -781,16 +785,20 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
 {
     const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.values;
     const int32_t type = p->head.layer.type;
-    double x[DPARI_ROW_PART], y[DPARI_ROW_PART];
+    const dpari_lanes l = dpari_lanes_for(rows * values);
+    DPARI_ROW double room[2][DPARI_ROW_PART];
+    const void *x, *y;
+    double total;
+    int32_t as;
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
         double sum = 0.0;
         for (j = 0; j < values; j += n) {
             const int64_t at = i * values + j;
             n = dpari_least(DPARI_ROW_PART, values - j);
-            dpari_row_read(a->out, type, at, 1, n, x);
-            dpari_row_read(a->out_gradient, type, at, 1, n, y);
-            sum += dpari_seq_dot(DPAR_F64, x, y, n);
+            x = dpari_row_at(&l, a->out, type, at, n, room[0], &as);
+            y = dpari_row_at(&l, a->out_gradient, type, at, n, room[1], &as);
+            sum += l.product(x, y, as, 0.0, n, &total);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
     }

@@ -10,6 +10,8 @@
 #include "check.h"
 #include "random_bits.h"
 
+#include <stdlib.h>
+
 enum { MOST = 4097, INS = 9, OUTS = 4, GUARD = 64, ROOM = 8 * MOST + 4 * GUARD };
 
 static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
@@ -801,6 +803,34 @@ static void test_convert(const int32_t *pair)
     }
 }
 
+/* So many at once that the CPU is asked for wider vectors, against pieces of 4096; some NaN. */
+static void test_convert_large(const int32_t *pair)
+{
+    enum { MANY = 140001, PIECE = 4096 };
+    const int32_t from = pair[0], to = pair[1];
+    const int64_t each = dpar_type_bytes(from), width = dpar_type_bytes(to);
+    unsigned char *in = (unsigned char *)malloc((size_t)(MANY * (each + 2 * width)));
+    unsigned char *whole = in + MANY * each, *pieces = whole + MANY * width;
+    int64_t i;
+    CHECK(in != NULL);
+    if (in == NULL) {
+        return;
+    }
+    for (i = 0; i < MANY; i++) {
+        const uint64_t d = from == DPAR_F64 ? f64_near_f32() : random_bits();
+        const float f = (float)i * 0.37f;
+        memcpy(in + i * each, i % 5 == 0 || each != 4 ? (const void *)&d : (const void *)&f,
+               (size_t)each);
+    }
+    dpari_kern_convert(whole, to, in, from, MANY);
+    for (i = 0; i < MANY; i += PIECE) {
+        dpari_kern_convert(pieces + i * width, to, in + i * each, from,
+                           MANY - i < PIECE ? MANY - i : PIECE);
+    }
+    CHECK(memcmp(whole, pieces, (size_t)(MANY * width)) == 0);
+    free(in);
+}
+
 /* ---- f32 rounded while it is added */
 
 static void put_bits(unsigned char *to, uint64_t bits, int32_t type)
@@ -938,6 +968,7 @@ int main(void)
     size_t t;
     for (t = 0; t < PAIRS; t++) {
         test_convert(pairs[t]);
+        test_convert_large(pairs[t]);
     }
     for (t = 0; t < 4; t++) { /* the floats */
         test_finite(types[t]);

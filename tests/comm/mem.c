@@ -76,6 +76,40 @@ static void spans(void)
     CHECK_INT(j, 0);
 }
 
+/* So many that the CPU is asked for wider vectors; one in 1000 is NaN or infinite. F32 scaled, by a
+ * number that f32 does not hold, and F32, BF16 and F16 added to it. */
+static void spans_large(int32_t from, double scale, int add)
+{
+    enum { MANY = 140003 };
+    static float to[MANY], was[MANY], x[MANY];
+    const uint32_t quiet = 0x7fc00000u;
+    dpar_mem_span s;
+    int i, wrong = 0;
+    for (i = 0; i < MANY; i++) {
+        const double odd = i % 2000 == 7 ? (double)NAN : (double)-INFINITY;
+        was[i] = to[i] = (float)number();
+        write_at(x, i, from, i % 1000 == 7 ? odd : 3.0 * number());
+    }
+    memset(&s, 0, sizeof s);
+    s.to = to;
+    s.from = x;
+    s.count = MANY;
+    s.to_type = DPAR_F32;
+    s.from_type = from;
+    s.scale = scale;
+    s.add = add;
+    CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
+    for (i = 0; i < MANY; i++) {
+        const double v = scale * read_at(x, i, from);
+        float want = (float)(add ? (double)was[i] + v : v);
+        if (want != want) {
+            memcpy(&want, &quiet, 4);
+        }
+        wrong += memcmp(&to[i], &want, 4) != 0;
+    }
+    CHECK_INT(wrong, 0);
+}
+
 /* ---- sums */
 
 static double both(double a, double b, int32_t op, int32_t sums)
@@ -281,6 +315,10 @@ int main(void)
     host = dpar_mem_host();
     CHECK(host.layers == NULL);
     spans();
+    spans_large(DPAR_F32, 0.1, 0);
+    spans_large(DPAR_F32, 1.0, 1);
+    spans_large(DPAR_BF16, 1.0, 1);
+    spans_large(DPAR_F16, 1.0, 1);
     reduces();
     looks();
     refused();
