@@ -143,7 +143,8 @@ $(B)/scale: bench/scale.c bench/scale_lines.h bench/scale_lists.h bench/scale_re
 $(B)/accuracy: bench/accuracy.c $(B)/libdpar.a
 	$(LINK)
 $(B)/host_kernels: bench/host_kernels.c $(B)/libdpar.a
-	$(CC) -O3 -march=native -DPLAIN -c bench/host_kernels.c -o $(B)/plain.o
+	$(CC) -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \
+	    -ffinite-math-only -DPLAIN -c bench/host_kernels.c -o $(B)/plain.o
 	$(CC) $(CFLAGS) -I. bench/host_kernels.c $(B)/plain.o $(B)/libdpar.a -o $@ -lm
 # looks at what is inside
 $(B)/kernel_speed: bench/kernel_speed.c dpar_comm.h dpar.h
