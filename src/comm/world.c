@@ -238,7 +238,7 @@ enum {
 #define DPARI_SPIN_FOR                                                                             \
     1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_DEAR 50e-6
+#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
 #define DPARI_SLEEP_FOR 20e-3
 
 static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
