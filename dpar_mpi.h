@@ -41,8 +41,8 @@
  *     send, recv, halos   to a rank of the same node: by memory
  *     barrier, broadcast, all_reduce, all_gather, reduce_scatter   in the nodes, between them, in
  *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
- *         its part: all ports and cores work. Small ones are carried by the first ranks alone: up
- *         to 2 to 64 KiB, as dpar_mpi_make measures
+ *         its part: all ports and cores work. Small ones are carried by the first ranks
+ *         alone: all_reduces below 4 to 256 KiB, as dpar_mpi_make measures
  *     all_to_all of small pieces   in the node, then one message from each rank to each node. Up to
  *         4 KiB; with more than 8 ranks a node to 32 KiB / ranks
  *     the other collectives, the _v forms, rank_order   by messages alone. So do sums of F16 and
@@ -443,7 +443,7 @@ struct dpari_mpi_ctx {
     int32_t tag_most;
     double listened;
     dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
-    dpar_why near;                      /* once it is broken: what the node's ranks are told */
+    dpar_why inward;                    /* once it is broken: what the node's ranks are told */
     dpari_mpi_note *heard;              /* the last of each rank */
     int32_t *told;                      /* notes that were sent to each rank; NULL: none */
     int32_t notes, due;                 /* that came here; that are to come before it is closed */
@@ -798,12 +798,12 @@ static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const c
         dpar_text_put(&t, c->comm.why.text);
         dpari_mpi_tell(c, &c->broken, &note);
     }
-    c->near = c->comm.why;
+    c->inward = c->comm.why;
     if (tell) {
-        dpari_mpi_put_says(&c->near, c, c->comm.rank, c->comm.why.text);
+        dpari_mpi_put_says(&c->inward, c, c->comm.rank, c->comm.why.text);
     }
     if (c->level.inside != NULL) {
-        dpar_comm_abort(c->level.inside, status, c->near.text);
+        dpar_comm_abort(c->level.inside, status, c->inward.text);
     }
     return status;
 }
@@ -1290,7 +1290,7 @@ static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
         dpari_mpi_take_back(t);
     }
     if (t->inside_on) { /* broken: it ends at once */
-        dpar_comm_abort(t->ctx->level.inside, status, t->ctx->near.text);
+        dpar_comm_abort(t->ctx->level.inside, status, t->ctx->inward.text);
         (void)dpar_wait(&t->inside);
         t->inside_on = 0;
     }
@@ -3712,8 +3712,8 @@ static int dpari_mpi_measure_at_once(const dpari_mpi_probe *p)
 static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
 {
     const dpari_mpi_levels *l = &c->level;
-    const int near = l->node_of != NULL ? l->member[0] : 0;
-    const int far = l->node_of != NULL && l->nodes > 1 ? l->member[l->begin[1]] : 1;
+    const int first = l->node_of != NULL ? l->member[0] : 0;
+    const int second = l->node_of != NULL && l->nodes > 1 ? l->member[l->begin[1]] : 1;
     const int me = (int)c->comm.rank;
     dpari_mpi_probe probe;
     dpar_status status = DPAR_OK;
@@ -3724,10 +3724,10 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
     }
     memset(&said, 0, sizeof said);
     memset(&probe, 0, sizeof probe);
-    if (me == near || me == far) {
+    if (me == first || me == second) {
         probe.comm = c->side;
-        probe.peer = me == near ? far : near;
-        probe.decides = me == near;
+        probe.peer = me == first ? second : first;
+        probe.decides = me == first;
         probe.memory = (unsigned char *)calloc(4, DPARI_MPI_AT_ONCE_LAST);
         status = probe.memory != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY;
         dpari_mpi_put_why(&said, "no memory to measure messages in");
@@ -3741,7 +3741,7 @@ static dpar_status dpari_mpi_find_at_once(dpari_mpi_ctx *c)
         found = dpari_mpi_measure_at_once(&probe);
         free(probe.memory);
     }
-    code = MPI_Bcast(&found, 1, MPI_INT, near, c->side);
+    code = MPI_Bcast(&found, 1, MPI_INT, first, c->side);
     c->world->at_once = found;
     return code == MPI_SUCCESS ? (dpar_status)DPAR_OK
                                : dpari_mpi_failed(c, NULL, "measuring messages", code);
@@ -4151,7 +4151,7 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     lost = dpari_mpi_lose_tasks(c);
     dpari_mpi_close_inside(c);
     if (comm->node != NULL && comm->status < 0) {
-        dpar_comm_abort(comm->node, comm->status, c->near.text);
+        dpar_comm_abort(comm->node, comm->status, c->inward.text);
     }
     if (comm->node != c->world->node) {
         dpari_mpi_close_part(comm->node);

@@ -544,14 +544,14 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
-        const double large = 1.0 / (1.0 + less[k]), small = less[k] / (1.0 + less[k]);
+        const double larger = 1.0 / (1.0 + less[k]), lesser = less[k] / (1.0 + less[k]);
         unsigned char *y = (unsigned char *)m->out + (i + k) * bytes;
         const unsigned char *x = (const unsigned char *)m->more + (i + k) * bytes;
         if (a <= nothing && !(b <= nothing)) {
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
         } else if (!(b <= nothing)) { /* NaN too: it must be seen */
-            dpari_row_add(l, m->type, y, a > b ? large : small, a > b ? small : large, x,
+            dpari_row_add(l, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
                           m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
         }
