@@ -235,7 +235,7 @@ static double dpari_launch_left(dpari_launch *l)
         return dpari_mostf(failed + l->grace_s - now, 0.0);
     }
     if (still > 0.0 && l->timeout_s > 0.0) {
-        return dpari_mostf(still + l->timeout_s - now, 0.0);
+        return dpari_mostf(still + dpari_mostf(l->timeout_s, l->grace_s) - now, 0.0);
     }
     return -1.0;
 }

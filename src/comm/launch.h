@@ -18,10 +18,10 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
  * those that go on for grace_s more are killed, unless they have left it behind: dpar_comm_shrink),
  * or when it hung: those that are left when others have ended, and neither begin an operation nor
- * wait in one for as long as timeout_s, are killed; E_ARG, E_SYSTEM when they could not be started:
- * then none has begun. With options.threads the ranks are threads and share memory; nobody can
- * kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of an error:
- * dpar_launch_with. */
+ * wait in one for timeout_s and grace_s, the longer one, are killed; E_ARG, E_SYSTEM when they
+ * could not be started: then none has begun. With options.threads the ranks are threads and share
+ * memory; nobody can kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of
+ * an error: dpar_launch_with. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
 /* The same, with options (NULL: defaults) and the sentence that says which rank failed and how.
  * Errors and cost as dpar_launch. */

@@ -257,6 +257,7 @@ static void test_hung(void)
     int i;
     memset(&o, 0, sizeof o);
     o.timeout_s = 0.5;
+    o.grace_s = 0.2;
     h.work_on = 0.0;
     for (i = 0; i < 3; i++) {
         h.who = i;
@@ -269,7 +270,6 @@ static void test_hung(void)
     h.who = 3; /* rank 2 returns at once */
     h.what = STOP;
     h.work_on = 2.0;
-    o.grace_s = 0.2;
     seen[0] = seen[1] = 0;
     CHECK_INT(run(4, ignores_it, &h, &o), DPAR_E_PEER);
     snprintf(all, sizeof all, "%s3", word);
