@@ -4158,6 +4158,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
     const int64_t bytes = m->values * dpar_type_bytes(m->type);
     DPARI_ROW double less[DPARI_ROW_PART], more[DPARI_ROW_PART];
     int64_t k;
+    less[0] = 0.0; /* gcc -O1 does not see that there are rows */
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
