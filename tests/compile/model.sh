@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # The flag protocols of the shared-memory engine and what is between nodes, as models whose every interleaving spin looks at:
-# each must hold, and each broken variant must be found. `model.sh long` checks longer sequences too
+# each must hold, and each broken variant must be found; a push takes a part of them. `model.sh long` checks longer sequences too
 # (some 2 GB of memory).
 . tests/compile/common.sh
 need spin
@@ -34,56 +34,77 @@ breaks() {
     echo "$*: breaks after $states states"
 }
 
-holds entry
-holds entry -DMISMATCH
-holds entry '-DREUSE -DOPS=3'
-for fault in -DPARITIES=1 -DRUN_AHEAD -DEARLY_WORD -DEARLY_READ -DLATE_READ \
-    '-DMISMATCH -DNO_COMPARE' '-DREUSE -DOPS=3 -DEQUAL'; do
-    breaks entry "$fault"
-done
-holds gate
-for fault in -DUPS=1 -DTRUST -DEARLY_DOWN -DEARLY_WORD -DNO_ALL; do
-    breaks gate "$fault"
-done
-holds chunked
-holds chunked '-DALL_GIVE -DNO_FREE'
-for fault in -DNO_LAST -DNO_FREE -DFREE=4 '-DBUFFERS=2 -DNO_FREE' -DBUFFERS=2 -DFREE=1 \
-    -DLAX_A -DLAX_B -DBARE_WORDS; do
-    breaks chunked "$fault"
-done
-holds direct
-for fault in -DNO_LAST -DROOT_LEAVES -DNO_ENTRIES -DOWN_CHOICE -DRETURN_NEXT; do
-    breaks direct "$fault"
-done
-holds channel
-holds channel -DWRITTEN
-holds channel -DBLOCKING
-holds channel '-DBLOCKING -DFINE'
-for fault in '-DFINE -DNO_ROOM' '-DFINE -DEARLY_WORD' '-DFINE -DEARLY_CONSUMED' -DTELL=3 \
-    '-DBLOCKING -DIN_RING' '-DBLOCKING -DDEAF' -DANY_ORDER -DLAST_FIRST -DEND_LATER \
-    '-DWRITTEN -DEND_LATER'; do
-    breaks channel "$fault"
-done
-holds share
-for fault in -DNO_FIN -DEARLY_FIN -DNO_PUT; do
-    breaks share "$fault"
-done
-holds sleep
-holds sleep -DSPARE=1
-for fault in -DPLAIN_WORD -DPLAIN_ASLEEP -DNO_LOOK -DLATE_BELL -DNO_RING -DFLAG_FIRST -DNO_RETELL \
-    -DFOR_LATE -DOTHER_PEER; do
-    breaks sleep "$fault"
-done
-holds abort
-for fault in -DHANG -DHALF -DEARLY -DNO_CLAIM; do
-    breaks abort "$fault"
-done
-holds levels
-holds levels -DLEAD
-holds levels -DOTHER
-for fault in -DNO_LETTERS -DDEAF -DNO_PEER -DEARLY_LAST '-DMESSAGES -DNO_LOOK' '-DOTHER -DNO_TAG' \
-    '-DOTHER -DDEAF'; do
-    breaks levels "$fault"
+entry_() {
+    holds entry
+    holds entry -DMISMATCH
+    holds entry '-DREUSE -DOPS=3'
+    for fault in -DPARITIES=1 -DRUN_AHEAD -DEARLY_WORD -DEARLY_READ -DLATE_READ \
+        '-DMISMATCH -DNO_COMPARE' '-DREUSE -DOPS=3 -DEQUAL'; do
+        breaks entry "$fault"
+    done
+}
+gate_() {
+    holds gate
+    for fault in -DUPS=1 -DTRUST -DEARLY_DOWN -DEARLY_WORD -DNO_ALL; do
+        breaks gate "$fault"
+    done
+}
+chunked_() {
+    holds chunked
+    holds chunked '-DALL_GIVE -DNO_FREE'
+    for fault in -DNO_LAST -DNO_FREE -DFREE=4 '-DBUFFERS=2 -DNO_FREE' -DBUFFERS=2 -DFREE=1 \
+        -DLAX_A -DLAX_B -DBARE_WORDS; do
+        breaks chunked "$fault"
+    done
+}
+direct_() {
+    holds direct
+    for fault in -DNO_LAST -DROOT_LEAVES -DNO_ENTRIES -DOWN_CHOICE -DRETURN_NEXT; do
+        breaks direct "$fault"
+    done
+}
+channel_() {
+    holds channel
+    holds channel -DWRITTEN
+    holds channel -DBLOCKING
+    holds channel '-DBLOCKING -DFINE'
+    for fault in '-DFINE -DNO_ROOM' '-DFINE -DEARLY_WORD' '-DFINE -DEARLY_CONSUMED' -DTELL=3 \
+        '-DBLOCKING -DIN_RING' '-DBLOCKING -DDEAF' -DANY_ORDER -DLAST_FIRST -DEND_LATER \
+        '-DWRITTEN -DEND_LATER'; do
+        breaks channel "$fault"
+    done
+}
+share_() {
+    holds share
+    for fault in -DNO_FIN -DEARLY_FIN -DNO_PUT; do
+        breaks share "$fault"
+    done
+}
+sleep_() {
+    holds sleep
+    holds sleep -DSPARE=1
+    for fault in -DPLAIN_WORD -DPLAIN_ASLEEP -DNO_LOOK -DLATE_BELL -DNO_RING -DFLAG_FIRST -DNO_RETELL \
+        -DFOR_LATE -DOTHER_PEER; do
+        breaks sleep "$fault"
+    done
+}
+abort_() {
+    holds abort
+    for fault in -DHANG -DHALF -DEARLY -DNO_CLAIM; do
+        breaks abort "$fault"
+    done
+}
+levels_() {
+    holds levels
+    holds levels -DLEAD
+    holds levels -DOTHER
+    for fault in -DNO_LETTERS -DDEAF -DNO_PEER -DEARLY_LAST '-DMESSAGES -DNO_LOOK' '-DOTHER -DNO_TAG' \
+        '-DOTHER -DDEAF'; do
+        breaks levels "$fault"
+    done
+}
+for model in $(some_of entry gate chunked direct channel share sleep abort levels); do
+    ${model}_
 done
 if [ "${1:-}" = long ]; then
     holds levels -DMESSAGES

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks and
-# of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes one number with
-# each MPI, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second, MPICH, whose waits never yield, at most as
-# many as there are cores, and 4.
+# of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes tests/mpi with each
+# MPI and the programs with one of them, at one number, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second,
+# MPICH, whose waits never yield, at most as many ranks as there are cores, and 4.
 # All of it by messages alone, as between nodes; then some by way of the node's memory, as is the default.
 # DPAR_MPIS=openmpi5: the MPI whose commands are mpicc.openmpi5 and so on. DPAR_MPI_INSIDES=1: tests/mpi alone.
 . tests/compile/common.sh
@@ -15,7 +15,7 @@ for kind in ${DPAR_MPIS:-openmpi mpich}; do
 done
 counts='1 2 3 4 5 6 7 8 '
 whole() { [ "${DPAR_PARTS_OF:-1}" -eq 1 ]; }
-# What waits for deadlines, or spins for long, a push does with one MPI.
+# What waits for deadlines or spins for long, and programs that say the same with each, a push does with one MPI.
 turn() { whole || [ "${mpis#* .*.}" = "$mpis" ] || [ "${DPAR_MPI:-0}" -eq "$([ -n "$yields" ] && echo 0 || echo 1)" ]; }
 whole || counts="$(($(some_of 1 2 3 4 | head -n 1) + ${DPAR_MPI:-0} * 4)) "
 if [ -z "$mpis" ]; then
@@ -216,13 +216,14 @@ by_levels() {
 by_memory() {
     export DPAR_MPI_FLAT=0
     threads 2
-    for n in $counts; do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
+    for n in $(! turn || echo "$counts"); do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
     full
     if [ -n "$yields" ] || whole; then
         export DPAR_MPI_NODE=2
         for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do
-            some "$n"
             run "$n" "$work/order"
+            turn || continue
+            some "$n"
             run "$n" "$work/doctor_together"
         done
         by_levels
@@ -261,17 +262,19 @@ for suffix in $mpis; do
         continue
     fi
     planet=planet
-    [ ! -e "$work/planet_shm" ] || planet=
+    ! [ -e "$work/planet_shm" ] && turn || planet=
     in_pairs build engine every every_7 three_cxx order threads late gone faults $linux beside node doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
-    in_pairs link $programs
+    ! turn || in_pairs link $programs
     insides
-    programs
     for other in $mpis; do [ "$other" = "${suffix:-plain}" ] || break; done
-    doctor
+    if turn; then
+        programs
+        doctor
+    fi
     by_memory
-    echo "mpicc$suffix: as C and C++; ${counts}ranks"
+    echo "mpicc$suffix: as C and C++; ${counts}ranks$(turn || echo ', tests/mpi alone')"
     # the next one's: its waits spin, and where they share cores each costs slices of time
     share=$((cores < 4 ? cores : 4))
     whole || counts="$((${counts% } % share + 1)) "
