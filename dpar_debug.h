@@ -1827,8 +1827,9 @@ static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32
 
 static void dpari_doctor_put_latency(dpar_text *out, double seconds)
 {
-    dpari_text_real(out, seconds * 1e6, 3);
-    dpar_text_put(out, " us");
+    const int slow = seconds >= 999.5e-6;
+    dpari_text_real(out, seconds * (slow ? 1e3 : 1e6), 3);
+    dpar_text_put(out, slow ? " ms" : " us");
 }
 
 static void dpari_doctor_put_rate(dpar_text *out, double bytes_s)

@@ -48,7 +48,7 @@ two() { # how the second is started...
 says() { grep -q -e "$1" "$work/out" || { echo "two ranks: no '$1' in:"; cat "$work/out"; bad=1; }; }
 two "$work/doctor" --join
 says '^joined     shm: 2 ranks of one node'
-says '^within     a node, by memory: 8 B in [0-9.]* us, 1 MiB at [0-9.]* GB/s (ranks 0 and 1 on '
+says '^within     a node, by memory: 8 B in [0-9.]* [um]s, 1 MiB at [0-9.]* GB/s (ranks 0 and 1 on '
 if [ "$(df -k /dev/shm 2> /dev/null | awk 'NR == 2 { print ($2 > 700000) }')" = 1 ] &&
     unshare -m mount -t tmpfs -o size=64m none /dev/shm 2> /dev/null; then
     two unshare -m sh -c "mount -t tmpfs -o size=64m none /dev/shm && exec '$work/doctor' --join"

@@ -143,7 +143,7 @@ doctor() {
         case $? in 0 | 1) ;; *) false ;; esac && grep -q -e "$words" "$work/said" ||
             { echo "failed: $*: no '$words' in"; grep -v UCX "$work/said"; exit 1; }
     }
-    says '^within     a node, by messages: 8 B in [0-9.]* us, 1 MiB at [0-9.]* GB/s (ranks 0 and 1 on ' \
+    says '^within     a node, by messages: 8 B in [0-9.]* [um]s, 1 MiB at [0-9.]* GB/s (ranks 0 and 1 on ' \
         $launch -np 2 "$work/doctor"
     grep -q '^launcher   .*, MPI libmpi' "$work/said" || { echo 'failed: which MPI?'; cat "$work/said"; exit 1; }
     if [ "$(df -k /dev/shm 2> /dev/null | awk 'NR == 2 { print ($2 > 700000) }')" = 1 ] &&
