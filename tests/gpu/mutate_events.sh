@@ -7,10 +7,19 @@
 # the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
 # tests/gpu/run.sh, which builds them here unless build/gpu has those of these very sources (run.sh keep).
 # A push takes a part of the places.
+#     tests/gpu/mutate_events.sh turn            the first and then the second; a push: one of them
 #     tests/gpu/mutate_events.sh          all places of both headers; the first test that tells ends each
 #     tests/gpu/mutate_events.sh waits           the waits of strategies
 #     tests/gpu/mutate_events.sh table           each place by each test: who tells (minutes)
 #     tests/gpu/mutate_events.sh FILE:LINE       only that one, and what the tests say
+if [ "${1:-}" = turn ]; then
+    case ${DPAR_PARTS_OF:-1}:${DPAR_MPI:-0} in
+    1:*) sh "$0" && exec sh "$0" waits ;;
+    *:0) exec sh "$0" ;;
+    *) exec sh "$0" waits ;;
+    esac
+    exit 1
+fi
 . tests/compile/common.sh
 bin=$PWD/build/gpu
 mine=$(sh tests/gpu/run.sh sources)
