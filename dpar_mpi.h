@@ -211,7 +211,7 @@ enum {
     DPARI_MPI_DEALT = 1 << 12,       /* bytes of a piece up to which an all-to-all goes by nodes; of
                                          more than 8 ranks less: their memory is copied twice */
     DPARI_MPI_WORTH = 2048,          /* bytes of a piece that is large in that sense */
-    DPARI_MPI_AT_ONCE_FIRST = 8 << 10, /* what MPI sends at once is looked for from so many bytes */
+    DPARI_MPI_AT_ONCE_FIRST = 2 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
     DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
     DPARI_MPI_RING = 32,                /* operations that a report shows */
