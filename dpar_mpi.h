@@ -621,11 +621,17 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 
 /* ==== sentences ==== */
 
+/* The type as the user said it: what goes between nodes may be another. */
+static int32_t dpari_mpi_said_type(const dpari_mpi_task *t)
+{
+    return t->call.kind == DPAR_BARRIER ? (int32_t)DPAR_NO_TYPE : t->half ? t->half : t->call.type;
+}
+
 static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
-    dpari_operation_text(t, call->kind, task->sequence, task->half ? task->half : call->type,
-                         call->count, call->root);
+    dpari_operation_text(t, call->kind, task->sequence, dpari_mpi_said_type(task), call->count,
+                         call->root);
 }
 
 static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
@@ -914,9 +920,8 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
     const dpari_mpi_note *h = t->ctx->heard == NULL ? NULL : &t->ctx->heard[rank];
     const dpar_call *call = &t->call;
     return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
-           (h->type == call->type || call->kind == DPAR_BARRIER) && h->op == call->op &&
-           h->root == call->root && h->tag == call->tag &&
-           (call->varies || h->count == call->count);
+           h->type == dpari_mpi_said_type(t) && h->op == call->op && h->root == call->root &&
+           h->tag == call->tag && (call->varies || h->count == call->count);
 }
 
 static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
@@ -926,7 +931,7 @@ static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
     r.sequence = t->sequence;
     r.count = t->call.count;
     r.kind = t->call.kind;
-    r.type = t->call.type;
+    r.type = dpari_mpi_said_type(t);
     r.op = t->call.op;
     r.root = t->call.root;
     r.tag = t->call.tag;
@@ -1097,7 +1102,7 @@ static void dpari_mpi_announce(dpari_mpi_task *task)
     memset(&note, 0, sizeof note);
     note.sequence = task->sequence + 1; /* 0: nothing was heard */
     note.kind = task->call.kind;
-    note.type = task->call.type;
+    note.type = dpari_mpi_said_type(task);
     note.op = task->call.op;
     note.root = task->call.root;
     note.tag = task->call.tag;
