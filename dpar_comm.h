@@ -700,12 +700,15 @@ DPARI_DOOR void dpari_os_error(dpar_text *t, int number);
 
 /* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
  * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
- * the kernel, by three times), on the kernel and on the size. So they are timed as they are used.
+ * the kernel, by up to three times), on the kernel and on the size. So they are timed as they are
+ * used.
  */
-enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 3 };
+enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 4 };
 typedef struct dpari_pace {
     double per_byte[2]; /* seconds; 0: not known yet */
-    uint32_t turns;
+    double known;       /* of the chosen way when the other was tried last */
+    int32_t way, trial; /* chosen; how many more go the other way now */
+    uint32_t turns, wait;
 } dpari_pace;
 
 /* ==== comm/engine.h ==== */
@@ -1006,6 +1009,7 @@ typedef struct dpari_group {
     int64_t slot_bytes;
     int32_t all_cma;              /* each of its ranks may read the others' memory */
     dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
+    dpari_pace sums[DPARI_PACES]; /* rank 0: of reductions of private memory; */
     int64_t timed;                /* 1 + the one that is being timed; 0: none, */
     int32_t timed_way;
     double timed_from;
@@ -7410,18 +7414,47 @@ DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64
 
 DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
-    return &pace[bytes < INT64_C(512) << 10 ? 0 : bytes < INT64_C(8) << 20 ? 1 : 2];
+    return &pace[bytes < INT64_C(32) << 10    ? 0
+                 : bytes < INT64_C(512) << 10 ? 1
+                 : bytes < INT64_C(8) << 20   ? 2
+                                              : 3];
+}
+
+/* The other way is tried a few times in a row, for the first time is slow: seldom, the less often
+ * the longer it lost; and as soon as the chosen one has become slower than it was. */
+static int32_t dpari_pace_is_due(dpari_pace *p)
+{
+    enum { LAST = 1024 };
+    if (++p->turns <= p->wait && !(p->known > 0.0 && p->per_byte[p->way] > 1.4 * p->known)) {
+        return 0;
+    }
+    p->turns = 0;
+    p->wait = p->wait < LAST / 2 ? 2 * p->wait : LAST;
+    p->known = p->per_byte[p->way];
+    p->per_byte[!p->way] = 0.0;
+    return 1;
 }
 
 DPARI_API int32_t dpari_pace_choose(dpari_pace *p)
 {
-    enum { AGAIN = 64 };
+    enum { TRIALS = 3, FIRST = 64 };
     const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
     const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
-    if (kernel <= 0.0) {
-        return DPARI_BY_KERNEL;
+    if (p->trial > 0) {
+        p->trial--;
+        return !p->way;
     }
-    return ++p->turns % AGAIN == 0 ? !way : way;
+    if (way != p->way || p->wait == 0) {
+        p->way = way;
+        p->turns = 0;
+        p->wait = p->per_byte[!way] > 0.0 ? FIRST : TRIALS;
+        p->known = p->per_byte[way];
+    }
+    if (!dpari_pace_is_due(p)) {
+        return way;
+    }
+    p->trial = TRIALS - 1;
+    return !way;
 }
 
 /* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
@@ -7430,7 +7463,11 @@ DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double
 {
     double *known = &p->per_byte[way];
     const double now = seconds / (double)bytes;
-    *known = *known <= 0.0 || now < *known ? now : *known + (now - *known) / 8;
+    if (*known <= 0.0 || now < *known) {
+        *known = now;
+    } else {
+        *known += ((now < 2 * *known ? now : 2 * *known) - *known) / 8;
+    }
 }
 
 /* ==== comm/world.c ==== */
@@ -8862,13 +8899,13 @@ enum {
     DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
     DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
     DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
-    DPARI_BROADCAST_CMA = 32 << 10    /* bytes from which the kernel copies one, where it can */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* bytes from which the kernel may copy one, */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and what is reduced, where that is faster */
 };
 /* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
- * stores past the cache are faster; bytes of a reduction from which the kernel's copy is. */
+ * stores past the cache are faster. */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
-#define DPARI_CMA_FROM (INT64_C(4) << 20)
 
 enum {
     DPARI_ENTER,
@@ -8890,7 +8927,7 @@ enum {
     DPARI_IN_PLACE = 2,
     DPARI_CAN_CMA = 4,
     DPARI_OWN_TAKEN = 8,
-    DPARI_KERNEL = 16 /* a broadcast's root wants it copied so */
+    DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
 };
 
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
@@ -9224,21 +9261,36 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
+/* What this rank knows of the ways in which a call's private memory, `bytes`, can go; NULL: it does
+ * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
+static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
+{
+    const int reduces = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE_SCATTER;
+    if (g->comm.rank != (reduces ? 0 : call->root) || (!reduces && call->kind != DPAR_BROADCAST)) {
+        return NULL;
+    }
+    *bytes = call->varies ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
+                          : dpari_gives(g, call);
+    return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
+           : reduces ? dpari_pace_of(g->sums, *bytes)
+                     : dpari_pace_of(g->pace, *bytes);
+}
+
 static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
     char *slot = dpari_staging(g, g->comm.rank) + (k->sequence & 1) * g->slot_bytes;
     const int64_t bytes = dpari_gives_here(g, k, offer);
+    int64_t paced;
+    dpari_pace *pace = dpari_way_pace(g, call, &paced);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(g, call);
     offer->in = 0;
     offer->flags =
         dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
-    if (call->kind == DPAR_BROADCAST && call->root == g->comm.rank &&
-        bytes >= DPARI_BROADCAST_CMA) {
-        g->timed_way = dpari_pace_choose(dpari_pace_of(g->pace, bytes));
-        offer->flags |= g->timed_way == DPARI_BY_KERNEL ? DPARI_KERNEL : 0;
+    if (pace && dpari_pace_choose(pace) == DPARI_BY_KERNEL) {
+        offer->flags |= DPARI_KERNEL;
     }
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
@@ -9524,7 +9576,7 @@ typedef struct dpari_offers {
     int boxed;    /* no input is in a user's memory */
     int in_place; /* some rank reduces over its own input where it lies */
     int cma;      /* all may read the others' memory */
-    int kernel;   /* a broadcast's root wants that */
+    int kernel;   /* the rank that chooses wants that */
     int64_t largest;
 } dpari_offers;
 
@@ -9915,6 +9967,28 @@ static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, 
     dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
 }
 
+/* The rank that chose the way of k times it, until all are done. */
+static void dpari_time_way(dpari_group *g, dpar_work *k)
+{
+    int64_t bytes;
+    if (dpari_way_pace(g, &k->call, &bytes)) {
+        g->timed = k->sequence + 1;
+        g->timed_way =
+            dpari_coll_of(k)->offer.flags & DPARI_KERNEL ? DPARI_BY_KERNEL : DPARI_BY_RING;
+        g->timed_from = dpari_os_now();
+    }
+}
+
+static void dpari_timed(dpari_group *g, const dpar_work *k)
+{
+    int64_t bytes;
+    dpari_pace *pace = dpari_way_pace(g, &k->call, &bytes);
+    g->timed = 0;
+    if (pace) {
+        dpari_pace_tell(pace, g->timed_way, bytes, dpari_os_now() - g->timed_from);
+    }
+}
+
 /* OK: all is done; MORE: go on by phase. */
 static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
 {
@@ -9943,7 +10017,10 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
         int64_t bytes = dpari_part(g, &k->call, q).bytes;
         largest = bytes > largest ? bytes : largest;
     }
-    if (all.cma && largest * g->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
+    if (all.cma) {
+        dpari_time_way(g, k);
+    }
+    if (all.cma && all.kernel) {
         status = dpari_cma_reduce(g, k);
         dpari_done_with_others(
             g, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
@@ -9953,24 +10030,6 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* A broadcast's root times the way that it chose, until all are done. */
-static void dpari_time_broadcast(dpari_group *g, const dpar_work *k, const dpari_offers *all)
-{
-    if (k->call.kind == DPAR_BROADCAST && k->call.root == g->comm.rank && all->cma &&
-        !all->readable && all->largest >= DPARI_BROADCAST_CMA) {
-        g->timed = k->sequence + 1;
-        g->timed_from = dpari_os_now();
-    }
-}
-
-static void dpari_timed(dpari_group *g, const dpar_work *k)
-{
-    const int64_t bytes = k->call.count * dpari_unit(&k->call);
-    g->timed = 0;
-    dpari_pace_tell(dpari_pace_of(g->pace, bytes), g->timed_way, bytes,
-                    dpari_os_now() - g->timed_from);
-}
-
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -9978,7 +10037,9 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_time_broadcast(g, k, &all);
+    if (all.cma && !all.readable) {
+        dpari_time_way(g, k);
+    }
     if (all.readable ||
         (all.cma && !all.in_place && (k->call.kind != DPAR_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
@@ -10073,13 +10134,15 @@ enum {
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
     DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
-    DPARI_P2P_EAGER_CMA = 32768, /* so where the kernel copies them */
-    DPARI_P2P_SHARE = 32768,     /* both ranks copy a half, if they are there and can */
-    DPARI_P2P_STREAM = 8 << 20,  /* where copies go past the cache */
-    DPARI_P2P_OFTEN = 16,        /* looks at one channel for one at all */
-    DPARI_P2P_PATIENT = 256,     /* looks in vain after which it is no hurry */
-    DPARI_P2P_CLASSES = 12,      /* of notes: 128 B .. 256 KiB */
-    DPARI_P2P_CHUNK = 1 << 20    /* notes are cut from */
+    DPARI_P2P_EAGER_CMA = 12288, /* so where the kernel copies them, */
+    DPARI_P2P_EAGER_CROWD =
+        32768,                  /* and ranks without a core each would wait long for each other */
+    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
+    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
+    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
+    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
+    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
 };
 
 enum {
@@ -10478,6 +10541,15 @@ static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
     return p->direct ? dpari_ref(p->world, at, bytes) : 0;
 }
 
+/* Bytes of private memory that go without a wait for their receive. */
+static int64_t dpari_p2p_eager(const dpari_p2p *p)
+{
+    const dpari_world *w = p->world;
+    return !p->cma || !w->rank[w->me].can_cma ? DPARI_P2P_EAGER
+           : w->crowded                       ? DPARI_P2P_EAGER_CROWD
+                                              : DPARI_P2P_EAGER_CMA;
+}
+
 /* Writes the envelope of a queued send into the cell; its next phase. */
 static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
                                       dpari_p2p_cell *cell)
@@ -10491,8 +10563,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_w
     if (bytes >= DPARI_P2P_DIRECT) {
         where.ref = dpari_p2p_ref(p, k->call.in, bytes);
     }
-    if (bytes > (p->cma && w->rank[w->me].can_cma ? DPARI_P2P_EAGER_CMA : DPARI_P2P_EAGER) ||
-        where.ref) {
+    if (bytes > dpari_p2p_eager(p) || where.ref) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
         where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;

@@ -35,13 +35,13 @@ enum {
     DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
     DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
     DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
-    DPARI_BROADCAST_CMA = 32 << 10    /* bytes from which the kernel copies one, where it can */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* bytes from which the kernel may copy one, */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and what is reduced, where that is faster */
 };
 /* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
- * stores past the cache are faster; bytes of a reduction from which the kernel's copy is. */
+ * stores past the cache are faster. */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
-#define DPARI_CMA_FROM (INT64_C(4) << 20)
 
 enum {
     DPARI_ENTER,
@@ -63,7 +63,7 @@ enum {
     DPARI_IN_PLACE = 2,
     DPARI_CAN_CMA = 4,
     DPARI_OWN_TAKEN = 8,
-    DPARI_KERNEL = 16 /* a broadcast's root wants it copied so */
+    DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
 };
 
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
@@ -397,21 +397,36 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
+/* What this rank knows of the ways in which a call's private memory, `bytes`, can go; NULL: it does
+ * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
+static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
+{
+    const int reduces = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE_SCATTER;
+    if (g->comm.rank != (reduces ? 0 : call->root) || (!reduces && call->kind != DPAR_BROADCAST)) {
+        return NULL;
+    }
+    *bytes = call->varies ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
+                          : dpari_gives(g, call);
+    return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
+           : reduces ? dpari_pace_of(g->sums, *bytes)
+                     : dpari_pace_of(g->pace, *bytes);
+}
+
 static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
     char *slot = dpari_staging(g, g->comm.rank) + (k->sequence & 1) * g->slot_bytes;
     const int64_t bytes = dpari_gives_here(g, k, offer);
+    int64_t paced;
+    dpari_pace *pace = dpari_way_pace(g, call, &paced);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(g, call);
     offer->in = 0;
     offer->flags =
         dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
-    if (call->kind == DPAR_BROADCAST && call->root == g->comm.rank &&
-        bytes >= DPARI_BROADCAST_CMA) {
-        g->timed_way = dpari_pace_choose(dpari_pace_of(g->pace, bytes));
-        offer->flags |= g->timed_way == DPARI_BY_KERNEL ? DPARI_KERNEL : 0;
+    if (pace && dpari_pace_choose(pace) == DPARI_BY_KERNEL) {
+        offer->flags |= DPARI_KERNEL;
     }
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
@@ -697,7 +712,7 @@ typedef struct dpari_offers {
     int boxed;    /* no input is in a user's memory */
     int in_place; /* some rank reduces over its own input where it lies */
     int cma;      /* all may read the others' memory */
-    int kernel;   /* a broadcast's root wants that */
+    int kernel;   /* the rank that chooses wants that */
     int64_t largest;
 } dpari_offers;
 
@@ -1088,6 +1103,28 @@ static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, 
     dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
 }
 
+/* The rank that chose the way of k times it, until all are done. */
+static void dpari_time_way(dpari_group *g, dpar_work *k)
+{
+    int64_t bytes;
+    if (dpari_way_pace(g, &k->call, &bytes)) {
+        g->timed = k->sequence + 1;
+        g->timed_way =
+            dpari_coll_of(k)->offer.flags & DPARI_KERNEL ? DPARI_BY_KERNEL : DPARI_BY_RING;
+        g->timed_from = dpari_os_now();
+    }
+}
+
+static void dpari_timed(dpari_group *g, const dpar_work *k)
+{
+    int64_t bytes;
+    dpari_pace *pace = dpari_way_pace(g, &k->call, &bytes);
+    g->timed = 0;
+    if (pace) {
+        dpari_pace_tell(pace, g->timed_way, bytes, dpari_os_now() - g->timed_from);
+    }
+}
+
 /* OK: all is done; MORE: go on by phase. */
 static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
 {
@@ -1116,7 +1153,10 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
         int64_t bytes = dpari_part(g, &k->call, q).bytes;
         largest = bytes > largest ? bytes : largest;
     }
-    if (all.cma && largest * g->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
+    if (all.cma) {
+        dpari_time_way(g, k);
+    }
+    if (all.cma && all.kernel) {
         status = dpari_cma_reduce(g, k);
         dpari_done_with_others(
             g, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
@@ -1126,24 +1166,6 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* A broadcast's root times the way that it chose, until all are done. */
-static void dpari_time_broadcast(dpari_group *g, const dpar_work *k, const dpari_offers *all)
-{
-    if (k->call.kind == DPAR_BROADCAST && k->call.root == g->comm.rank && all->cma &&
-        !all->readable && all->largest >= DPARI_BROADCAST_CMA) {
-        g->timed = k->sequence + 1;
-        g->timed_from = dpari_os_now();
-    }
-}
-
-static void dpari_timed(dpari_group *g, const dpar_work *k)
-{
-    const int64_t bytes = k->call.count * dpari_unit(&k->call);
-    g->timed = 0;
-    dpari_pace_tell(dpari_pace_of(g->pace, bytes), g->timed_way, bytes,
-                    dpari_os_now() - g->timed_from);
-}
-
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -1151,7 +1173,9 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_time_broadcast(g, k, &all);
+    if (all.cma && !all.readable) {
+        dpari_time_way(g, k);
+    }
     if (all.readable ||
         (all.cma && !all.in_place && (k->call.kind != DPAR_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);

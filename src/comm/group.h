@@ -86,6 +86,7 @@ typedef struct dpari_group {
     int64_t slot_bytes;
     int32_t all_cma;              /* each of its ranks may read the others' memory */
     dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
+    dpari_pace sums[DPARI_PACES]; /* rank 0: of reductions of private memory; */
     int64_t timed;                /* 1 + the one that is being timed; 0: none, */
     int32_t timed_way;
     double timed_from;

@@ -38,13 +38,15 @@ enum {
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
     DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
-    DPARI_P2P_EAGER_CMA = 32768, /* so where the kernel copies them */
-    DPARI_P2P_SHARE = 32768,     /* both ranks copy a half, if they are there and can */
-    DPARI_P2P_STREAM = 8 << 20,  /* where copies go past the cache */
-    DPARI_P2P_OFTEN = 16,        /* looks at one channel for one at all */
-    DPARI_P2P_PATIENT = 256,     /* looks in vain after which it is no hurry */
-    DPARI_P2P_CLASSES = 12,      /* of notes: 128 B .. 256 KiB */
-    DPARI_P2P_CHUNK = 1 << 20    /* notes are cut from */
+    DPARI_P2P_EAGER_CMA = 12288, /* so where the kernel copies them, */
+    DPARI_P2P_EAGER_CROWD =
+        32768,                  /* and ranks without a core each would wait long for each other */
+    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
+    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
+    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
+    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
+    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
 };
 
 enum {
@@ -443,6 +445,15 @@ static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
     return p->direct ? dpari_ref(p->world, at, bytes) : 0;
 }
 
+/* Bytes of private memory that go without a wait for their receive. */
+static int64_t dpari_p2p_eager(const dpari_p2p *p)
+{
+    const dpari_world *w = p->world;
+    return !p->cma || !w->rank[w->me].can_cma ? DPARI_P2P_EAGER
+           : w->crowded                       ? DPARI_P2P_EAGER_CROWD
+                                              : DPARI_P2P_EAGER_CMA;
+}
+
 /* Writes the envelope of a queued send into the cell; its next phase. */
 static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
                                       dpari_p2p_cell *cell)
@@ -456,8 +467,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_w
     if (bytes >= DPARI_P2P_DIRECT) {
         where.ref = dpari_p2p_ref(p, k->call.in, bytes);
     }
-    if (bytes > (p->cma && w->rank[w->me].can_cma ? DPARI_P2P_EAGER_CMA : DPARI_P2P_EAGER) ||
-        where.ref) {
+    if (bytes > dpari_p2p_eager(p) || where.ref) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
         where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
