@@ -1043,21 +1043,6 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l
     }
 }
 
-static double dpari_expert_dot(const void *a, const void *b, const dpar_experts *l)
-{
-    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS], sum = 0.0;
-    int64_t at, n, i;
-    for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_ELEMENTS);
-        dpari_elements_load(x, a, at, n, l->type);
-        dpari_elements_load(y, b, at, n, l->type);
-        for (i = 0; i < n; i++) {
-            sum += x[i] * y[i];
-        }
-    }
-    return sum;
-}
-
 /* Rows that are added up, each times its weight. */
 typedef struct dpari_expert_terms {
     const void **row;
@@ -1404,11 +1389,12 @@ static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing
                : st;
 }
 
-static dpar_status dpari_expert_dots_there(dpari_experts *p, const dpari_routing *r, const void *dy,
-                                           const void *kept, void *dweight)
+/* dweight[tokens][k] = dy . result. */
+static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
+                                     const void *kept, void *dweight)
 {
-    const int32_t type = dpari_expert_weights(&p->head.layer);
-    const dpar_status st = dpari_expert_index(p, r);
+    const int32_t type = dpari_expert_weights(&p->head.layer), there = p->comm->mem != NULL;
+    const dpar_status st = there ? dpari_expert_index(p, r) : DPAR_OK;
     dpar_mem_dot d;
     if (st != DPAR_OK || r->head.kept == 0) {
         return st != DPAR_OK ? st
@@ -1424,7 +1410,7 @@ static dpar_status dpari_expert_dots_there(dpari_experts *p, const dpari_routing
     d.width = p->head.layer.width;
     d.to_type = type;
     d.type = p->head.layer.type;
-    d.index.at = p->place;
+    d.index.at = there ? p->place : r->head.place;
     d.index.type = DPAR_I32;
     return dpari_do_dot(p->comm, &d);
 }
@@ -1514,26 +1500,6 @@ static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, i
     st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type)
                        : st;
     return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
-}
-
-/* dweight[tokens][k] = dy . result. */
-static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
-                                     const void *kept, void *dweight)
-{
-    const dpar_experts *l = &p->head.layer;
-    int64_t i;
-    if (p->comm->mem != NULL) {
-        return dpari_expert_dots_there(p, r, dy, kept, dweight);
-    }
-    for (i = 0; i < dpari_expert_choices(p, r); i++) {
-        double sum = 0.0;
-        if (r->head.place[i] >= 0) {
-            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
-                                   dpari_expert_in(kept, l, r->head.place[i]), l);
-        }
-        dpari_element_put(dweight, dpari_expert_weights(l), i, sum);
-    }
-    return DPAR_OK;
 }
 
 /* Are the arrays there that have elements? */
