@@ -801,7 +801,7 @@ static void dpari_workload_totals(dpar_workload *w)
     }
 }
 
-DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
+DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
                                         dpar_why *why)
 {
     dpar_model m = *model;
