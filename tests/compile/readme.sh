@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Every block of C in README.md and docs/ is a program that compiles without warnings and runs; those
-# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints.
+# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints. The pictures are
+# what their program draws.
 . tests/compile/common.sh
-: "${DPAR_README:=README.md docs/*.md}"
+: "${DPAR_README:=README.md docs/*.md docs/guide/*.md}"
 # What the optimiser says of values that are set where dpar returns 0 is not for a page.
 lone='-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized'
 library=build/libdpar.a # make test has built it
@@ -39,5 +40,9 @@ for page in $DPAR_README; do
         rm "$block"
         n=$((n + 1))
     done
+done
+try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" docs/guide/pictures.c $library -o "$work/program" -lm
+for each in halo pipeline memory; do
+    "$work/program" $each | cmp - docs/guide/$each.svg || { echo "docs/guide/$each.svg is not what $each draws: run make docs"; exit 1; }
 done
 [ $n -gt 0 ] || { echo 'no block of C found'; exit 1; }
