@@ -371,7 +371,13 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
 /* ==== index/cart.h ==== */
 
 /* cart - process grids: which shape, and where on the nodes each rank goes.
- * Integers only, no tables. A grid has parts[d] ranks along axis d. */
+ * Integers only, no tables. A grid has parts[d] ranks along axis d.
+ *
+ *     const int64_t cells[2] = {120, 100};
+ *     int32_t parts[2] = {0, 0};
+ *     dpar_cart_dims(8, 2, parts, &why);                          4 x 2 ranks
+ *     dpar_cart_range(2, cells, parts, rank, first, count);       the block of one
+ *     dpar_cart_owner(2, cells, parts, cell);                     the rank that has a cell */
 
 enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 
@@ -408,6 +414,19 @@ typedef struct dpar_cart_grid {
  * tenths of a second (6 dims, 2^31 ranks, 1600 divisors). */
 DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
                                       dpar_why *why);
+
+/* ---- who owns what of a grid: along each dim EVEN of split.h, the ranks row-major (the last dim
+ * fastest), as MPI_Cart and PETSc's DMDA. With parts = {0, ...} ask one of the above first. ---- */
+
+/* The rank that has a cell; -1 when the cell is outside, or there is no such grid: dims is not
+ * 1..DPAR_MAX_DIMS, a part is below 1, there are more than 2^31 - 1 ranks. O(dims). */
+DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                 const int64_t *cell);
+/* The block of a rank: count[d] cells from first[d] on, for each d < dims. Where cells[d] <
+ * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, cells
+ * below 0. O(dims). */
+DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                     int32_t rank, int64_t *first, int64_t *count);
 
 /* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ----
  */
@@ -527,7 +546,12 @@ DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *
 /* ==== index/split.h ==== */
 
 /* split - one dim of `count` elements over `parts` parts, by a rule that has a name: the systems
- * that people use disagree about what "block" means. Integers only; no tables but the caller's. */
+ * that people use disagree about what "block" means. Integers only; no tables but the caller's.
+ *
+ *     dpar_split_owner(DPAR_CHUNK, 1000, 7, 500);                     part 3 has element 500
+ *     dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from 429 on
+ *
+ * Rules that need more than these numbers, and questions in a loop: a dpar_split. */
 
 /* Part p of P, N elements; 10 elements over 4 parts as the example. */
 enum {
@@ -552,6 +576,15 @@ enum {
     DPAR_STRIPE,
     DPAR_SPLITS
 };
+
+/* The part that has element i of `count`; -1 when i is outside, and for what dpar_split_init would
+ * refuse. All rules but BLOCK_CYCLIC, RAGGED and STRIDED. O(1). */
+DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i);
+/* The elements of a part: *elements of them, from *first on (`count` for a part that has none).
+ * CHUNK, EVEN and FLOOR: the rules whose parts are one run. E_ARG, nothing written: another rule,
+ * no such part, or what dpar_split_init would refuse; E_RANGE. O(1). */
+DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
+                                      int64_t *first, int64_t *elements);
 
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
@@ -605,12 +638,9 @@ DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
-/* The part that has element i, -1 when i is not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes
- * 2^63 - 1, O(log parts). */
-DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i);
 /* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
- * i on follow one another in that part (may be NULL). Returns the part, -1 outside. Cost as
- * dpar_split_owner. */
+ * i on follow one another in that part (may be NULL). Returns the part that has it, -1 when i is
+ * not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
 DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
 /* The element that is `local` in `part`, -1 when there is none. *run as above: so that
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
@@ -3692,6 +3722,54 @@ DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts
                             cut, why);
 }
 
+/* ---- who owns what of a grid ---- */
+
+/* How many ranks such a grid has; 0: it is none. */
+static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_t *parts)
+{
+    int64_t ranks = 1;
+    int32_t d;
+    if (dims < 1 || dims > DPAR_MAX_DIMS) {
+        return 0;
+    }
+    for (d = 0; d < dims; d++) {
+        ranks = cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d] ? 0 : ranks * parts[d];
+    }
+    return ranks;
+}
+
+DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                 const int64_t *cell)
+{
+    int32_t d, rank = 0;
+    if (dpari_cart_ranks(dims, cells, parts) == 0) {
+        return -1;
+    }
+    for (d = 0; d < dims; d++) {
+        if (cell[d] < 0 || cell[d] >= cells[d]) {
+            return -1;
+        }
+        rank = rank * parts[d] + dpari_even_of(cells[d], parts[d], cell[d]);
+    }
+    return rank;
+}
+
+DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                     int32_t rank, int64_t *first, int64_t *count)
+{
+    int32_t d;
+    if (rank < 0 || rank >= dpari_cart_ranks(dims, cells, parts)) {
+        return DPAR_E_ARG;
+    }
+    for (d = dims - 1; d >= 0; d--) {
+        const int64_t c = rank % parts[d], each = cells[d] / parts[d], more = cells[d] % parts[d];
+        first[d] = c * each + dpari_least(c, more);
+        count[d] = each + (c < more);
+        rank /= parts[d];
+    }
+    return DPAR_OK;
+}
+
 /* ---- Cartesian topology ---- */
 
 DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
@@ -5000,12 +5078,6 @@ DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part)
     return i < 0 ? s->count : i;
 }
 
-DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i)
-{
-    int64_t local;
-    return i < 0 || i >= s->count ? -1 : dpari_split_find(s, i, &local);
-}
-
 /* Apart, so that those who want no run pay nothing for it. */
 DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
                                          int64_t *run)
@@ -5082,6 +5154,29 @@ DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t 
                dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
     default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_size(s, part));
     }
+}
+
+/* ---- without a split ---- */
+
+DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i)
+{
+    dpar_split s; /* with a block of 0, which the rules that need one refuse */
+    return dpar_split_init(&s, rule, count, parts, 0, NULL) == DPAR_OK
+               ? dpar_split_locate(&s, i, NULL, NULL)
+               : -1;
+}
+
+DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
+                                      int64_t *first, int64_t *elements)
+{
+    dpar_split s;
+    const dpar_status st = dpar_split_init(&s, rule, count, parts, 0, NULL);
+    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_FLOOR) {
+        return st != DPAR_OK ? st : DPAR_E_ARG;
+    }
+    *first = dpar_split_offset(&s, part);
+    *elements = dpar_split_size(&s, part);
+    return DPAR_OK;
 }
 
 /* ==== index/layout.c ==== */

@@ -8,25 +8,23 @@
  *
  *     #include "dpar_comm.h"
  *     #include <stdio.h>
- *     static int each(dpar_comm *world, void *unused)
+ *     static int work(dpar_comm *world, void *unused)
  *     {
- *         float mine = (float)world->rank, sum = 0;
+ *         const double sum = dpar_sum(world, world->rank + 1);
  *         (void)unused;
- *         if (dpar_all_reduce(world, &mine, &sum, 1, DPAR_F32, DPAR_SUM, NULL) < 0) {
- *             puts(world->why.text);
- *             return 1;
+ *         if (world->status < 0) {
+ *             return dpar_fail(world, NULL);
  *         }
- *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size, (double)sum);
+ *         printf("rank %d of %d: the sum is %g\n", (int)world->rank, (int)world->size, sum);
  *         return 0;
  *     }
- *     int main(void)
+ *     int main(int argc, char **argv)
  *     {
- *         return dpar_launch(4, each, NULL) < 0;
+ *         return dpar_launch_main(argc, argv, work, NULL);
  *     }
  *
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
- *
- * dpar_init in place of dpar_launch finds the ranks that mpiexec, srun, torchrun and others started on one node. */
+ *     ./yours --ranks 4                    or: mpiexec -n 4 ./yours, srun, torchrun, on one node */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -555,6 +553,69 @@ DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
  * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
 
+/* ==== comm/simple.h ==== */
+
+/* simple - the short way to ranks: one line in main, one error exit, one number from all.
+ *
+ *     static int work(dpar_comm *world, void *unused)
+ *     {
+ *         const double sum = dpar_sum(world, world->rank + 1);
+ *         if (world->status < 0) {
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         ...
+ *         return 0;
+ *     }
+ *     int main(int argc, char **argv)
+ *     {
+ *         return dpar_launch_main(argc, argv, work, NULL);
+ *     }
+ *
+ *     ./sum --ranks 4         forks four ranks
+ *     mpiexec -n 4 ./sum      joins the four that mpiexec has started; so with srun and torchrun
+ *
+ * All of it is made of the functions of comm.h and launch.h. */
+
+/* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
+ * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
+ * forks N ranks, as dpar_launch does, of `--ranks N` or `--ranks=N` among the arguments; without
+ * that, as many as there are cores, 4 at most. The last --ranks counts, those behind "--" do not;
+ * argv is only read, its other words are yours. Under a launcher N must be its number of ranks.
+ * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks or a
+ * launcher's variables are wrong. Else what the first rank returned that failed (1 where that is
+ * not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one; where
+ * processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
+DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
+
+/* Ends the job in order: `return dpar_fail(world, &why);`. The first rank that comes here writes
+ * "rank 2 of 4: " and the sentence to stderr, all others keep quiet: those that were refused the
+ * same call, and those whose operations now end in E_PEER, because c is broken. Returns 1. why
+ * NULL: the sentence of c->why. c NULL (it could not be made): the sentence alone. Over MPI one
+ * rank a node writes. Not collective, it waits for nobody. */
+DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
+
+/* Memory that other ranks reach directly, dpar_comm_alloc: zeroed, aligned to 4096, until
+ * dpar_comm_release or the end of the world. NULL: c->why has the sentence. Not collective. */
+DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes);
+
+/* The largest, smallest x of all ranks, their sum, their mean: the same bits on all ranks. NaN
+ * after an error: c->status and c->why say which, and later ones are NaN at once. (Of NaN the
+ * result is NaN, too, while c->status stays 0.) COLLECTIVE: an all-reduce of 8 bytes. */
+DPAR_API double dpar_max(dpar_comm *c, double x);
+DPAR_API double dpar_min(dpar_comm *c, double x);
+DPAR_API double dpar_sum(dpar_comm *c, double x);
+DPAR_API double dpar_mean(dpar_comm *c, double x);
+
+/* Have all ranks the same count elements of `type` at data, bit by bit? What training needs of its
+ * first weights. OK: yes. E_MISMATCH: no, and on all ranks *why names the first element in which
+ * any rank differs from rank 0: "element 7 is 0.25 on rank 0, 0.75 on rank 3"; or what differs of
+ * count and type. E_ARG: a type without an address (F4), a count below 0, NULL; then all ranks hear
+ * of it. Else as the collectives. The sentence is in c->why, too. data: memory that the CPU reads.
+ * COLLECTIVE. Reads the data once, and two all-reduces of 24 bytes; where it differs, once more,
+ * and one for each bit of count. */
+DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count, int32_t type,
+                                     dpar_why *why);
+
 /* ==== comm/move.h ==== */
 
 /* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
@@ -819,7 +880,7 @@ typedef struct dpari_rank {
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t cache; /* the last-level cache of all these CPUs, by its first; -1: not one */
+    int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
     char room_0[DPARI_LINE - 40];
     uint32_t bell;     /* it sleeps on this word */
@@ -841,7 +902,8 @@ typedef struct dpari_world_head {
     int32_t plain, threads;
     char room_0[DPARI_LINE - 56];
     uint32_t sleepers; /* ranks that are asleep now */
-    char room_1[DPARI_LINE - 4];
+    uint32_t said;     /* the highest `turn` of dpari_world_speaks */
+    char room_1[DPARI_LINE - 8];
 } dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
@@ -923,6 +985,8 @@ DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
 /* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
 DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+/* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
+DPARI_DOOR int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
@@ -1070,6 +1134,10 @@ DPARI_DOOR double dpari_quiet(double timeout);
 DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c);
 /* One round of progress on all that is posted, for waits outside of this engine. */
 DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c);
+
+/* 1 for the one rank that is to say for all what went wrong: the first to ask, once in a world,
+ * and once more after each dpar_comm_shrink. */
+DPARI_DOOR int dpari_shm_speaks(dpar_comm *c);
 
 /* ==== comm/kernel.h ==== */
 
@@ -1551,6 +1619,16 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
 DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                      dpar_why *why);
 
+/* Of a job that failed: */
+typedef struct dpari_verdict {
+    int32_t said;   /* 1: one of its ranks has said why (dpari_shm_speaks) */
+    int32_t result; /* what the rank returned that failed first; 1: nothing, or it did not start */
+} dpari_verdict;
+/* dpar_launch_with, and more of what went wrong. */
+DPARI_DOOR dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
+                                           const dpar_options *options, dpari_verdict *verdict,
+                                           dpar_why *why);
+
 #endif /* DPAR_COMM_H */
 
 /* Stop here if you only want the API. The implementation follows. */
@@ -1659,6 +1737,8 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Has any of its ranks been the first to speak? */
+DPARI_API int dpari_segment_said(const dpari_segment *s);
 /* Have others gone on without it? */
 DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */
@@ -7473,7 +7553,7 @@ DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double
 /* ==== comm/world.c ==== */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 1 };
+enum { DPARI_VERSION = 2 };
 
 static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 {
@@ -7847,6 +7927,22 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
 DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
+{
+    uint32_t said = DPARI_LOAD(&w->head->said);
+    while (said < turn) {
+        if (DPARI_CLAIM(&w->head->said, &said, turn)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_API DPARI_COLD int dpari_segment_said(const dpari_segment *s)
+{
+    return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
 }
 
 DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
@@ -11985,6 +12081,12 @@ DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
+{
+    const dpari_shm *s = dpari_shm_of(c);
+    return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
+}
+
 DPARI_API DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
     dpari_shm_of(world)->node->lent = lent;
@@ -13926,6 +14028,7 @@ typedef struct dpari_launch {
     struct pollfd *watch; /* fd -1: it has ended */
     dpari_seat *seat;
     dpari_segment segment;
+    dpari_verdict verdict;
 } dpari_launch;
 
 /* The signal is not known: somebody else took the exit status (SIGCHLD is ignored). */
@@ -14383,21 +14486,31 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     } else {
         status = dpari_launch_fork(l, why);
     }
-    status = status == DPAR_OK ? dpari_launch_judge(l, why) : status;
+    if (status == DPAR_OK) {
+        const int32_t first = dpari_launch_culprit(l);
+        const int32_t result = first >= 0 && l->seat[first].returned ? l->seat[first].result : 0;
+        l->verdict.said = dpari_segment_said(&l->segment);
+        l->verdict.result = result != 0 ? result : 1;
+        status = dpari_launch_judge(l, why);
+    }
     dpari_segment_close(&l->segment);
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                                 const dpar_options *options, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
+                                                      const dpar_options *options,
+                                                      dpari_verdict *verdict, dpar_why *why)
 {
     dpar_status status = dpari_launch_check(n, fn, options, why);
     int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpari_launch l;
+    verdict->said = 0;
+    verdict->result = 1;
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&l, sizeof l);
+    l.verdict = *verdict;
     l.seat = (dpari_seat *)dpari_launch_shared(bytes);
     if (l.seat == NULL) {
         return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
@@ -14411,8 +14524,16 @@ DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *
     l.timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
     l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
     status = dpari_launch_run(&l, why);
+    *verdict = l.verdict;
     dpari_os_unmap(l.seat, bytes);
     return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                                 const dpar_options *options, dpar_why *why)
+{
+    dpari_verdict verdict;
+    return dpari_launch_judged(n, fn, arg, options, &verdict, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
@@ -14521,6 +14642,438 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options 
     status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
     status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
     return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;
+}
+
+/* ==== comm/simple.c ==== */
+
+/* ---- the error exit ----------------------------------------------------------------------------
+ */
+
+/* A line to stderr, in one piece, after what the program has printed so far. */
+static void dpari_main_write(dpar_text *t)
+{
+    size_t done = 0, n;
+    dpari_text_char(t, '\n');
+    n = t->used < t->room ? t->used : t->room - 1;
+    t->at[n - 1] = '\n'; /* of a line that was cut, too */
+    fflush(NULL);
+    while (done < n) {
+        const ssize_t got = write(2, t->at + done, n - done);
+        if (got < 0 && errno != EINTR) {
+            break;
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+}
+
+/* Is it this rank that says for all what went wrong? Where ranks share memory the first one does;
+ * elsewhere rank 0, and one that finds c whole. */
+static int dpari_fail_speaks(dpar_comm *c)
+{
+    dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
+    if (shared != NULL && dpari_world_of(shared) != NULL) {
+        return dpari_shm_speaks(shared);
+    }
+    return c->rank == 0 || c->status == DPAR_OK;
+}
+
+/* "rank 2 of 4", and what follows, on stderr, if nobody has said anything so far; then c breaks. */
+static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
+{
+    char line[400];
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, c->rank);
+    dpar_text_put(&t, " failed: ");
+    dpar_text_put(&t, text);
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, c->rank);
+    dpar_text_put(&t, " of ");
+    dpari_text_int(&t, c->size);
+    dpar_text_put(&t, between);
+    dpar_text_put(&t, text);
+    if (dpari_fail_speaks(c)) {
+        dpari_main_write(&t);
+    }
+    dpar_comm_abort(c, DPAR_E_PEER, why.text);
+}
+
+DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
+{
+    const char *text = why != NULL ? why->text : c != NULL ? c->why.text : "";
+    char line[400];
+    dpar_text t;
+    text = text[0] != 0 ? text : "it failed, and nothing said why";
+    if (c != NULL) {
+        dpari_fail_text(c, ": ", text);
+        return 1;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, text);
+    dpari_main_write(&t);
+    return 1;
+}
+
+/* ---- main -------------------------------------------------------------------------------------
+ */
+
+/* "heat: " and the sentence. */
+static void dpari_main_says(const char *program, const char *text)
+{
+    const char *name = program != NULL ? program : "dpar";
+    char line[400];
+    dpar_text t;
+    for (; program != NULL && *program != 0; program++) {
+        name = *program == '/' ? program + 1 : name;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, ": ");
+    dpar_text_put(&t, text);
+    dpari_main_write(&t);
+}
+
+/* What stands behind --ranks, the last one; NULL: there is none. "" where nothing follows it. */
+static const char *dpari_main_ranks(int argc, char **argv)
+{
+    static const char name[] = "--ranks";
+    const size_t n = sizeof name - 1;
+    const char *found = NULL;
+    int i;
+    for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
+        if (strncmp(argv[i], name, n) == 0 && argv[i][n] == '=') {
+            found = argv[i] + n + 1;
+        } else if (dpari_same(argv[i], name)) {
+            found = i + 1 < argc && argv[i + 1] != NULL ? argv[++i] : "";
+        }
+    }
+    return found;
+}
+
+/* As many as this process may have cores, 4 at most. */
+static int32_t dpari_main_cores(void)
+{
+    uint64_t mask[DPARI_CPU_WORDS];
+    int32_t i, n = 0;
+    dpari_os_cpus(mask);
+    for (i = 0; i < DPARI_CPU_WORDS; i++) {
+        for (; mask[i] != 0 && n < 4; n++) {
+            mask[i] &= mask[i] - 1;
+        }
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Who started this process, and how many ranks there are to be. A launcher that started one process
+ * alone, as an interactive allocation does, leaves the number to --ranks. */
+static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32_t *n,
+                                   dpar_why *why)
+{
+    const char *text = dpari_main_ranks(argc, argv);
+    const dpar_status st = dpar_start_read(job, why);
+    int64_t asked = 0;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (text != NULL && (!dpari_job_number(text, DPARI_MAX_RANKS, &asked) || asked < 1)) {
+        return dpari_say_word(DPAR_E_ARG, why, "--ranks takes a number of 1 .. #, not \"@\"", text,
+                              dpari_length(text), DPARI_MAX_RANKS, 0, 0, 0);
+    }
+    if (job->size > 1 && asked > 0 && asked != job->size) {
+        const char *name = dpari_launcher_name(job->launcher);
+        return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
+                              dpari_length(name), asked, job->size, 0, 0);
+    }
+    *n = asked > 0                             ? (int32_t)asked
+         : job->launcher != DPAR_LAUNCHER_NONE ? job->size
+                                               : dpari_main_cores();
+    return DPAR_OK;
+}
+
+static int dpari_main_code(int result)
+{
+    return result > 0 && result < 256 ? result : result != 0;
+}
+
+static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
+{
+    dpari_verdict verdict;
+    dpar_why why;
+    const dpar_status st = dpari_launch_judged(n, fn, arg, NULL, &verdict, &why);
+    if (st == DPAR_OK) {
+        return 0;
+    }
+    if (!verdict.said) {
+        dpari_main_says(program, why.text);
+    }
+    return dpari_main_code(verdict.result);
+}
+
+/* What the ranks of dpar_launch are told by whoever watches them, here each says itself. */
+static int dpari_main_join(const char *program, dpar_main fn, void *arg)
+{
+    dpar_comm *world = NULL;
+    dpar_why why;
+    dpar_text t;
+    int result, whole;
+    if (dpar_init(&world, NULL, &why) != DPAR_OK) {
+        dpari_main_says(program, why.text);
+        return 1;
+    }
+    result = fn(world, arg);
+    whole = world->status == DPAR_OK;
+    if (result != 0) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, " returned ");
+        dpari_text_int(&t, result);
+        dpar_text_put(&t, whole ? "" : " after: ");
+        dpari_fail_text(world, why.text, whole ? "" : world->why.text);
+    }
+    if (dpar_comm_close(world) == DPAR_E_ARG && whole && result == 0) {
+        dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
+        return 1;
+    }
+    return dpari_main_code(result);
+}
+
+DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg)
+{
+    const char *program = argc > 0 && argv != NULL ? argv[0] : NULL;
+    dpar_start job;
+    dpar_why why;
+    int32_t n = 0;
+    dpari_zero(&job, sizeof job);
+    if (dpari_main_read(argv != NULL ? argc : 0, argv, &job, &n, &why) != DPAR_OK) {
+        if (job.rank == 0) {
+            dpari_main_says(program, why.text);
+        }
+        return 2;
+    }
+    return job.size > 1 ? dpari_main_join(program, fn, arg) : dpari_main_fork(n, program, fn, arg);
+}
+
+/* ---- one number from all ------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes)
+{
+    void *memory = NULL;
+    return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
+}
+
+static double dpari_scalar(dpar_comm *c, double x, int32_t op)
+{
+    double all = 0.0;
+    if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
+        const uint64_t nan = UINT64_C(0x7ff8000000000000);
+        dpari_elements_bits(&all, &nan, 8);
+    }
+    return all;
+}
+
+DPAR_API double dpar_max(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_MAX);
+}
+
+DPAR_API double dpar_min(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_MIN);
+}
+
+DPAR_API double dpar_sum(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_SUM);
+}
+
+DPAR_API double dpar_mean(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_AVG);
+}
+
+/* ---- the same on all ranks? ---------------------------------------------------------------------
+ */
+
+typedef struct dpari_alike {
+    const unsigned char *data;
+    int64_t count;
+    int32_t type;
+    int64_t unit; /* bytes of an element */
+} dpari_alike;
+
+static void dpari_alike_state(dpari_facts *f, const void *given)
+{
+    const dpari_alike *s = (const dpari_alike *)given;
+    dpari_fact(f, "count", 0, s->count);
+    dpari_fact_type(f, "type", 0, s->type);
+}
+
+/* Of n bytes, in four lanes of whole words: one step is longer than a word takes to come. A step
+ * maps different words to different hashes, so that one word that differs is always seen. */
+static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
+{
+    uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
+    int64_t word[4], i, last = 0;
+    int32_t k;
+    for (i = 0; i + 32 <= n; i += 32) {
+        dpari_elements_bits(word, at + i, 32);
+        for (k = 0; k < 4; k++) {
+            lane[k] = dpari_hash(lane[k], word[k]);
+        }
+    }
+    for (; i + 8 <= n; i += 8) {
+        dpari_elements_bits(word, at + i, 8);
+        lane[0] = dpari_hash(lane[0], word[0]);
+    }
+    for (; i < n; i++) {
+        last = last * 256 + at[i];
+    }
+    for (k = 0; k < 4; k++) {
+        h = dpari_hash(h, (int64_t)lane[k]);
+    }
+    return dpari_hash(h, last);
+}
+
+/* Do elements [low, high) hash to the same on all ranks? 0, 1; negative: a status. */
+static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t low, int64_t high)
+{
+    uint64_t in[2], out[2] = {0, 0};
+    dpar_status st;
+    in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
+    in[1] = ~in[0];
+    st = dpar_all_reduce(c, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
+    return st != DPAR_OK ? st : out[0] == ~out[1];
+}
+
+/* The bits of an element, in a word's first bytes. */
+static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
+{
+    int64_t bits = 0;
+    dpari_kern_copy(&bits, s->data + at * s->unit, s->unit, 0);
+    return bits;
+}
+
+/* An element from its bits; digits: how many of a float. */
+static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+{
+    const void *at = bits;
+    double real;
+    if (dpari_is_float(type) || type == DPAR_TF32) {
+        dpari_elements_load(&real, at, 0, 1, type == DPAR_TF32 ? DPAR_F32 : type);
+        dpari_text_real(t, real, digits);
+        return;
+    }
+    switch (type) {
+    case DPAR_I8: dpari_text_int(t, *(const int8_t *)at); return;
+    case DPAR_I32: dpari_text_int(t, *(const int32_t *)at); return;
+    case DPAR_U32: dpari_text_int(t, *(const uint32_t *)at); return;
+    case DPAR_I64: dpari_text_int(t, *bits); return;
+    case DPAR_U64:
+        if (*bits < 0) {
+            dpari_text_int(t, (int64_t)((uint64_t)*bits / 10));
+            dpari_text_int(t, (int64_t)((uint64_t)*bits % 10));
+            return;
+        }
+        dpari_text_int(t, *bits);
+        return;
+    default: dpari_text_int(t, *(const uint8_t *)at); return;
+    }
+}
+
+/* "element 7 is 0.25 on rank 0, 0.75 on rank 3", with digits enough to tell them apart. */
+static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
+                            int32_t who)
+{
+    char word[2][48];
+    dpar_text t;
+    int32_t i, digits;
+    for (digits = 6; digits < 20; digits += type == DPAR_F64 ? 11 : 3) {
+        for (i = 0; i < 2; i++) {
+            dpar_text_init(&t, word[i], sizeof word[i]);
+            dpari_alike_put(&t, bits + i, type, digits);
+        }
+        if (!dpari_same(word[0], word[1])) {
+            break;
+        }
+    }
+    dpar_text_init(&t, found->text, sizeof found->text);
+    dpar_text_put(&t, "element ");
+    dpari_text_int(&t, at);
+    dpar_text_put(&t, " is ");
+    dpar_text_put(&t, word[0]);
+    dpar_text_put(&t, " on rank 0, ");
+    dpar_text_put(&t, word[1]);
+    dpar_text_put(&t, digits < 20 ? " on rank " : " of other bits on rank ");
+    dpari_text_int(&t, who);
+}
+
+/* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */
+static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
+{
+    int64_t low = 0, high = s->count, bits[2];
+    int32_t mine, who = 0;
+    dpar_status st = DPAR_OK;
+    while (high - low > 1 && st >= 0) {
+        const int64_t middle = low + (high - low) / 2;
+        st = dpari_alike_part(c, s, low, middle);
+        low = st == 1 ? middle : low;
+        high = st == 1 ? high : middle;
+    }
+    bits[0] = bits[1] = dpari_alike_bits(s, low);
+    st = st < 0 ? st : dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
+    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    st = st < 0 ? st : dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+    st = st < 0 ? st : dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+    if (st == DPAR_OK) {
+        dpari_alike_say(found, low, s->type, bits, who);
+    }
+    return st < 0 ? st : DPAR_E_MISMATCH;
+}
+
+static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
+{
+    if (s->unit == 0) {
+        return dpari_say_type(why, "agree: type @ is not one of whole bytes", s->type, 0, 0, 0, 0);
+    }
+    if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
+        return dpari_say(DPAR_E_ARG, why, "agree: a count of #", s->count, 0, 0, 0);
+    }
+    if (s->count > 0 && s->data == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "agree: data is NULL", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count,
+                                                int32_t type, dpar_why *why)
+{
+    dpari_alike s;
+    dpar_why found;
+    dpar_status st;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "agree: the communicator is NULL", 0, 0, 0, 0);
+    }
+    s.data = (const unsigned char *)data;
+    s.count = count;
+    s.type = type;
+    s.unit = dpar_type_bytes(type);
+    dpari_zero(&found, sizeof found);
+    st = dpari_alike_check(&s, &found);
+    st = dpari_agree_on(c, st, "agree", st == DPAR_OK ? dpari_alike_state : NULL, &s, &found);
+    if (st == DPAR_OK) {
+        st = dpari_alike_part(c, &s, 0, count);
+        st = st == 0 ? dpari_alike_find(c, &s, &found) : st == 1 ? DPAR_OK : st;
+    }
+    if (st != DPAR_OK) {
+        c->why = found.text[0] != 0 ? found : c->why;
+        if (why != NULL) {
+            *why = c->why;
+        }
+    }
+    return st;
 }
 
 /* ==== comm/move.c ==== */

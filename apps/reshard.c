@@ -114,11 +114,9 @@ static dpar_layout spread(const tensor *t, const dpar_mesh *mesh)
  * last. */
 static int32_t stage_of(const tensor *t)
 {
-    dpar_split s;
-    if (dpar_split_init(&s, DPAR_EVEN, LAYERS, STAGES, 0, NULL) != DPAR_OK) {
-        return 0;
-    }
-    return t->layer < 0 ? 0 : t->layer >= LAYERS ? STAGES - 1 : dpar_split_owner(&s, t->layer);
+    return t->layer < 0         ? 0
+           : t->layer >= LAYERS ? STAGES - 1
+                                : dpar_split_owner(DPAR_EVEN, LAYERS, STAGES, t->layer);
 }
 
 static void make_layouts(void)

@@ -37,7 +37,7 @@ static int64_t nothing(const dpar_split *s, int64_t i)
 
 static int64_t owner(const dpar_split *s, int64_t i)
 {
-    return dpar_split_owner(s, i);
+    return dpar_split_locate(s, i, NULL, NULL);
 }
 
 static int64_t to_local(const dpar_split *s, int64_t i)

@@ -1155,6 +1155,28 @@ module dpar
             integer(c_int32_t) :: dpar_cart_create
         end function
 
+        ! The rank that has a cell; -1 when the cell is outside, or there is no such grid.
+        function dpar_cart_owner(dims, cells, parts, cell) bind(c)
+            import
+            integer(c_int32_t), value :: dims
+            integer(c_int64_t), intent(in), target :: cells(*)
+            integer(c_int32_t), intent(in), target :: parts(*)
+            integer(c_int64_t), intent(in), target :: cell(*)
+            integer(c_int32_t) :: dpar_cart_owner
+        end function
+
+        ! The block of a rank: count[d] cells from first[d] on, for each d < dims.
+        function dpar_cart_range(dims, cells, parts, rank, first, count) bind(c)
+            import
+            integer(c_int32_t), value :: dims
+            integer(c_int64_t), intent(in), target :: cells(*)
+            integer(c_int32_t), intent(in), target :: parts(*)
+            integer(c_int32_t), value :: rank
+            integer(c_int64_t), intent(inout), target :: first(*)
+            integer(c_int64_t), intent(inout), target :: count(*)
+            integer(c_int32_t) :: dpar_cart_range
+        end function
+
         ! A grid of parts[d] ranks; bit d of `periodic` closes axis d.
         function dpar_cart_init(cart, dims, parts, periodic, why) bind(c)
             import
@@ -1246,6 +1268,29 @@ module dpar
 
         ! ==== split ====
 
+        ! The part that has element i of `count`.
+        function dpar_split_owner(rule, count, parts, i) bind(c)
+            import
+            integer(c_int32_t), value :: rule
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: parts
+            integer(c_int64_t), value :: i
+            integer(c_int32_t) :: dpar_split_owner
+        end function
+
+        ! The elements of a part: *elements of them, from *first on (`count` for a part that has
+        ! none).
+        function dpar_split_range(rule, count, parts, part, first, elements) bind(c)
+            import
+            integer(c_int32_t), value :: rule
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), value :: parts
+            integer(c_int32_t), value :: part
+            integer(c_int64_t), intent(inout), target :: first
+            integer(c_int64_t), intent(inout), target :: elements
+            integer(c_int32_t) :: dpar_split_range
+        end function
+
         ! `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1.
         function dpar_split_init(s, rule, count, parts, block, why) bind(c)
             import
@@ -1315,14 +1360,6 @@ module dpar
             type(dpar_split), intent(in), target :: s
             integer(c_int32_t), value :: part
             integer(c_int64_t) :: dpar_split_offset
-        end function
-
-        ! The part that has element i, -1 when i is not in 0..N-1.
-        function dpar_split_owner(s, i) bind(c)
-            import
-            type(dpar_split), intent(in), target :: s
-            integer(c_int64_t), value :: i
-            integer(c_int32_t) :: dpar_split_owner
         end function
 
         ! Where element i lies: *local is its index in its part (may be NULL), *run how many

@@ -42,6 +42,7 @@ typedef struct dpari_launch {
     struct pollfd *watch; /* fd -1: it has ended */
     dpari_seat *seat;
     dpari_segment segment;
+    dpari_verdict verdict;
 } dpari_launch;
 
 /* The signal is not known: somebody else took the exit status (SIGCHLD is ignored). */
@@ -499,21 +500,31 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     } else {
         status = dpari_launch_fork(l, why);
     }
-    status = status == DPAR_OK ? dpari_launch_judge(l, why) : status;
+    if (status == DPAR_OK) {
+        const int32_t first = dpari_launch_culprit(l);
+        const int32_t result = first >= 0 && l->seat[first].returned ? l->seat[first].result : 0;
+        l->verdict.said = dpari_segment_said(&l->segment);
+        l->verdict.result = result != 0 ? result : 1;
+        status = dpari_launch_judge(l, why);
+    }
     dpari_segment_close(&l->segment);
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
-                                                 const dpar_options *options, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
+                                                      const dpar_options *options,
+                                                      dpari_verdict *verdict, dpar_why *why)
 {
     dpar_status status = dpari_launch_check(n, fn, options, why);
     int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
     dpari_launch l;
+    verdict->said = 0;
+    verdict->result = 1;
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&l, sizeof l);
+    l.verdict = *verdict;
     l.seat = (dpari_seat *)dpari_launch_shared(bytes);
     if (l.seat == NULL) {
         return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
@@ -527,8 +538,16 @@ DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *
     l.timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
     l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
     status = dpari_launch_run(&l, why);
+    *verdict = l.verdict;
     dpari_os_unmap(l.seat, bytes);
     return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                                 const dpar_options *options, dpar_why *why)
+{
+    dpari_verdict verdict;
+    return dpari_launch_judged(n, fn, arg, options, &verdict, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)

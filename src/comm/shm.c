@@ -850,6 +850,12 @@ DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c)
     return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
+{
+    const dpari_shm *s = dpari_shm_of(c);
+    return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
+}
+
 DPARI_API DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
 {
     dpari_shm_of(world)->node->lent = lent;

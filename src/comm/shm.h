@@ -12,6 +12,10 @@ DPARI_DOOR dpari_world *dpari_world_of(const dpar_comm *c);
 /* One round of progress on all that is posted, for waits outside of this engine. */
 DPARI_DOOR void dpari_shm_progress_all(dpar_comm *c);
 
+/* 1 for the one rank that is to say for all what went wrong: the first to ask, once in a world,
+ * and once more after each dpar_comm_shrink. */
+DPARI_DOOR int dpari_shm_speaks(dpar_comm *c);
+
 /* ---- of this header's own modules ---- */
 
 /* Becomes rank `me` of the segment's world; returns its communicator when all ranks have come

@@ -6,7 +6,7 @@
 #include "kernel.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 1 };
+enum { DPARI_VERSION = 2 };
 
 static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 {
@@ -380,6 +380,22 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
 DPARI_API DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
+{
+    uint32_t said = DPARI_LOAD(&w->head->said);
+    while (said < turn) {
+        if (DPARI_CLAIM(&w->head->said, &said, turn)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPARI_API DPARI_COLD int dpari_segment_said(const dpari_segment *s)
+{
+    return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
 }
 
 DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)

@@ -45,7 +45,7 @@ typedef struct dpari_rank {
     uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t cache; /* the last-level cache of all these CPUs, by its first; -1: not one */
+    int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
     char room_0[DPARI_LINE - 40];
     uint32_t bell;     /* it sleeps on this word */
@@ -67,7 +67,8 @@ typedef struct dpari_world_head {
     int32_t plain, threads;
     char room_0[DPARI_LINE - 56];
     uint32_t sleepers; /* ranks that are asleep now */
-    char room_1[DPARI_LINE - 4];
+    uint32_t said;     /* the highest `turn` of dpari_world_speaks */
+    char room_1[DPARI_LINE - 8];
 } dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
@@ -149,6 +150,8 @@ DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 DPARI_DOOR void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
 /* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
 DPARI_DOOR void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+/* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
+DPARI_DOOR int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
 DPARI_DOOR uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
@@ -174,6 +177,8 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
  * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Has any of its ranks been the first to speak? */
+DPARI_API int dpari_segment_said(const dpari_segment *s);
 /* Have others gone on without it? */
 DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */

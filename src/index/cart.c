@@ -591,6 +591,54 @@ DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts
                             cut, why);
 }
 
+/* ---- who owns what of a grid ---- */
+
+/* How many ranks such a grid has; 0: it is none. */
+static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_t *parts)
+{
+    int64_t ranks = 1;
+    int32_t d;
+    if (dims < 1 || dims > DPAR_MAX_DIMS) {
+        return 0;
+    }
+    for (d = 0; d < dims; d++) {
+        ranks = cells[d] < 0 || parts[d] < 1 || ranks > INT32_MAX / parts[d] ? 0 : ranks * parts[d];
+    }
+    return ranks;
+}
+
+DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                 const int64_t *cell)
+{
+    int32_t d, rank = 0;
+    if (dpari_cart_ranks(dims, cells, parts) == 0) {
+        return -1;
+    }
+    for (d = 0; d < dims; d++) {
+        if (cell[d] < 0 || cell[d] >= cells[d]) {
+            return -1;
+        }
+        rank = rank * parts[d] + dpari_even_of(cells[d], parts[d], cell[d]);
+    }
+    return rank;
+}
+
+DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                     int32_t rank, int64_t *first, int64_t *count)
+{
+    int32_t d;
+    if (rank < 0 || rank >= dpari_cart_ranks(dims, cells, parts)) {
+        return DPAR_E_ARG;
+    }
+    for (d = dims - 1; d >= 0; d--) {
+        const int64_t c = rank % parts[d], each = cells[d] / parts[d], more = cells[d] % parts[d];
+        first[d] = c * each + dpari_least(c, more);
+        count[d] = each + (c < more);
+        rank /= parts[d];
+    }
+    return DPAR_OK;
+}
+
 /* ---- Cartesian topology ---- */
 
 DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* cart - process grids: which shape, and where on the nodes each rank goes.
- * Integers only, no tables. A grid has parts[d] ranks along axis d. */
+ * Integers only, no tables. A grid has parts[d] ranks along axis d.
+ *
+ *     const int64_t cells[2] = {120, 100};
+ *     int32_t parts[2] = {0, 0};
+ *     dpar_cart_dims(8, 2, parts, &why);                          4 x 2 ranks
+ *     dpar_cart_range(2, cells, parts, rank, first, count);       the block of one
+ *     dpar_cart_owner(2, cells, parts, cell);                     the rank that has a cell */
 #ifndef DPARI_INDEX_CART_H
 #define DPARI_INDEX_CART_H
 
@@ -42,6 +48,19 @@ typedef struct dpar_cart_grid {
  * tenths of a second (6 dims, 2^31 ranks, 1600 divisors). */
 DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
                                       dpar_why *why);
+
+/* ---- who owns what of a grid: along each dim EVEN of split.h, the ranks row-major (the last dim
+ * fastest), as MPI_Cart and PETSc's DMDA. With parts = {0, ...} ask one of the above first. ---- */
+
+/* The rank that has a cell; -1 when the cell is outside, or there is no such grid: dims is not
+ * 1..DPAR_MAX_DIMS, a part is below 1, there are more than 2^31 - 1 ranks. O(dims). */
+DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                 const int64_t *cell);
+/* The block of a rank: count[d] cells from first[d] on, for each d < dims. Where cells[d] <
+ * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, cells
+ * below 0. O(dims). */
+DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
+                                     int32_t rank, int64_t *first, int64_t *count);
 
 /* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ----
  */

@@ -593,12 +593,6 @@ DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part)
     return i < 0 ? s->count : i;
 }
 
-DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i)
-{
-    int64_t local;
-    return i < 0 || i >= s->count ? -1 : dpari_split_find(s, i, &local);
-}
-
 /* Apart, so that those who want no run pay nothing for it. */
 DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
                                          int64_t *run)
@@ -675,4 +669,27 @@ DPARI_API int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t 
                dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
     default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_size(s, part));
     }
+}
+
+/* ---- without a split ---- */
+
+DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i)
+{
+    dpar_split s; /* with a block of 0, which the rules that need one refuse */
+    return dpar_split_init(&s, rule, count, parts, 0, NULL) == DPAR_OK
+               ? dpar_split_locate(&s, i, NULL, NULL)
+               : -1;
+}
+
+DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
+                                      int64_t *first, int64_t *elements)
+{
+    dpar_split s;
+    const dpar_status st = dpar_split_init(&s, rule, count, parts, 0, NULL);
+    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_FLOOR) {
+        return st != DPAR_OK ? st : DPAR_E_ARG;
+    }
+    *first = dpar_split_offset(&s, part);
+    *elements = dpar_split_size(&s, part);
+    return DPAR_OK;
 }

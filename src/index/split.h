@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* split - one dim of `count` elements over `parts` parts, by a rule that has a name: the systems
- * that people use disagree about what "block" means. Integers only; no tables but the caller's. */
+ * that people use disagree about what "block" means. Integers only; no tables but the caller's.
+ *
+ *     dpar_split_owner(DPAR_CHUNK, 1000, 7, 500);                     part 3 has element 500
+ *     dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from 429 on
+ *
+ * Rules that need more than these numbers, and questions in a loop: a dpar_split. */
 #ifndef DPARI_INDEX_SPLIT_H
 #define DPARI_INDEX_SPLIT_H
 
@@ -29,6 +34,15 @@ enum {
     DPAR_STRIPE,
     DPAR_SPLITS
 };
+
+/* The part that has element i of `count`; -1 when i is outside, and for what dpar_split_init would
+ * refuse. All rules but BLOCK_CYCLIC, RAGGED and STRIDED. O(1). */
+DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i);
+/* The elements of a part: *elements of them, from *first on (`count` for a part that has none).
+ * CHUNK, EVEN and FLOOR: the rules whose parts are one run. E_ARG, nothing written: another rule,
+ * no such part, or what dpar_split_init would refuse; E_RANGE. O(1). */
+DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
+                                      int64_t *first, int64_t *elements);
 
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
@@ -82,12 +96,9 @@ DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
-/* The part that has element i, -1 when i is not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes
- * 2^63 - 1, O(log parts). */
-DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i);
 /* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
- * i on follow one another in that part (may be NULL). Returns the part, -1 outside. Cost as
- * dpar_split_owner. */
+ * i on follow one another in that part (may be NULL). Returns the part that has it, -1 when i is
+ * not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
 DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
 /* The element that is `local` in `part`, -1 when there is none. *run as above: so that
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)

@@ -11,7 +11,7 @@ always='memcpy memset memmove memcmp _GLOBAL_OFFSET_TABLE_ __stack_chk_fail'
 time='clock_gettime nanosleep sched_yield time'
 strings='strlen strncmp strstr'
 memory='mmap munmap madvise'
-files='open close read fcntl fstat lstat ftruncate posix_fallocate statvfs unlink
+files='open close read write fcntl fstat lstat ftruncate posix_fallocate statvfs unlink
     opendir readdir closedir'
 sockets='socket bind connect listen accept recv recvmsg sendmsg getsockopt poll'
 processes='fork _exit waitpid kill getpid getppid getuid getrlimit prctl'

@@ -69,7 +69,13 @@ contains
         call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
         status = dpar_split_locate(split, 7_c_int64_t, run=run, local=local)
         call check(status == 2 .and. local == 1 .and. run == 1, "an element")
-        call check(dpar_split_owner(split, 9_c_int64_t) == 3, "an owner")
+        call check(dpar_split_owner(DPAR_EVEN, 10_c_int64_t, 4, 9_c_int64_t) == 3, "an owner")
+        call check(dpar_split_range(DPAR_EVEN, 10_c_int64_t, 4, 2, local, run) == 0, "a range")
+        call check(local == 6 .and. run == 2, "the range")
+        call check(dpar_cart_owner(2, [7_c_int64_t, 6_c_int64_t], [2, 3], [6_c_int64_t, 5_c_int64_t]) &
+                  == 5, "the owner of a cell")
+        status = dpar_cart_range(2, [7_c_int64_t, 6_c_int64_t], [2, 3], 5, shape_, offset)
+        call check(all(shape_ == [4, 4]) .and. all(offset == [3, 2]), "a block")
         ! 7 x 6 over 2 x 3: CHUNK gives 4 + 3 rows, 2 columns each
         placement = [dpar_shard(0), dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t)]
         call check(placement(2)%kind == DPAR_SHARD_KIND .and. placement(2)%dim == 1, &

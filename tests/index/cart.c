@@ -1498,8 +1498,76 @@ static void test_torus_refusals(void)
     CHECK_INT(dpar_torus_logical(&t, at, at), DPAR_E_ARG);
 }
 
+/* Every cell of small grids in 1 to 3 dims: one rank's block holds it, the rank that owner names.
+ * The parts of a dim differ by one cell at most, the longer ones first; ranks go row-major. */
+static void test_owner_and_range(void)
+{
+    int64_t cells[3], first[3], count[3], at[3];
+    int32_t parts[3], dims, rank, ranks, d, trial;
+    for (trial = 0; trial < 3 * 6 * 6 * 6; trial++) {
+        int64_t held = 0, all = 1;
+        dims = trial % 3 + 1;
+        for (d = 0, ranks = 1; d < 3; d++) {
+            cells[d] = d < dims ? (trial / 3 * (d + 3) + 5 * d) % 8 : 1;
+            parts[d] = d < dims ? trial / 3 / (d == 0 ? 1 : d == 1 ? 6 : 36) % 6 + 1 : 1;
+            ranks *= parts[d];
+            all *= cells[d];
+            first[d] = 0;
+            count[d] = 1;
+        }
+        for (rank = 0; rank < ranks; rank++) {
+            int32_t coord[3], left = rank;
+            CHECK_INT(dpar_cart_range(dims, cells, parts, rank, first, count), DPAR_OK);
+            for (d = dims - 1; d >= 0; d--) {
+                coord[d] = left % parts[d];
+                left /= parts[d];
+                CHECK_INT(count[d], cells[d] / parts[d] + (coord[d] < cells[d] % parts[d]));
+                CHECK(coord[d] > 0 || first[d] == 0);
+            }
+            for (at[0] = first[0]; at[0] < first[0] + count[0]; at[0]++) {
+                for (at[1] = first[1]; at[1] < first[1] + count[1]; at[1]++) {
+                    for (at[2] = first[2]; at[2] < first[2] + count[2]; at[2]++) {
+                        CHECK_INT(dpar_cart_owner(dims, cells, parts, at), rank);
+                        held++;
+                    }
+                }
+            }
+        }
+        CHECK_INT(held, all);
+        at[0] = cells[0];
+        at[1] = at[2] = 0;
+        CHECK_INT(dpar_cart_owner(dims, cells, parts, at), -1);
+        at[0] = -1;
+        CHECK_INT(dpar_cart_owner(dims, cells, parts, at), -1);
+        first[0] = -7;
+        CHECK_INT(dpar_cart_range(dims, cells, parts, ranks, first, count), DPAR_E_ARG);
+        CHECK_INT(dpar_cart_range(dims, cells, parts, -1, first, count), DPAR_E_ARG);
+        CHECK_INT(dpar_cart_range(0, cells, parts, 0, first, count), DPAR_E_ARG);
+        CHECK_INT(dpar_cart_range(DPAR_MAX_DIMS + 1, cells, parts, 0, first, count), DPAR_E_ARG);
+        parts[dims - 1] = 0;
+        CHECK_INT(dpar_cart_range(dims, cells, parts, 0, first, count), DPAR_E_ARG);
+        at[0] = 0;
+        CHECK_INT(dpar_cart_owner(dims, cells, parts, at), -1);
+        parts[dims - 1] = 1;
+        cells[dims - 1] = -1;
+        CHECK_INT(dpar_cart_range(dims, cells, parts, 0, first, count), DPAR_E_ARG);
+        CHECK_INT(first[0], -7);
+    }
+    /* 2^31 ranks are too many; 2^31 - 1, the last, has the last cells of 2^62 */
+    cells[0] = cells[1] = INT64_C(1) << 62;
+    parts[0] = 65536;
+    parts[1] = 32768;
+    CHECK_INT(dpar_cart_range(2, cells, parts, 0, first, count), DPAR_E_ARG);
+    parts[0] = INT32_MAX;
+    CHECK_INT(dpar_cart_range(1, cells, parts, INT32_MAX - 1, first, count), DPAR_OK);
+    CHECK_INT(first[0] + count[0], cells[0]);
+    at[0] = cells[0] - 1;
+    CHECK_INT(dpar_cart_owner(1, cells, parts, at), INT32_MAX - 1);
+}
+
 int main(void)
 {
+    test_owner_and_range();
     test_dims_rule();
     test_dims_rule_large();
     test_dims_table();

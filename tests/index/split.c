@@ -36,16 +36,47 @@ static void check_part(const dpar_split *s, const int *owner, int n, int part)
     CHECK(dpari_split_most(s) >= local);
 }
 
+/* The calls without a split: the rules that need no more than numbers, and the others refused. */
+static void check_without(const dpar_split *s, const int *owner, int n)
+{
+    const int numbers =
+        s->rule != DPAR_BLOCK_CYCLIC && s->rule != DPAR_RAGGED && s->rule != DPAR_STRIDED;
+    int i, part;
+    for (i = -1; i <= n; i++) {
+        CHECK_INT(dpar_split_owner(s->rule, n, s->parts, i),
+                  numbers && i >= 0 && i < n ? owner[i] : -1);
+    }
+    for (part = -1; part <= s->parts; part++) {
+        const int one_run = s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR;
+        int64_t first = -7, elements = -7;
+        int begins = n, many = 0;
+        for (i = n - 1; i >= 0; i--) {
+            begins = owner[i] == part ? i : begins;
+            many += owner[i] == part;
+        }
+        if (one_run && part >= 0 && part < s->parts) {
+            CHECK_INT(dpar_split_range(s->rule, n, s->parts, part, &first, &elements), DPAR_OK);
+            CHECK_INT(first, begins);
+            CHECK_INT(elements, many);
+        } else {
+            CHECK_INT(dpar_split_range(s->rule, n, s->parts, part, &first, &elements), DPAR_E_ARG);
+            CHECK_INT(first, -7);
+            CHECK_INT(elements, -7);
+        }
+    }
+}
+
 static void check_all(const dpar_split *s, const int *owner, int n)
 {
     int i, part, reached = n == 0;
     for (i = 0; i < n; i++) {
-        CHECK_INT(dpar_split_owner(s, i), owner[i]);
+        CHECK_INT(dpar_split_locate(s, i, NULL, NULL), owner[i]);
         CHECK(s->rule != DPAR_EVEN || dpari_even_of(n, s->parts, i) == owner[i]);
         CHECK(i == 0 || owner[i] >= owner[i - 1] || !dpari_split_in_order(s));
     }
-    CHECK_INT(dpar_split_owner(s, -1), -1);
-    CHECK_INT(dpar_split_owner(s, n), -1);
+    CHECK_INT(dpar_split_locate(s, -1, NULL, NULL), -1);
+    CHECK_INT(dpar_split_locate(s, n, NULL, NULL), -1);
+    check_without(s, owner, n);
     for (part = 0; part < s->parts; part++) {
         check_part(s, owner, n, part);
         reached = reached || dpari_split_most(s) == dpar_split_size(s, part);
@@ -402,7 +433,7 @@ static void test_extremes(void)
                 at = (int64_t)(state >> 1) % s.count;
                 at = t == 0 ? 0 : t == 1 ? s.count - 1 : at;
                 part = dpar_split_locate(&s, at, &local, &run);
-                CHECK(part >= 0 && part < s.parts && part == dpar_split_owner(&s, at));
+                CHECK(part >= 0 && part < s.parts && part == dpar_split_locate(&s, at, NULL, NULL));
                 CHECK_INT(dpar_split_global(&s, part, local, &back), at);
                 CHECK(run == back && run >= 1 && at + run <= s.count);
                 CHECK_INT(dpari_split_before(&s, part, at), local);
@@ -565,7 +596,7 @@ static void test_divisors(void)
         count -= 1 + (int64_t)(rng() % (uint64_t)(count >> (1 + trial % 30)));
         parts = (int32_t)(INT64_MAX / count < INT32_MAX ? INT64_MAX / count : INT32_MAX);
         CHECK_INT(dpar_split_init(&s, DPAR_FLOOR, count, parts, 0, NULL), DPAR_OK);
-        CHECK_INT(dpar_split_owner(&s, count - 1), parts - 1);
+        CHECK_INT(dpar_split_locate(&s, count - 1, NULL, NULL), parts - 1);
         CHECK_INT(dpar_split_locate(&s, count, NULL, &run), -1);
         CHECK_INT(dpar_split_locate(&s, -1, NULL, &run), -1);
         CHECK_INT(dpar_split_locate(&s, count, &run, NULL), -1);

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "simple.h"
+
+#include "../base/inner.h"
+#include "agree.h"
+#include "elements.h"
+#include "job.h"
+#include "launch_run.h"
+#include "os.h"
+#include "shm.h"
+
+/* ---- the error exit ----------------------------------------------------------------------------
+ */
+
+/* A line to stderr, in one piece, after what the program has printed so far. */
+static void dpari_main_write(dpar_text *t)
+{
+    size_t done = 0, n;
+    dpari_text_char(t, '\n');
+    n = t->used < t->room ? t->used : t->room - 1;
+    t->at[n - 1] = '\n'; /* of a line that was cut, too */
+    fflush(NULL);
+    while (done < n) {
+        const ssize_t got = write(2, t->at + done, n - done);
+        if (got < 0 && errno != EINTR) {
+            break;
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+}
+
+/* Is it this rank that says for all what went wrong? Where ranks share memory the first one does;
+ * elsewhere rank 0, and one that finds c whole. */
+static int dpari_fail_speaks(dpar_comm *c)
+{
+    dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
+    if (shared != NULL && dpari_world_of(shared) != NULL) {
+        return dpari_shm_speaks(shared);
+    }
+    return c->rank == 0 || c->status == DPAR_OK;
+}
+
+/* "rank 2 of 4", and what follows, on stderr, if nobody has said anything so far; then c breaks. */
+static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
+{
+    char line[400];
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, c->rank);
+    dpar_text_put(&t, " failed: ");
+    dpar_text_put(&t, text);
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, "rank ");
+    dpari_text_int(&t, c->rank);
+    dpar_text_put(&t, " of ");
+    dpari_text_int(&t, c->size);
+    dpar_text_put(&t, between);
+    dpar_text_put(&t, text);
+    if (dpari_fail_speaks(c)) {
+        dpari_main_write(&t);
+    }
+    dpar_comm_abort(c, DPAR_E_PEER, why.text);
+}
+
+DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
+{
+    const char *text = why != NULL ? why->text : c != NULL ? c->why.text : "";
+    char line[400];
+    dpar_text t;
+    text = text[0] != 0 ? text : "it failed, and nothing said why";
+    if (c != NULL) {
+        dpari_fail_text(c, ": ", text);
+        return 1;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, text);
+    dpari_main_write(&t);
+    return 1;
+}
+
+/* ---- main -------------------------------------------------------------------------------------
+ */
+
+/* "heat: " and the sentence. */
+static void dpari_main_says(const char *program, const char *text)
+{
+    const char *name = program != NULL ? program : "dpar";
+    char line[400];
+    dpar_text t;
+    for (; program != NULL && *program != 0; program++) {
+        name = *program == '/' ? program + 1 : name;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, ": ");
+    dpar_text_put(&t, text);
+    dpari_main_write(&t);
+}
+
+/* What stands behind --ranks, the last one; NULL: there is none. "" where nothing follows it. */
+static const char *dpari_main_ranks(int argc, char **argv)
+{
+    static const char name[] = "--ranks";
+    const size_t n = sizeof name - 1;
+    const char *found = NULL;
+    int i;
+    for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
+        if (strncmp(argv[i], name, n) == 0 && argv[i][n] == '=') {
+            found = argv[i] + n + 1;
+        } else if (dpari_same(argv[i], name)) {
+            found = i + 1 < argc && argv[i + 1] != NULL ? argv[++i] : "";
+        }
+    }
+    return found;
+}
+
+/* As many as this process may have cores, 4 at most. */
+static int32_t dpari_main_cores(void)
+{
+    uint64_t mask[DPARI_CPU_WORDS];
+    int32_t i, n = 0;
+    dpari_os_cpus(mask);
+    for (i = 0; i < DPARI_CPU_WORDS; i++) {
+        for (; mask[i] != 0 && n < 4; n++) {
+            mask[i] &= mask[i] - 1;
+        }
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Who started this process, and how many ranks there are to be. A launcher that started one process
+ * alone, as an interactive allocation does, leaves the number to --ranks. */
+static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32_t *n,
+                                   dpar_why *why)
+{
+    const char *text = dpari_main_ranks(argc, argv);
+    const dpar_status st = dpar_start_read(job, why);
+    int64_t asked = 0;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (text != NULL && (!dpari_job_number(text, DPARI_MAX_RANKS, &asked) || asked < 1)) {
+        return dpari_say_word(DPAR_E_ARG, why, "--ranks takes a number of 1 .. #, not \"@\"", text,
+                              dpari_length(text), DPARI_MAX_RANKS, 0, 0, 0);
+    }
+    if (job->size > 1 && asked > 0 && asked != job->size) {
+        const char *name = dpari_launcher_name(job->launcher);
+        return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
+                              dpari_length(name), asked, job->size, 0, 0);
+    }
+    *n = asked > 0                             ? (int32_t)asked
+         : job->launcher != DPAR_LAUNCHER_NONE ? job->size
+                                               : dpari_main_cores();
+    return DPAR_OK;
+}
+
+static int dpari_main_code(int result)
+{
+    return result > 0 && result < 256 ? result : result != 0;
+}
+
+static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
+{
+    dpari_verdict verdict;
+    dpar_why why;
+    const dpar_status st = dpari_launch_judged(n, fn, arg, NULL, &verdict, &why);
+    if (st == DPAR_OK) {
+        return 0;
+    }
+    if (!verdict.said) {
+        dpari_main_says(program, why.text);
+    }
+    return dpari_main_code(verdict.result);
+}
+
+/* What the ranks of dpar_launch are told by whoever watches them, here each says itself. */
+static int dpari_main_join(const char *program, dpar_main fn, void *arg)
+{
+    dpar_comm *world = NULL;
+    dpar_why why;
+    dpar_text t;
+    int result, whole;
+    if (dpar_init(&world, NULL, &why) != DPAR_OK) {
+        dpari_main_says(program, why.text);
+        return 1;
+    }
+    result = fn(world, arg);
+    whole = world->status == DPAR_OK;
+    if (result != 0) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, " returned ");
+        dpari_text_int(&t, result);
+        dpar_text_put(&t, whole ? "" : " after: ");
+        dpari_fail_text(world, why.text, whole ? "" : world->why.text);
+    }
+    if (dpar_comm_close(world) == DPAR_E_ARG && whole && result == 0) {
+        dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
+        return 1;
+    }
+    return dpari_main_code(result);
+}
+
+DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg)
+{
+    const char *program = argc > 0 && argv != NULL ? argv[0] : NULL;
+    dpar_start job;
+    dpar_why why;
+    int32_t n = 0;
+    dpari_zero(&job, sizeof job);
+    if (dpari_main_read(argv != NULL ? argc : 0, argv, &job, &n, &why) != DPAR_OK) {
+        if (job.rank == 0) {
+            dpari_main_says(program, why.text);
+        }
+        return 2;
+    }
+    return job.size > 1 ? dpari_main_join(program, fn, arg) : dpari_main_fork(n, program, fn, arg);
+}
+
+/* ---- one number from all ------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes)
+{
+    void *memory = NULL;
+    return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
+}
+
+static double dpari_scalar(dpar_comm *c, double x, int32_t op)
+{
+    double all = 0.0;
+    if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
+        const uint64_t nan = UINT64_C(0x7ff8000000000000);
+        dpari_elements_bits(&all, &nan, 8);
+    }
+    return all;
+}
+
+DPAR_API double dpar_max(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_MAX);
+}
+
+DPAR_API double dpar_min(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_MIN);
+}
+
+DPAR_API double dpar_sum(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_SUM);
+}
+
+DPAR_API double dpar_mean(dpar_comm *c, double x)
+{
+    return dpari_scalar(c, x, DPAR_AVG);
+}
+
+/* ---- the same on all ranks? ---------------------------------------------------------------------
+ */
+
+typedef struct dpari_alike {
+    const unsigned char *data;
+    int64_t count;
+    int32_t type;
+    int64_t unit; /* bytes of an element */
+} dpari_alike;
+
+static void dpari_alike_state(dpari_facts *f, const void *given)
+{
+    const dpari_alike *s = (const dpari_alike *)given;
+    dpari_fact(f, "count", 0, s->count);
+    dpari_fact_type(f, "type", 0, s->type);
+}
+
+/* Of n bytes, in four lanes of whole words: one step is longer than a word takes to come. A step
+ * maps different words to different hashes, so that one word that differs is always seen. */
+static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
+{
+    uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
+    int64_t word[4], i, last = 0;
+    int32_t k;
+    for (i = 0; i + 32 <= n; i += 32) {
+        dpari_elements_bits(word, at + i, 32);
+        for (k = 0; k < 4; k++) {
+            lane[k] = dpari_hash(lane[k], word[k]);
+        }
+    }
+    for (; i + 8 <= n; i += 8) {
+        dpari_elements_bits(word, at + i, 8);
+        lane[0] = dpari_hash(lane[0], word[0]);
+    }
+    for (; i < n; i++) {
+        last = last * 256 + at[i];
+    }
+    for (k = 0; k < 4; k++) {
+        h = dpari_hash(h, (int64_t)lane[k]);
+    }
+    return dpari_hash(h, last);
+}
+
+/* Do elements [low, high) hash to the same on all ranks? 0, 1; negative: a status. */
+static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t low, int64_t high)
+{
+    uint64_t in[2], out[2] = {0, 0};
+    dpar_status st;
+    in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
+    in[1] = ~in[0];
+    st = dpar_all_reduce(c, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
+    return st != DPAR_OK ? st : out[0] == ~out[1];
+}
+
+/* The bits of an element, in a word's first bytes. */
+static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
+{
+    int64_t bits = 0;
+    dpari_kern_copy(&bits, s->data + at * s->unit, s->unit, 0);
+    return bits;
+}
+
+/* An element from its bits; digits: how many of a float. */
+static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+{
+    const void *at = bits;
+    double real;
+    if (dpari_is_float(type) || type == DPAR_TF32) {
+        dpari_elements_load(&real, at, 0, 1, type == DPAR_TF32 ? DPAR_F32 : type);
+        dpari_text_real(t, real, digits);
+        return;
+    }
+    switch (type) {
+    case DPAR_I8: dpari_text_int(t, *(const int8_t *)at); return;
+    case DPAR_I32: dpari_text_int(t, *(const int32_t *)at); return;
+    case DPAR_U32: dpari_text_int(t, *(const uint32_t *)at); return;
+    case DPAR_I64: dpari_text_int(t, *bits); return;
+    case DPAR_U64:
+        if (*bits < 0) {
+            dpari_text_int(t, (int64_t)((uint64_t)*bits / 10));
+            dpari_text_int(t, (int64_t)((uint64_t)*bits % 10));
+            return;
+        }
+        dpari_text_int(t, *bits);
+        return;
+    default: dpari_text_int(t, *(const uint8_t *)at); return;
+    }
+}
+
+/* "element 7 is 0.25 on rank 0, 0.75 on rank 3", with digits enough to tell them apart. */
+static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
+                            int32_t who)
+{
+    char word[2][48];
+    dpar_text t;
+    int32_t i, digits;
+    for (digits = 6; digits < 20; digits += type == DPAR_F64 ? 11 : 3) {
+        for (i = 0; i < 2; i++) {
+            dpar_text_init(&t, word[i], sizeof word[i]);
+            dpari_alike_put(&t, bits + i, type, digits);
+        }
+        if (!dpari_same(word[0], word[1])) {
+            break;
+        }
+    }
+    dpar_text_init(&t, found->text, sizeof found->text);
+    dpar_text_put(&t, "element ");
+    dpari_text_int(&t, at);
+    dpar_text_put(&t, " is ");
+    dpar_text_put(&t, word[0]);
+    dpar_text_put(&t, " on rank 0, ");
+    dpar_text_put(&t, word[1]);
+    dpar_text_put(&t, digits < 20 ? " on rank " : " of other bits on rank ");
+    dpari_text_int(&t, who);
+}
+
+/* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */
+static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
+{
+    int64_t low = 0, high = s->count, bits[2];
+    int32_t mine, who = 0;
+    dpar_status st = DPAR_OK;
+    while (high - low > 1 && st >= 0) {
+        const int64_t middle = low + (high - low) / 2;
+        st = dpari_alike_part(c, s, low, middle);
+        low = st == 1 ? middle : low;
+        high = st == 1 ? high : middle;
+    }
+    bits[0] = bits[1] = dpari_alike_bits(s, low);
+    st = st < 0 ? st : dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
+    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    st = st < 0 ? st : dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+    st = st < 0 ? st : dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+    if (st == DPAR_OK) {
+        dpari_alike_say(found, low, s->type, bits, who);
+    }
+    return st < 0 ? st : DPAR_E_MISMATCH;
+}
+
+static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
+{
+    if (s->unit == 0) {
+        return dpari_say_type(why, "agree: type @ is not one of whole bytes", s->type, 0, 0, 0, 0);
+    }
+    if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
+        return dpari_say(DPAR_E_ARG, why, "agree: a count of #", s->count, 0, 0, 0);
+    }
+    if (s->count > 0 && s->data == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "agree: data is NULL", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count,
+                                                int32_t type, dpar_why *why)
+{
+    dpari_alike s;
+    dpar_why found;
+    dpar_status st;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "agree: the communicator is NULL", 0, 0, 0, 0);
+    }
+    s.data = (const unsigned char *)data;
+    s.count = count;
+    s.type = type;
+    s.unit = dpar_type_bytes(type);
+    dpari_zero(&found, sizeof found);
+    st = dpari_alike_check(&s, &found);
+    st = dpari_agree_on(c, st, "agree", st == DPAR_OK ? dpari_alike_state : NULL, &s, &found);
+    if (st == DPAR_OK) {
+        st = dpari_alike_part(c, &s, 0, count);
+        st = st == 0 ? dpari_alike_find(c, &s, &found) : st == 1 ? DPAR_OK : st;
+    }
+    if (st != DPAR_OK) {
+        c->why = found.text[0] != 0 ? found : c->why;
+        if (why != NULL) {
+            *why = c->why;
+        }
+    }
+    return st;
+}

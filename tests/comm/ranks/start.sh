@@ -1,0 +1,104 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The one line in main: how many ranks, what is said when they fail (once), the exit code; forked here, joined
+# as by a launcher, and by mpiexec where it is.
+: "${CC:=cc}" "${CFLAGS:=-O1}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. tests/comm/ranks/start.c -o "$work/start" || exit 1
+start=$work/start
+bad=0 done=0 job=$$
+unset DPAR_RANK DPAR_SIZE DPAR_LOCAL_RANK DPAR_LOCAL_SIZE DPAR_JOB DPAR_TIMEOUT RANK WORLD_SIZE
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+# what, its exit code, the code and the lines that it should have, patterns of the whole output
+look() {
+    what=$1 got=$2 code=$3 lines=$4
+    shift 4
+    done=$((done + 1))
+    [ "$got" = "$code" ] || { echo "$what: exit code $got, expected $code"; bad=1; }
+    [ "$(wc -l < "$work/out")" -eq "$lines" ] || { echo "$what: expected $lines lines, got:"; cat "$work/out"; bad=1; }
+    n=0
+    for pattern; do
+        n=$((n + 1))
+        sed -n "${n}p" "$work/out" | grep -q -e "^$pattern\$" || { echo "$what: line $n is no '$pattern':"; cat "$work/out"; bad=1; }
+    done
+}
+# forked: code, lines, arguments as one word, patterns
+here() {
+    code=$1 lines=$2 words=$3
+    shift 3
+    timeout 60 "$start" $words > "$work/out" 2>&1
+    look "start $words" $? "$code" "$lines" "$@"
+}
+# joined: size, the ranks' codes, lines, arguments, patterns
+joined() {
+    size=$1 codes=$2 lines=$3 words=$4
+    shift 4
+    : > "$work/out" > "$work/codes"
+    job=$((job + 1))
+    r=0
+    while [ $r -lt "$size" ]; do
+        (DPAR_RANK=$r DPAR_SIZE=$size DPAR_JOB=$job "$start" $words >> "$work/out" 2>&1
+        echo "$r:$?" >> "$work/codes") &
+        r=$((r + 1))
+    done
+    wait
+    grep -v '^Killed' "$work/out" > "$work/lines" # by the shell
+    mv "$work/lines" "$work/out"
+    look "joined: $words" "$(sort -n "$work/codes" | sed 's/.*://' | tr '\n' ' ')" "$codes" "$lines" "$@"
+}
+refused='tp=12 does not divide 32 attention heads'
+
+here 0 1 '' 'sum [0-9]* of [1-4]'
+here 0 1 '--ranks 1' 'sum 1 of 1'
+here 0 1 '--ranks 5' 'sum 15 of 5'
+here 0 1 '--ranks=2' 'sum 3 of 2'
+here 0 1 '--ranks 4 --ranks=3' 'sum 6 of 3'
+here 0 1 '--ranks 2 -- --ranks 3' 'sum 3 of 2'
+here 2 1 '--ranks four' 'start: --ranks takes a number of 1 .. 1024, not "four"'
+here 2 1 '--ranks' 'start: --ranks takes a number of 1 .. 1024, not ""'
+here 2 1 '--ranks 0' 'start: --ranks takes .*, not "0"'
+here 2 1 '--ranks=-1' 'start: --ranks takes .*, not "-1"'
+here 2 1 '--ranks 1025' 'start: --ranks takes .*, not "1025"'
+here 2 1 '--ranks=4x' 'start: --ranks takes .*, not "4x"'
+here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"
+here 1 2 '--ranks 1 all' 'sum 1 of 1' "rank 0 of 1: $refused"
+here 1 2 '--ranks 4 one' 'sum 10 of 4' "rank 1 of 4: $refused"
+here 1 2 '--ranks 4 die' '.*' '.*'
+grep -q '^rank [023] of 4: all-reduce #3 (1 f64, max) of 4 ranks: rank 1 was killed by signal 9' "$work/out" || { cat "$work/out"; bad=1; }
+here 1 2 '--ranks 2 leave' '.*' 'rank 0 of 2: .* rank 1 has ended with status 7.*'
+here 5 2 '--ranks 3 five' '.*' '.*'
+grep -q '^rank [02] of 3: rank 1 returned 5$' "$work/out" || { cat "$work/out"; bad=1; }
+here 1 2 '--ranks 2 post' 'sum 3 of 2' 'start: rank 1 returned 0, but had not waited for all that it had posted'
+here 1 4 '--ranks 2 no' 'sum 3 of 2' "$refused" "$refused" 'start: rank [01] returned 1'
+here 1 3 '--ranks 3 shrink' '.*' '.*' '.*'
+grep -q "^rank [01] of 2: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
+here 1 2 '--ranks 2 silent' 'sum 3 of 2' 'rank [01] of 2: it failed, and nothing said why'
+
+joined 3 '0 0 0 ' 1 '' 'sum 6 of 3'
+joined 3 '0 0 0 ' 1 '--ranks 3' 'sum 6 of 3'
+joined 3 '2 2 2 ' 1 '--ranks 2' 'start: --ranks 2, but dpar has started 3 ranks'
+joined 1 '0 ' 1 '--ranks 4' 'sum 10 of 4'
+joined 1 '0 ' 1 '' 'sum 1 of 1'
+joined 3 '1 1 1 ' 2 all '.*' '.*'
+grep -q "^rank [0-2] of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
+joined 3 '1 1 1 ' 2 one '.*' '.*'
+grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
+joined 3 '1 5 1 ' 2 five '.*' '.*'
+joined 3 '1 137 1 ' 2 die '.*' '.*'
+grep -q '^rank [02] of 3: .* rank 1 has ended' "$work/out" || { cat "$work/out"; bad=1; }
+
+DPAR_RANK=3 DPAR_SIZE=2 "$start" > "$work/out" 2>&1
+look 'a rank outside' $? 2 1 'start: .*'
+RANK=0 WORLD_SIZE=1 MASTER_ADDR=h MASTER_PORT=29500 "$start" > "$work/out" 2>&1
+look 'torchrun of one' $? 0 1 'sum 1 of 1'
+DPAR_RANK=0 DPAR_SIZE=2 DPAR_TIMEOUT=0.5 "$start" > "$work/out" 2>&1
+look 'nobody comes' $? 1 1 'start: rank 1 of 2 did not come .*'
+for mpiexec in mpiexec.openmpi mpiexec.mpich; do
+    command -v $mpiexec > /dev/null 2>&1 || continue
+    timeout 60 $mpiexec -n 3 "$start" > "$work/out" 2>&1
+    look "$mpiexec" $? 0 1 'sum 6 of 3'
+done
+echo "$done runs, $bad failed"
+exit $bad
