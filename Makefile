@@ -18,7 +18,7 @@ RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
-.PHONY: help run commands apps examples headers all-headers test gates nightly lint accuracy bench performance \
+.PHONY: help run commands apps examples docs headers all-headers test gates nightly lint accuracy bench performance \
 	fuzz clean install test-index test-schedule test-cost test-comm test-halo test-train test-spatial test-debug test-mpi test-gpu
 
 help:
@@ -34,6 +34,7 @@ help:
 	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg'
 	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
 	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
+	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
@@ -224,6 +225,15 @@ fuzz:
 	@sh tests/compile/fuzz.sh
 
 # ---- documents and measurements ----
+
+docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
+	tools/api > $@.new && mv $@.new $@
+$(B)/pictures: docs/guide/pictures.c $(B)/libdpar.a
+	$(LINK)
+PICTURES = docs/guide/halo.svg docs/guide/pipeline.svg docs/guide/memory.svg
+$(PICTURES): docs/guide/%.svg: $(B)/pictures
+	./$(B)/pictures $* > $@.new && mv $@.new $@
+docs: docs/api.md $(PICTURES)
 
 accuracy: $(B)/accuracy
 	./$(B)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Every block of C in README.md and docs/ is a program that compiles without warnings and runs; those
-# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints.
+# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints; its first line may be
+# the command, "$ ./yours --ranks 4". The pictures are what their program draws.
 . tests/compile/common.sh
-: "${DPAR_README:=README.md docs/*.md}"
+: "${DPAR_README:=README.md docs/*.md docs/guide/*.md}"
 # What the optimiser says of values that are set where dpar returns 0 is not for a page.
 lone='-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized'
 library=build/libdpar.a # make test has built it
@@ -30,14 +31,22 @@ for page in $DPAR_README; do
         code=$library
         ! grep -q 'define DPAR_.*IMPLEMENTATION' "$block" || code=$reached
         try $CC -std=c99 -D_GNU_SOURCE -Wall -Wextra -Werror $lone -I"$DPAR_DIR" "$block" $code -o "$work/program" -lm
-        try "$work/program"
-        said=${block%.c}.text
+        said=${block%.c}.text words=
         if [ -e "$said" ]; then
-            "$work/program" | sed 's/ *$//' | diff - "$said" || { echo "$page: a block prints something else than it says"; exit 1; }
+            words=$(sed -n '1s/^\$ [^ ]*//p' "$said")
+            sed -i '1{/^\$ /d}' "$said"
+        fi
+        try "$work/program" $words > "$work/printed"
+        if [ -e "$said" ]; then
+            sed 's/ *$//' "$work/printed" | diff - "$said" || { echo "$page: a block prints something else than it says"; exit 1; }
             rm "$said"
         fi
         rm "$block"
         n=$((n + 1))
     done
+done
+try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" docs/guide/pictures.c $library -o "$work/program" -lm
+for each in halo pipeline memory; do
+    "$work/program" $each | cmp - docs/guide/$each.svg || { echo "docs/guide/$each.svg is not what $each draws: run make docs"; exit 1; }
 done
 [ $n -gt 0 ] || { echo 'no block of C found'; exit 1; }

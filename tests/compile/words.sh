@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Pages that one can read: no sentence of README or guide has more than 35 words, no line of README and docs/ is
+# wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and from-*.md; generated
+# pages may be. README has at most 150 lines. DPAR_PAGES: other pages, judged as README (the proofs use it).
+generated='docs/api.md docs/accuracy.md docs/performance.md'
+bad=0
+complain() { echo "$1"; bad=1; }
+if [ -n "${DPAR_PAGES:-}" ]; then
+    first=$DPAR_PAGES others=
+else
+    first="README.md $(echo docs/guide.md docs/guide/*.md docs/from-*.md)" others=
+    for page in docs/*.md; do
+        case " $generated $first " in *" $page "*) ;; *) others="$others $page" ;; esac
+    done
+    [ "$(wc -l < README.md)" -le 150 ] || complain "README.md: $(wc -l < README.md) lines, 150 are enough"
+fi
+for page in $first $others; do
+    tables=1
+    case " $others " in *" $page "*) tables=0 ;; esac
+    awk -v page="$page" -v tables=$tables '
+        length($0) > 100 && (tables || !/^ *\|/) { print page ":" NR ": " length($0) " wide"; bad = 1 }
+        END { exit bad }' "$page" || bad=1
+done
+# Sentences: of paragraphs and of items of lists; a cell of a table is one text. Code does not count.
+for page in $first; do
+    awk -v page="$page" '
+        function judge(text, line,   n, word, i, count) {
+            gsub(/\]\([^)]*\)/, "]", text)
+            gsub(/`[^`]*`/, "code", text)
+            n = split(text, word, /[ \t]+/); count = 0
+            for (i = 1; i <= n; i++) {
+                if (word[i] ~ /[A-Za-z0-9]/) count++
+                if (word[i] ~ /[.?!][)\]*_"]*$/ && word[i] !~ /^(e\.g|i\.e|vs|cf|abs)\.$/) {
+                    if (count > 35) { print page ":" line ": a sentence of " count " words"; bad = 1 }
+                    count = 0
+                }
+            }
+            if (count > 35) { print page ":" line ": a sentence of " count " words"; bad = 1 }
+        }
+        function flush() { if (text != "") judge(text, began); text = "" }
+        /^```/ { flush(); code = !code; next }
+        code { next }
+        /^[ ]*$/ { flush(); next }
+        /^(    |#)/ && text == "" { next }
+        /^ *\|/ { flush(); n = split($0, cell, "|"); for (i = 1; i <= n; i++) judge(cell[i], NR); next }
+        /^ *(\* |[0-9]+\. )/ { flush() }
+        { if (text == "") began = NR; text = text " " $0 }
+        END { flush(); exit bad }' "$page" || bad=1
+done
+exit $bad
