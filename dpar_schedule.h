@@ -8,35 +8,17 @@
  *     #include <stdio.h>
  *     int main(void)
  *     {
- *         static int64_t memory[4096], work[4096], start[512], end[512];
- *         static char text[4096];
- *         dpar_order order = {0};
- *         dpar_times times = {0};
- *         dpar_simulation how = {0};
+ *         static int64_t memory[1024], work[4096];
+ *         static char text[2048];
  *         dpar_schedule s;
- *         dpar_timing timing;
- *         dpar_gantt picture = {0};
  *         dpar_text t;
- *         order.rule = DPAR_ZBV;
- *         order.ranks = 4;
- *         order.micros = 8;
- *         times.forward.all = times.input.all = times.weight.all = 1;
- *         how.times = &times;
- *         how.start = start;
- *         how.end = end;
- *         if (dpar_schedule_generate(&s, &order, memory, sizeof memory, NULL) < 0 ||
- *             dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, NULL) < 0) {
- *             return 1;
- *         }
- *         picture.schedule = &s;
- *         picture.start = start;
- *         picture.end = end;
- *         picture.unit = 1;
- *         picture.title = "ZBV";
- *         picture.width = 120;
+ *         dpar_why why;
  *         dpar_text_init(&t, text, sizeof text);
- *         dpar_schedule_draw(&t, &picture, DPAR_GANTT_TEXT, NULL);
- *         return puts(text) < 0;
+ *         if (dpar_schedule_make(memory, sizeof memory, "zb-h1", 4, 8, &s, &why) < 0 ||
+ *             dpar_schedule_sketch(&s, DPAR_GANTT_TEXT, work, sizeof work, &t, &why) < 0) {
+ *             return puts(why.text);
+ *         }
+ *         return fputs(text, stdout) < 0;
  *     }
  *
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
@@ -159,7 +141,13 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
 /* ==== schedule/generate.h ==== */
 
 /* generate - the published pipeline orders, each from one small description: who computes what
- * after what. Messages come later, by lowering; times too, by simulation. */
+ * after what. Messages come later, by lowering; times too, by simulation.
+ *
+ *     static int64_t memory[1000];
+ *     dpar_schedule s;
+ *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
+ *
+ * A dpar_order says more: stages a rank, groups, slices, where stages are. */
 
 /* The rules. p ranks, v stages a rank, m micro-batches; F, B, I, W as in schedule.h; r a rank. What
  * is live is counted in stages x micro-batches, from F to B or W. */
@@ -265,6 +253,12 @@ DPAR_API const char *dpar_order_name(int32_t rule);
  * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
  * names. O(rules). */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
+
+/* A schedule by name (those of dpar_order_find), all else the rule's own: dpar_order_find and
+ * dpar_schedule_generate in one. mem: aligned as for int64_t; E_ROOM says how many bytes. Other
+ * errors and cost as theirs. */
+DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
+                                        int32_t micros, dpar_schedule *s, dpar_why *why);
 
 /* ==== schedule/lower.h ==== */
 
@@ -856,6 +850,22 @@ enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
  * see the format above. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why);
+
+/* ==== schedule/sketch.h ==== */
+
+/* sketch - a picture of a schedule in one call, where every action takes the same time.
+ *
+ *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);
+ *     dpar_schedule_sketch(&s, DPAR_GANTT_TEXT, work, sizeof work, &text, &why);
+ *
+ * With times of your own: dpar_schedule_simulate, then dpar_schedule_draw. */
+
+/* Appends the picture of s with F = I = W = 1, B = 2 and messages in no time: DPAR_GANTT_TEXT (at
+ * most 100 characters a line), DPAR_GANTT_SVG or DPAR_GANTT_TRACE. mem: to work in, aligned as for
+ * int64_t; E_ROOM says how many bytes. E_ARG, E_STUCK: s is no schedule, or its ranks wait for each
+ * other; nothing is appended then. Costs a simulation and the picture: O(actions x 100). */
+DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
+                                          int64_t bytes, dpar_text *t, dpar_why *why);
 
 #endif /* DPAR_SCHEDULE_H */
 
@@ -2462,6 +2472,20 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name,
+                                                   int32_t ranks, int32_t micros, dpar_schedule *s,
+                                                   dpar_why *why)
+{
+    dpar_order order;
+    dpar_status st;
+    dpari_zero(&order, sizeof order);
+    order.ranks = ranks;
+    order.micros = micros;
+    st = dpar_order_find(&order, name, why);
+    return st == DPAR_OK ? dpar_schedule_generate(s, &order, mem, mem == NULL ? 0 : bytes, why)
+                         : st;
 }
 
 /* ==== schedule/lower.c ==== */
@@ -9830,6 +9854,48 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gant
     case DPAR_GANTT_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
     default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
     }
+}
+
+/* ==== schedule/sketch.c ==== */
+
+DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format,
+                                                     void *mem, int64_t bytes, dpar_text *t,
+                                                     dpar_why *why)
+{
+    dpar_times times;
+    dpar_simulation how;
+    dpar_timing timing;
+    dpar_gantt picture;
+    dpar_status st;
+    int64_t own, need, actions;
+    dpari_zero(&times, sizeof times);
+    dpari_zero(&how, sizeof how);
+    dpari_zero(&picture, sizeof picture);
+    times.forward.all = times.input.all = times.weight.all = 1;
+    how.times = &times;
+    own = dpar_schedule_simulate_bytes(s, &how);
+    if (own < 0) {
+        return dpari_say(DPAR_E_ARG, why, "this is no schedule", 0, 0, 0, 0);
+    }
+    actions = s->begin[s->ranks];
+    need = own + 16 * actions;
+    if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "a picture of # actions takes # bytes at a multiple of 8, there are #",
+                         actions, need, mem == NULL ? 0 : bytes, 0);
+    }
+    how.start = (int64_t *)mem;
+    how.end = how.start + actions;
+    st = dpar_schedule_simulate(s, &how, &timing, how.end + actions, own, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    picture.schedule = s;
+    picture.start = how.start;
+    picture.end = how.end;
+    picture.unit = 1;
+    picture.width = 100;
+    return dpar_schedule_draw(t, &picture, format, why);
 }
 
 #endif /* DPAR_SCHEDULE_IMPLEMENTATION */

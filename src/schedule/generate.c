@@ -747,3 +747,17 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
 }
+
+DPAR_API DPARI_COLD dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name,
+                                                   int32_t ranks, int32_t micros, dpar_schedule *s,
+                                                   dpar_why *why)
+{
+    dpar_order order;
+    dpar_status st;
+    dpari_zero(&order, sizeof order);
+    order.ranks = ranks;
+    order.micros = micros;
+    st = dpar_order_find(&order, name, why);
+    return st == DPAR_OK ? dpar_schedule_generate(s, &order, mem, mem == NULL ? 0 : bytes, why)
+                         : st;
+}

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* generate - the published pipeline orders, each from one small description: who computes what
- * after what. Messages come later, by lowering; times too, by simulation. */
+ * after what. Messages come later, by lowering; times too, by simulation.
+ *
+ *     static int64_t memory[1000];
+ *     dpar_schedule s;
+ *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
+ *
+ * A dpar_order says more: stages a rank, groups, slices, where stages are. */
 #ifndef DPARI_SCHEDULE_GENERATE_H
 #define DPARI_SCHEDULE_GENERATE_H
 
@@ -110,5 +116,11 @@ DPAR_API const char *dpar_order_name(int32_t rule);
  * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
  * names. O(rules). */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
+
+/* A schedule by name (those of dpar_order_find), all else the rule's own: dpar_order_find and
+ * dpar_schedule_generate in one. mem: aligned as for int64_t; E_ROOM says how many bytes. Other
+ * errors and cost as theirs. */
+DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
+                                        int32_t micros, dpar_schedule *s, dpar_why *why);
 
 #endif

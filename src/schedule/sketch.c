@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "sketch.h"
+
+#include "../base/arith.h"
+#include "simulate.h"
+
+DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format,
+                                                     void *mem, int64_t bytes, dpar_text *t,
+                                                     dpar_why *why)
+{
+    dpar_times times;
+    dpar_simulation how;
+    dpar_timing timing;
+    dpar_gantt picture;
+    dpar_status st;
+    int64_t own, need, actions;
+    dpari_zero(&times, sizeof times);
+    dpari_zero(&how, sizeof how);
+    dpari_zero(&picture, sizeof picture);
+    times.forward.all = times.input.all = times.weight.all = 1;
+    how.times = &times;
+    own = dpar_schedule_simulate_bytes(s, &how);
+    if (own < 0) {
+        return dpari_say(DPAR_E_ARG, why, "this is no schedule", 0, 0, 0, 0);
+    }
+    actions = s->begin[s->ranks];
+    need = own + 16 * actions;
+    if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "a picture of # actions takes # bytes at a multiple of 8, there are #",
+                         actions, need, mem == NULL ? 0 : bytes, 0);
+    }
+    how.start = (int64_t *)mem;
+    how.end = how.start + actions;
+    st = dpar_schedule_simulate(s, &how, &timing, how.end + actions, own, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    picture.schedule = s;
+    picture.start = how.start;
+    picture.end = how.end;
+    picture.unit = 1;
+    picture.width = 100;
+    return dpar_schedule_draw(t, &picture, format, why);
+}
