@@ -178,9 +178,9 @@ done
 refusals
 [ "$(sort -u reference.plane reference.slab reference.cube | wc -l)" -eq 3 ] ||
     { echo 'different flows, one fingerprint'; exit 1; }
-# blocks of Fortran in README.md are programs
+# blocks of Fortran in docs/fortran.md are programs
 awk '/^```fortran$/ { on = 1; next } /^```/ { on = 0 } on { print > "block.f90" }' \
-    "${DPAR_README:-$top/README.md}"
+    "${DPAR_README:-$top/docs/fortran.md}"
 if [ -s block.f90 ]; then
     try gfortran $strict -Wno-unused-dummy-argument block.f90 dpar_f.o dpar.o -o block
     try timeout 60 ./block > block.txt

@@ -34,7 +34,7 @@ if have pkg-config; then
 else
     echo 'pkg-config: not found, skipped'
 fi
-# Fortran: the module and its library are installed as sources; the program is README.md's.
+# Fortran: the module and its library are installed as sources; the program is that of docs/fortran.md.
 fortran=$work/prefix/share/dpar/fortran
 for file in dpar.f90 dpar.c; do
     try cmp "bindings/fortran/$file" "$fortran/$file"
@@ -42,7 +42,7 @@ done
 if have gfortran; then
     ! have pkg-config ||
         try test "$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --variable=fortran dpar)" = "$fortran"
-    awk '/^```fortran$/ { on = 1; next } /^```/ { on = 0 } on' "${DPAR_README:-README.md}" > "$work/user.f90"
+    awk '/^```fortran$/ { on = 1; next } /^```/ { on = 0 } on' "${DPAR_README:-docs/fortran.md}" > "$work/user.f90"
     try test -s "$work/user.f90"
     try $CC "-I$work/prefix/include" -c "$fortran/dpar.c" -o "$work/dpar.o"
     try gfortran "-J$work" "$fortran/dpar.f90" "$work/user.f90" "$work/dpar.o" -o "$work/user_f"

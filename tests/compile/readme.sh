@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Every block of C in README.md and docs/ is a program that compiles without warnings and runs; those
-# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints. The pictures are
-# what their program draws.
+# over MPI are only compiled, where mpicc is. A block of text right behind one is what it prints; its first line may be
+# the command, "$ ./yours --ranks 4". The pictures are what their program draws.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md docs/guide/*.md}"
 # What the optimiser says of values that are set where dpar returns 0 is not for a page.
@@ -31,10 +31,14 @@ for page in $DPAR_README; do
         code=$library
         ! grep -q 'define DPAR_.*IMPLEMENTATION' "$block" || code=$reached
         try $CC -std=c99 -D_GNU_SOURCE -Wall -Wextra -Werror $lone -I"$DPAR_DIR" "$block" $code -o "$work/program" -lm
-        try "$work/program"
-        said=${block%.c}.text
+        said=${block%.c}.text words=
         if [ -e "$said" ]; then
-            "$work/program" | sed 's/ *$//' | diff - "$said" || { echo "$page: a block prints something else than it says"; exit 1; }
+            words=$(sed -n '1s/^\$ [^ ]*//p' "$said")
+            sed -i '1{/^\$ /d}' "$said"
+        fi
+        try "$work/program" $words > "$work/printed"
+        if [ -e "$said" ]; then
+            sed 's/ *$//' "$work/printed" | diff - "$said" || { echo "$page: a block prints something else than it says"; exit 1; }
             rm "$said"
         fi
         rm "$block"
