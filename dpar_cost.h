@@ -3398,8 +3398,8 @@ static void dpari_workload_totals(dpar_workload *w)
     }
 }
 
-DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
-                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model,
+                                                   int32_t seq, dpar_why *why)
 {
     dpar_model m = *model;
     dpar_status st = dpari_model_complete(&m, seq, why);
@@ -7666,8 +7666,9 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     }
 }
 
-DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                      int64_t global_batch, dpar_rejected *out, int32_t room)
+DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                                 int64_t global_batch, dpar_rejected *out,
+                                                 int32_t room)
 {
     const dpar_strategy *s = &plan->strategy;
     int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
@@ -8652,8 +8653,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                      (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
 }
 
-DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
-                                         dpar_advice *advice, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                                    dpar_advice *advice, dpar_why *why)
 {
     int32_t order[16], kinds, chosen = -1;
     double seconds[16], best;

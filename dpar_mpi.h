@@ -386,6 +386,7 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *tasks, *last; /* under way, in the order of posting */
     dpari_mpi_task *spare;
     dpari_mpi_memory *memory;
+    int32_t held; /* MPI still works on what a broken communicator gave it: memory stays */
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
     int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
     int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
@@ -1300,6 +1301,7 @@ static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
         t->inside_on = 0;
     }
     held = t->requests > 0;
+    t->ctx->world->held |= held;
     t->status = status;
     t->finished = DPARI_MPI_FINISHED;
     if (t->number + DPARI_MPI_RING > t->ctx->records) { /* not yet overwritten */
@@ -3935,7 +3937,9 @@ static void dpari_mpi_release(dpar_comm *comm, void *memory)
     if (m->after != NULL) {
         m->after->before = m->before;
     }
-    free(m->base);
+    if (!w->held) {
+        free(m->base);
+    }
 }
 
 static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
@@ -4052,6 +4056,9 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
     if (w->communicators > 0) {
         return;
     }
+    if (w->held && w->node != NULL) {
+        dpari_group_of(w->node)->world->owns = 0; /* as it is: not unmapped */
+    }
     dpari_mpi_close_part(w->node);
     for (t = w->spare; t != NULL; t = next) {
         next = t->after;
@@ -4060,7 +4067,7 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
         }
         free(t);
     }
-    for (m = w->memory; m != NULL; m = after) {
+    for (m = w->held ? NULL : w->memory; m != NULL; m = after) {
         after = m->after;
         free(m->base);
     }

@@ -6446,9 +6446,9 @@ static const char *dpari_closed_name(int32_t what)
     }
 }
 
-DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
-                                            int32_t what, int32_t rank, dpar_formula *formula,
-                                            dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
+                                                       int32_t what, int32_t rank,
+                                                       dpar_formula *formula, dpar_why *why)
 {
     dpari_closed q;
     int late;

@@ -559,6 +559,132 @@ DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket
  * O(buckets). */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
+/* ==== train/over.h ==== */
+
+/* over - gradients become averages over all ranks where they lie: in the flat array, or the arrays,
+ * that a training code already has.
+ *
+ *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
+ *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all begin alike
+ *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);
+ *     each step:
+ *         backward, as before
+ *         dpar_ddp_end(d);                                         grads are averages
+ *         update, as before
+ *     dpar_ddp_free(d);
+ *
+ * To let gradients travel while backward goes on, say which are whole, anywhere in backward:
+ *
+ *         dpar_ddp_done(d, grads + at, count);
+ *
+ * What was not said leaves at dpar_ddp_end. In the first pass all of it does, and dpar learns: the
+ * parts of rank 0, in the order in which it had them done, merged to buckets of 4 MiB (of more than
+ * 16 GiB: 1/4096 of all), are what travels from the second pass on, each when all of it is done. So
+ * each rank has its own order, and its own parts.
+ *
+ * Micro-batches: add up gradients, and call done and end for the last one alone. A weight that is
+ * used twice (tied) is done after its second use. What lies in grads between steps is yours: zero
+ * it, or let backward write it. dpar_ddp_end may be left out where nothing is to be averaged:
+ * evaluation needs no call at all. `grads` stays where it is as long as d lives.
+ *
+ * Sums go in rank order (comm.h): the same bits on all ranks, whatever is done when. Registered
+ * memory (dpar_alloc, dpar_comm_alloc) is reduced where it lies; any other is right, too, and
+ * copied on the way. For 16 bits on the wire, sums in place of averages, looks for NaN: the full
+ * ddp (ddp.h), which lays gradients out itself. For ZeRO-1 on the same array: zero1.h. */
+
+/* An array of gradients that is not one with the others. */
+typedef struct dpar_ddp_array {
+    void *data;
+    int64_t count; /* elements */
+} dpar_ddp_array;
+
+/* Averages of grads[n], of type F64, F32, F16 or BF16, in the memory of the communicator (host, or
+ * c->mem). COLLECTIVE: n and type are the same on all ranks (E_MISMATCH else). E_ARG, E_RANGE,
+ * E_MEMORY with a sentence, on all ranks. Small collectives compare; O(n / 2^20). */
+DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
+                                   dpar_ddp **ddp, dpar_why *why);
+/* The same of several arrays, none within another; `list` is read here alone. Each travels by
+ * itself: many short ones are better off in one flat array. Errors as dpar_ddp_over. O(arrays). */
+DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
+                                        int32_t type, dpar_ddp **ddp, dpar_why *why);
+/* These `count` gradients are whole, and are not touched before the end of the pass: those that are
+ * next leave, where they make 4 MiB. Never needed. E_ARG, nothing done: some of them are
+ * done already in this pass, they lie outside of the gradients, or d is no dpar_ddp_over; the
+ * sentence is in c->why. E_MEMORY. Errors of the pass so far, as comm.h. O(log of the runs that are
+ * done), and the posting. */
+DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count);
+/* dpar_ddp_end (ddp.h): averages, for all. COLLECTIVE. Errors as comm.h. An all-reduce of n
+ * elements less what has left; the first time a broadcast of 16 bytes a bucket.
+ * dpar_ddp_begin is not needed; begin(d, 0) to end is a micro-batch in which nothing travels. */
+
+/* Lets go of d; grads is yours. COLLECTIVE in so far as no other rank may still be in a pass. NULL
+ * is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
+DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
+
+/* ==== train/zero1.h ==== */
+
+/* zero1 - ZeRO-1 on the flat arrays of a training code: each rank keeps the optimizer's state of
+ * its share of the weights alone, updates that, and all gather the rest.
+ *
+ *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
+ *     dpar_optimizer_init(&adamw, DPAR_ADAMW);
+ *     each step:
+ *         backward; dpar_ddp_done(d, ...) where you like
+ *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update
+ *
+ * dpar_zero1_step ends the pass by itself: gradients then go to the owners of their shares alone,
+ * and a step sends as much as dpar_ddp_end does. After dpar_ddp_end it uses the averages that are
+ * there, and a step sends half as much more.
+ *
+ * A rank's share are elements first .. first + count of the flat array: ceil(n / ranks) each, the
+ * last ranks less. To save: each rank writes its state at `first` of a file for each array. To load
+ * on any number of ranks: each reads what its share is now.
+ *
+ *     for (k = 0; (m = dpar_zero1_state(d, k, &first, &count, &type)) != NULL; k++) {
+ *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
+ *     }
+ *     dpar_zero1_resume(d, &adamw, steps, &why);      in a new job; then the same loop with pread
+ *
+ * Weights are those of one rank to the rounding of the gradients' average, element by element
+ * (optimizer.h); with a clip, of the norm too. Weights in 16 bits have no masters here: see
+ * optimizer.stochastic, or fsdp.h. */
+
+/* One step: params[n], of the gradients' type, are updated with the averages of d's gradients, and
+ * are whole and the same on all ranks afterwards. clip: the largest norm of all gradients
+ * (dpar_optimizer_clip); 0 and less: any. d: of dpar_ddp_over: one flat array. The optimizer's
+ * numbers may change from step to step, its kind and moment_type not. Afterwards grads holds
+ * averages in this rank's share alone.
+ * COLLECTIVE. E_ARG: an optimizer that is none or another one, params is NULL, d is of a list or
+ * not of dpar_ddp_over; E_MEMORY, E_MISMATCH in the first step, which takes the state: (moments)
+ * n / ranks elements of dpar_comm_alloc. Errors as comm.h. The sentence is in c->why. A
+ * reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n / ranks). */
+DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
+                                     double rate, double clip);
+
+/* Elements first .. first + count of the flat array that are not updated as the optimizer says. */
+typedef struct dpar_zero1_group {
+    int64_t first, count;
+    double decay; /* of weights, in place of the optimizer's: 0: none */
+    double rate;  /* times the step's rate; 0: 1 */
+} dpar_zero1_group;
+/* Groups from the next step on, in ascending order, none meets another; elements of none go by the
+ * optimizer's own decay and the step's rate. They are copied. COLLECTIVE: the same on all ranks
+ * (E_MISMATCH else). E_ARG with a sentence, E_MEMORY. Small collectives compare. O(groups). */
+DPAR_API dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group, int32_t groups,
+                                       dpar_why *why);
+
+/* This rank's share of an array of the optimizer (AdamW: 0: m, 1: v; SGD with momentum: 0): `count`
+ * elements of `type` (NULL: not wanted), which stand for elements `first` and on of the flat array.
+ * In the memory of the communicator. NULL: no such array, or none yet: before the first step and
+ * dpar_zero1_resume. Local. O(1). */
+DPAR_API void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first, int64_t *count,
+                                int32_t *type);
+/* The next step is number steps + 1. Takes the state, which is 0, where there is none yet. With
+ * what was saved in it training goes on bit by bit as if it had not stopped, on as many ranks.
+ * COLLECTIVE. E_ARG, E_MEMORY; E_MISMATCH: ranks gave different ones; with a sentence. */
+DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer, int64_t steps,
+                                       dpar_why *why);
+
 /* ==== train/fsdp.h ==== */
 
 /* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
@@ -1786,6 +1912,108 @@ DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t 
 /* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
 DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
                              double scale, const void *from, int64_t n);
+
+/* ==== train/made.h ==== */
+
+/* made - private: the memory of what a _make makes. */
+
+/* Zeroed memory of the host at a multiple of 64, and what gives it back (NULL is fine): of
+ * dpar_comm_alloc; where c->mem is a device's, pages of its own. E_MEMORY without a sentence. */
+DPARI_API dpar_status dpari_made_take(dpar_comm *c, int64_t bytes, void **memory);
+DPARI_API void dpari_made_give(void *memory);
+/* The same for a plan, on all ranks: st is how this one has fared so far; name: of its kind.
+ * COLLECTIVE. */
+DPARI_API dpar_status dpari_made_plan(dpar_comm *c, dpar_status st, int64_t bytes, void **memory,
+                                      dpar_why *why);
+
+/* ==== train/ddp_run.h ==== */
+
+/* ddp_run - private: what a ddp is made of. */
+
+struct dpar_ddp {
+    /* what dpar_ddp_ready touches */
+    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
+                           a 0 */
+    int32_t open;       /* params while a pass is under way, else 0 */
+    int32_t pass;       /* 1 .. 255 */
+    int32_t latest;     /* the last parameter that is not ready */
+    int32_t edge;       /* with `latest` before this one the next bucket leaves */
+    dpar_status status; /* of this pass */
+    dpar_comm *c;
+    dpar_ddp_options options;
+    int64_t *numel, *start; /* of each; start in elements of the buffer */
+    uint8_t *used;          /* options.unused: on any rank, after the end */
+    dpar_bucket *bucket;
+    dpar_work *work;              /* of each bucket */
+    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
+    int64_t found;                /* options.finite: which element of the buffer is not */
+    int32_t pinned;               /* a device can write it */
+    int64_t elements;
+    int32_t params, buckets;
+    int32_t next;         /* the bucket whose turn it is */
+    int32_t posted, back; /* buckets of this pass, and of these those that are back */
+    int32_t last;         /* this pass reduces */
+    int32_t under_way;
+    dpar_status (*ends)(dpar_ddp *d); /* of one that lies over the caller's gradients: its end */
+};
+
+/* ==== train/over_run.h ==== */
+
+/* over_run - private: what a ddp over the caller's gradients is made of, for zero1. */
+
+/* Elements lo <= i < hi of all, array after array. */
+typedef struct dpari_span {
+    int64_t lo, hi;
+} dpari_span;
+
+/* Spans that neither meet nor touch, ascending. */
+typedef struct dpari_spans {
+    dpari_span *at;
+    int32_t count, room;
+} dpari_spans;
+
+typedef struct dpari_over_array {
+    unsigned char *data;
+    int64_t first; /* its first element among all; behind the last array: all elements */
+} dpari_over_array;
+
+/* The state of zero1; all zero before its first step. */
+typedef struct dpari_zero1 {
+    int32_t kind, moments, moment_type; /* of the optimizer; kind 0: there is no state yet */
+    int32_t pinned;
+    unsigned char *moment[2]; /* the second lies behind the first */
+    int64_t steps;
+    dpar_zero1_group *group;
+    int32_t groups;
+    double squares; /* of this rank's gradients: a device writes it, once it is pinned */
+} dpari_zero1;
+
+typedef struct dpari_over {
+    dpar_ddp d; /* first: what the caller has. Of it: c, options.type, status, under_way, last */
+    int64_t elements, bucket_bytes;
+    int32_t arrays, hint; /* hint: the array of which something was done last */
+    dpari_over_array *array;
+    dpari_spans seen;   /* done in this pass */
+    dpari_spans fresh;  /* rank 0, in the first pass: those that are in no bucket yet */
+    dpari_span *bucket; /* what travels, in this order; known after the first pass */
+    dpar_work *work;
+    int32_t planned, buckets, next, posted; /* next: the bucket whose turn it is; posted: works */
+    int32_t open;                           /* something of this pass was done */
+    int32_t scatter;                        /* what leaves early goes to its owner alone */
+    int32_t ended;                          /* averages are there that zero1 has not used yet */
+    int64_t share;                          /* elements of a rank's share, but for the last ones */
+    int64_t *count;                         /* [ranks]: of each */
+    dpari_zero1 zero1;
+} dpari_over;
+
+/* Ends a pass. scatter: 1: each rank needs its share alone. */
+DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
+/* Its handle, if d lies over the caller's gradients; else NULL, and the sentence. */
+DPARI_API dpari_over *dpari_over_of(dpar_ddp *d);
+/* Where this rank's share begins. */
+DPARI_API int64_t dpari_over_first(const dpari_over *o);
+/* The shares of all ranks come to all of data[elements]. COLLECTIVE. */
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data);
 
 /* ==== train/random.c ==== */
 
@@ -4874,33 +5102,59 @@ DPARI_API dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
     return DPAR_OK;
 }
 
-/* ==== train/ddp.c ==== */
+/* ==== train/made.c ==== */
 
-struct dpar_ddp {
-    /* what dpar_ddp_ready touches */
-    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
-                           a 0 */
-    int32_t open;       /* params while a pass is under way, else 0 */
-    int32_t pass;       /* 1 .. 255 */
-    int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* with `latest` before this one the next bucket leaves */
-    dpar_status status; /* of this pass */
+/* What lies before the memory. */
+typedef struct dpari_made {
     dpar_comm *c;
-    dpar_ddp_options options;
-    int64_t *numel, *start; /* of each; start in elements of the buffer */
-    uint8_t *used;          /* options.unused: on any rank, after the end */
-    dpar_bucket *bucket;
-    dpar_work *work;              /* of each bucket */
-    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
-    int64_t found;                /* options.finite: which element of the buffer is not */
-    int32_t pinned;               /* a device can write it */
-    int64_t elements;
-    int32_t params, buckets;
-    int32_t next;         /* the bucket whose turn it is */
-    int32_t posted, back; /* buckets of this pass, and of these those that are back */
-    int32_t last;         /* this pass reduces */
-    int32_t under_way;
-};
+    int64_t pages; /* bytes of its own pages; 0: of dpar_comm_alloc */
+} dpari_made;
+
+DPARI_API DPARI_COLD dpar_status dpari_made_take(dpar_comm *c, int64_t bytes, void **memory)
+{
+    const int64_t all = bytes + DPARI_ROOM_ALIGN;
+    void *at = NULL;
+    dpar_status st = DPAR_OK;
+    if (c->mem == NULL) {
+        st = dpar_comm_alloc(c, all, &at);
+    } else {
+        at = dpari_os_pages(all);
+        st = at != NULL ? DPAR_OK : DPAR_E_MEMORY;
+    }
+    if (st == DPAR_OK) {
+        dpari_made *m = (dpari_made *)at;
+        m->c = c;
+        m->pages = c->mem != NULL ? all : 0;
+        *memory = (unsigned char *)at + DPARI_ROOM_ALIGN;
+    }
+    return st;
+}
+
+DPARI_API DPARI_COLD void dpari_made_give(void *memory)
+{
+    if (memory != NULL) {
+        dpari_made *m = (dpari_made *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
+        if (m->pages > 0) {
+            dpari_os_unmap(m, m->pages);
+        } else {
+            dpar_comm_release(m->c, m);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_made_plan(dpar_comm *c, dpar_status st, int64_t bytes,
+                                                 void **memory, dpar_why *why)
+{
+    if (st == DPAR_OK) {
+        st = dpari_made_take(c, bytes, memory);
+        if (st != DPAR_OK) {
+            (void)dpari_say(st, why, "no memory for a plan of # B", bytes, 0, 0, 0);
+        }
+    }
+    return dpari_agree(c, st, why);
+}
+
+/* ==== train/ddp.c ==== */
 
 /* ---- options and memory -----------------------------------------------------------------------
  */
@@ -5423,6 +5677,9 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
+    if (d->ends != NULL) {
+        return d->ends(d);
+    }
     if (!d->under_way) {
         return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
     }
@@ -5453,6 +5710,820 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
     dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
     return DPAR_OK;
+}
+
+/* ==== train/over.c ==== */
+
+/* Bytes of a bucket, and so many are all gradients at most. */
+enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
+
+/* ---- spans ------------------------------------------------------------------------------------
+ */
+
+/* The first span that ends at `lo` or behind it. */
+static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
+{
+    int32_t low = 0, high = s->count;
+    while (low < high) {
+        const int32_t mid = low + (high - low) / 2;
+        if (s->at[mid].hi < lo) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
+/* Is all of it in one of them? */
+static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
+{
+    const int32_t i = dpari_spans_find(s, b->hi);
+    return i < s->count && s->at[i].lo <= b->lo;
+}
+
+static void dpari_spans_drop(dpari_spans *s, int32_t i)
+{
+    for (s->count--; i < s->count; i++) {
+        s->at[i] = s->at[i + 1];
+    }
+}
+
+/* Room for one more. */
+static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
+{
+    const int32_t room = 255 + s->room * 2;
+    void *memory = NULL;
+    int32_t i;
+    const dpar_status st = dpari_made_take(c, room * (int64_t)sizeof *s->at, &memory);
+    if (st == DPAR_OK) {
+        dpari_span *at = (dpari_span *)memory;
+        for (i = 0; i < s->count; i++) {
+            at[i] = s->at[i];
+        }
+        dpari_made_give(s->at);
+        s->at = at;
+        s->room = room;
+    }
+    return st;
+}
+
+/* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
+static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
+                                   int32_t *where)
+{
+    const int32_t i = dpari_spans_find(s, lo);
+    int32_t k;
+    *where = i;
+    if (i < s->count && s->at[i].hi == lo) {
+        s->at[i].hi = hi;
+        if (i + 1 < s->count && s->at[i + 1].lo == hi) {
+            s->at[i].hi = s->at[i + 1].hi;
+            dpari_spans_drop(s, i + 1);
+        }
+        return DPAR_OK;
+    }
+    if (i < s->count && s->at[i].lo == hi) {
+        s->at[i].lo = lo;
+        return DPAR_OK;
+    }
+    if (s->count == s->room) {
+        const dpar_status st = dpari_spans_grow(c, s);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (k = s->count++; k > i; k--) {
+        s->at[k] = s->at[k - 1];
+    }
+    s->at[i].lo = lo;
+    s->at[i].hi = hi;
+    return DPAR_OK;
+}
+
+/* ---- which parts travel together --------------------------------------------------------------
+ */
+
+static void dpari_over_bucket(dpari_over *o, int32_t i)
+{
+    o->bucket[o->buckets++] = o->fresh.at[i];
+    dpari_spans_drop(&o->fresh, i);
+}
+
+/* lo .. hi are done. */
+static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
+{
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    int32_t i;
+    dpar_status st = dpari_spans_add(o->d.c, &o->seen, lo, hi, &i);
+    if (st == DPAR_OK && !o->planned && o->d.c->rank == 0) {
+        st = dpari_spans_add(o->d.c, &o->fresh, lo, hi, &i);
+        if (st == DPAR_OK && (o->fresh.at[i].hi - o->fresh.at[i].lo) * each >= o->bucket_bytes) {
+            dpari_over_bucket(o, i);
+        }
+    }
+    return st;
+}
+
+/* What was not done counts as done now, from the last element to the first; what is in no bucket
+ * yet makes some, too. Where memory for spans lacked: one bucket. */
+static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
+{
+    int64_t lo = o->elements, hi, sum = 0;
+    int32_t k;
+    while (lo > 0) {
+        const int32_t n = o->seen.count, top = n > 0 && o->seen.at[n - 1].hi == o->elements;
+        hi = top ? o->seen.at[n - 1].lo : o->elements;
+        lo = n - top > 0 ? o->seen.at[n - 1 - top].hi : 0;
+        if (hi > 0 && dpari_over_note(o, lo, hi) != DPAR_OK) {
+            break;
+        }
+        lo = hi > 0 ? lo : 0;
+    }
+    while (o->fresh.count > 0) {
+        dpari_over_bucket(o, o->fresh.count - 1);
+    }
+    for (k = 0; k < o->buckets; k++) {
+        sum += o->bucket[k].hi - o->bucket[k].lo;
+    }
+    if (sum != o->elements) {
+        o->buckets = 1;
+        o->bucket[0].lo = 0;
+        o->bucket[0].hi = o->elements;
+    }
+}
+
+/* After the first pass all ranks have the buckets of rank 0. */
+static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
+{
+    dpar_comm *c = o->d.c;
+    dpar_status st;
+    if (c->rank == 0) {
+        dpari_over_close_buckets(o);
+    }
+    st = dpar_broadcast(c, &o->buckets, 1, DPAR_I32, 0, NULL);
+    st = st == DPAR_OK ? dpar_broadcast(c, o->bucket, o->buckets * INT64_C(2), DPAR_I64, 0, NULL)
+                       : st;
+    o->planned = st == DPAR_OK;
+    return st;
+}
+
+/* ---- what travels -----------------------------------------------------------------------------
+ */
+
+DPARI_API int64_t dpari_over_first(const dpari_over *o)
+{
+    return dpari_least(o->elements, o->share * o->d.c->rank);
+}
+
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data)
+{
+    dpar_comm *c = o->d.c;
+    const int32_t type = o->d.options.type;
+    const unsigned char *own =
+        (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(type);
+    return o->share * c->size == o->elements
+               ? dpar_all_gather(c, own, data, o->share, type, NULL)
+               : dpar_all_gather_v(c, own, data, o->count, NULL, type, NULL);
+}
+
+/* All of it, to the owners of the shares, where it lies. */
+static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
+{
+    dpar_comm *c = o->d.c;
+    const int32_t type = o->d.options.type;
+    unsigned char *data = o->array->data;
+    unsigned char *own = data + dpari_over_first(o) * dpar_type_bytes(type);
+    return o->share * c->size == o->elements
+               ? dpar_reduce_scatter(c, data, own, o->share, type, DPAR_AVG, work)
+               : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
+}
+
+/* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
+static dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
+{
+    dpar_comm *c = o->d.c;
+    const int32_t type = o->d.options.type;
+    int64_t lo, hi;
+    int32_t k = 0;
+    dpar_status st = DPAR_OK;
+    if (scatter && b->hi - b->lo == o->elements) {
+        return dpari_over_scatter(o, &o->work[o->posted++]);
+    }
+    for (lo = b->lo; lo < b->hi && st == DPAR_OK; lo = hi) {
+        unsigned char *data;
+        while (o->array[k + 1].first <= lo) {
+            k++;
+        }
+        data = o->array[k].data + (lo - o->array[k].first) * dpar_type_bytes(type);
+        hi = dpari_least(b->hi, o->array[k + 1].first);
+        if (scatter) {
+            const int32_t owner = (int32_t)(lo / o->share);
+            hi = dpari_least(hi, (owner + INT64_C(1)) * o->share);
+            st = dpar_reduce(c, data, data, hi - lo, type, DPAR_AVG, owner, &o->work[o->posted++]);
+        } else {
+            st = dpar_all_reduce(c, data, data, hi - lo, type, DPAR_AVG, &o->work[o->posted++]);
+        }
+    }
+    return st;
+}
+
+DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
+{
+    dpar_ddp *d = &o->d;
+    const int32_t stays = d->under_way && !d->last;
+    const int32_t owners = scatter || o->scatter; /* some may have left already, on some ranks */
+    dpar_status st = d->status;
+    if (st == DPAR_OK && !stays && !o->planned) {
+        st = dpari_over_learn(o);
+    }
+    if (st == DPAR_OK && !stays && o->buckets == 1 && o->arrays == 1 && o->posted == 0) {
+        o->next = 1; /* all of it at once, which takes no work */
+        st = owners ? dpari_over_scatter(o, NULL)
+                    : dpar_all_reduce(d->c, o->array->data, o->array->data, o->elements,
+                                      d->options.type, DPAR_AVG, NULL);
+    }
+    while (st == DPAR_OK && !stays && o->next < o->buckets) {
+        st = dpari_over_send(o, &o->bucket[o->next++], owners);
+    }
+    if (o->posted > 0) {
+        const dpar_status came = dpar_wait_all(o->work, o->posted);
+        st = st == DPAR_OK ? came : st;
+    }
+    if (st == DPAR_OK && !stays && owners && !scatter) {
+        st = dpari_over_gather(o, o->array->data);
+    }
+    if (!stays) {
+        o->scatter = scatter;
+        o->ended = !scatter;
+    }
+    o->seen.count = 0;
+    o->next = o->posted = o->open = 0;
+    d->under_way = 0;
+    d->status = DPAR_OK;
+    return st;
+}
+
+static dpar_status dpari_over_end(dpar_ddp *d)
+{
+    return dpari_over_finish((dpari_over *)(void *)d, 0);
+}
+
+/* ---- done -------------------------------------------------------------------------------------
+ */
+
+DPARI_API dpari_over *dpari_over_of(dpar_ddp *d)
+{
+    if (d == NULL || d->ends != dpari_over_end) {
+        if (d != NULL) {
+            (void)dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: it was not made by dpar_ddp_over", 0, 0,
+                                   0, 0);
+        }
+        return NULL;
+    }
+    return (dpari_over *)(void *)d;
+}
+
+/* The number among all of the element at `at`, of which `count` follow in its array; -1: none. */
+static int64_t dpari_over_locate(dpari_over *o, uintptr_t at, int64_t count)
+{
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    int32_t i, k = o->hint;
+    for (i = 0; i<o->arrays; i++, k = k> 0 ? k - 1 : o->arrays - 1) { /* backward */
+        const dpari_over_array *a = &o->array[k];
+        const uintptr_t bytes = at - (uintptr_t)a->data; /* far too many where it lies before */
+        const int64_t elements = a[1].first - a->first;
+        if (bytes <= (uintptr_t)(elements * each) && (bytes & (uintptr_t)(each - 1)) == 0) {
+            const int64_t from = (int64_t)(bytes >> (each == 8 ? 3 : each / 2)); /* of 8, 4, 2 */
+            if (count >= 0 && count <= elements - from) {
+                o->hint = k;
+                return a->first + from;
+            }
+        }
+    }
+    return -1;
+}
+
+static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, int64_t count)
+{
+    const uintptr_t begin = (uintptr_t)o->array->data;
+    const int64_t bytes = at >= begin ? (int64_t)(at - begin) : -(int64_t)(begin - at);
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    return dpari_comm_wrong(
+        o->d.c, DPAR_E_ARG,
+        o->arrays > 1 ? "ddp: # elements are done that lie in none of the # arrays"
+        : bytes % each != 0
+            ? "ddp: # elements are done that begin within one: # bytes behind the first"
+            : "ddp: # elements from # on are done, of # gradients",
+        count,
+        o->arrays > 1       ? o->arrays
+        : bytes % each != 0 ? bytes
+                            : bytes / each,
+        o->elements, 0);
+}
+
+DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
+{
+    dpari_over *o = dpari_over_of(d);
+    int64_t lo;
+    int32_t i;
+    dpar_status st;
+    if (o == NULL || d->c->status != DPAR_OK) {
+        return o == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    lo = dpari_over_locate(o, (uintptr_t)at, count);
+    if (lo < 0) {
+        return dpari_over_outside(o, (uintptr_t)at, count);
+    }
+    i = dpari_spans_find(&o->seen, lo + 1);
+    if (count > 0 && i < o->seen.count && o->seen.at[i].lo < lo + count) {
+        return dpari_comm_wrong(d->c, DPAR_E_ARG,
+                                "ddp: elements # to # are done, of which # to # were already", lo,
+                                lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
+                                dpari_least(lo + count, o->seen.at[i].hi) - 1);
+    }
+    o->open = 1;
+    o->ended = 0;
+    if (count == 0 || (d->under_way && !d->last)) {
+        return DPAR_OK;
+    }
+    st = dpari_over_note(o, lo, lo + count);
+    while (o->planned && o->next < o->buckets && d->status == DPAR_OK &&
+           dpari_spans_hold(&o->seen, &o->bucket[o->next])) {
+        d->status = dpari_over_send(o, &o->bucket[o->next++], o->scatter);
+    }
+    return d->status == DPAR_OK ? st : d->status;
+}
+
+/* ---- made and freed ---------------------------------------------------------------------------
+ */
+
+/* Its pieces in memory, or NULL and only their sum. */
+static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
+{
+    const int64_t most =
+        dpari_ceil_div(o->elements * dpar_type_bytes(o->d.options.type), o->bucket_bytes) * 2 + 1;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *o);
+    o->array = (dpari_over_array *)dpari_room_take(&r, o->arrays + INT64_C(1), sizeof *o->array);
+    o->bucket = (dpari_span *)dpari_room_take(&r, most, sizeof *o->bucket);
+    o->work = (dpar_work *)dpari_room_take(&r, most + o->arrays + ranks, sizeof *o->work);
+    o->count = (int64_t *)dpari_room_take(&r, ranks, sizeof *o->count);
+    return r.used;
+}
+
+typedef struct dpari_over_given {
+    const dpari_over *o;
+    const dpar_ddp_array *list;
+} dpari_over_given;
+
+static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
+{
+    const dpari_over_given *g = (const dpari_over_given *)given;
+    int32_t k;
+    dpari_fact_type(f, "type", 0, g->o->d.options.type);
+    dpari_fact(f, "the number of arrays", 0, g->o->arrays);
+    for (k = 0; k < g->o->arrays; k++) {
+        dpari_fact(f, "the number of elements (array #)", k, g->list[k].count);
+    }
+}
+
+/* Is the list one? Its elements. */
+static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
+                                               int32_t type, int64_t *elements, dpar_why *why)
+{
+    int32_t k;
+    *elements = 0;
+    if (arrays < 0 || (arrays > 0 && list == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: # arrays of gradients; the list is NULL: #", arrays,
+                         list == NULL, 0, 0);
+    }
+    if (!dpari_is_float(type)) {
+        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", type, 0, 0, 0,
+                              0);
+    }
+    for (k = 0; k < arrays; k++) {
+        if (list[k].count < 0 || (list[k].count > 0 && list[k].data == NULL)) {
+            return dpari_say(DPAR_E_ARG, why, "ddp: array # of # elements; it is NULL: #", k,
+                             list[k].count, list[k].data == NULL, 0);
+        }
+        if (list[k].count > INT64_MAX / 16 - *elements) {
+            return dpari_say(DPAR_E_RANGE, why, "ddp: # and # elements", *elements, list[k].count,
+                             0, 0);
+        }
+        *elements += list[k].count;
+    }
+    return DPAR_OK;
+}
+
+/* In its memory: what it was counted for, and the list. */
+static DPARI_COLD dpari_over *dpari_over_lay(const dpari_over *counted, void *memory,
+                                             const dpar_ddp_array *list, int32_t ranks)
+{
+    dpari_over *o = (dpari_over *)memory;
+    int64_t at = 0;
+    int32_t k;
+    *o = *counted;
+    (void)dpari_over_place(o, memory, ranks);
+    for (k = 0; k < o->arrays; k++) {
+        o->array[k].data = (unsigned char *)list[k].data;
+        o->array[k].first = at;
+        at += list[k].count;
+    }
+    o->array[k].first = at;
+    o->hint = k - 1;
+    for (k = 0; k < ranks; k++) {
+        o->count[k] = dpari_least(o->share, at - dpari_least(at, o->share * k));
+    }
+    return o;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list,
+                                                   int32_t arrays, int32_t type, dpar_ddp **ddp,
+                                                   dpar_why *why)
+{
+    dpari_over counted;
+    dpari_over_given given;
+    void *memory = NULL;
+    dpar_status st;
+    if (c == NULL || ddp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&counted, sizeof counted);
+    st = dpari_over_judge(list, arrays, type, &counted.elements, why);
+    counted.d.c = c;
+    counted.d.ends = dpari_over_end;
+    counted.d.options.type = type;
+    counted.arrays = arrays;
+    counted.share = dpari_ceil_div(counted.elements, c->size);
+    given.o = &counted;
+    given.list = list;
+    st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
+    if (st == DPAR_OK) {
+        const int64_t bytes = counted.elements * dpar_type_bytes(type);
+        counted.bucket_bytes = dpari_most(DPARI_OVER_BUCKET, bytes / DPARI_OVER_MOST);
+        st = dpari_made_plan(c, st, dpari_over_place(&counted, NULL, c->size), &memory, why);
+    }
+    if (st == DPAR_OK) {
+        *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
+    } else {
+        dpari_made_give(memory);
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
+                                              dpar_ddp **ddp, dpar_why *why)
+{
+    dpar_ddp_array one;
+    one.data = grads;
+    one.count = n;
+    return dpar_ddp_over_list(c, &one, 1, type, ddp, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
+{
+    dpari_over *o = d != NULL ? dpari_over_of(d) : NULL;
+    if (o == NULL) {
+        return d == NULL ? DPAR_OK : DPAR_E_ARG;
+    }
+    if (o->open && d->c->status == DPAR_OK) {
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+    }
+    (void)dpar_wait_all(o->work, o->posted); /* of a pass that broke */
+    if (o->zero1.pinned && d->c->mem->unpin != NULL) {
+        (void)d->c->mem->unpin(d->c->mem->ctx, &o->zero1.squares);
+    }
+    if (o->zero1.moment[0] != NULL) {
+        dpar_comm_release(d->c, o->zero1.moment[0]);
+    }
+    dpari_made_give(o->zero1.group);
+    dpari_made_give(o->seen.at);
+    dpari_made_give(o->fresh.at);
+    dpari_made_give(o);
+    return DPAR_OK;
+}
+
+/* ==== train/zero1.c ==== */
+
+/* ---- state ------------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_zero1_given {
+    const dpar_optimizer *of;
+    int32_t moments, moment_type;
+    int64_t steps;
+    const dpar_zero1_group *group;
+    int32_t groups;
+} dpari_zero1_given;
+
+static DPARI_COLD void dpari_zero1_state_of(dpari_facts *f, const void *given)
+{
+    const dpari_zero1_given *g = (const dpari_zero1_given *)given;
+    dpari_fact(f, "optimizer.kind", 0, g->of->kind);
+    dpari_fact(f, "the number of moments", 0, g->moments);
+    dpari_fact_type(f, "optimizer.moment_type", 0, g->moment_type);
+    dpari_fact(f, "optimizer.stochastic", 0, g->of->stochastic);
+    dpari_fact_hash(f, "optimizer.seed", 0, g->of->seed);
+    dpari_fact(f, "the number of steps", 0, g->steps);
+}
+
+static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_given *g,
+                                               dpar_why *why)
+{
+    dpari_zero1 *z = &o->zero1;
+    dpar_comm *c = o->d.c;
+    const int64_t each = o->count[c->rank] * dpar_type_bytes(g->moment_type);
+    void *memory = NULL;
+    dpar_status st =
+        g->moments > 0 ? dpar_comm_alloc(c, dpari_most(64, each * g->moments), &memory) : DPAR_OK;
+    if (st == DPAR_OK && c->mem != NULL && c->mem->pin != NULL && !z->pinned) {
+        st = c->mem->pin(c->mem->ctx, &z->squares, (int64_t)sizeof z->squares);
+        z->pinned = st == DPAR_OK;
+    }
+    if (st != DPAR_OK) {
+        (void)dpari_say(st, why, "zero1: no memory for # moments of # B", g->moments, each, 0, 0);
+    }
+    z->moment[0] = (unsigned char *)memory;
+    z->moment[1] = g->moments > 1 ? z->moment[0] + each : NULL;
+    return st;
+}
+
+/* Does the optimizer fit what there is? */
+static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
+                                     dpari_zero1_given *g, dpar_why *why)
+{
+    const dpari_zero1 *z = &o->zero1;
+    dpar_status st;
+    if (o->arrays != 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "zero1: gradients are # arrays: it wants one (dpar_ddp_over)", o->arrays,
+                         0, 0, 0);
+    }
+    st = dpar_optimizer_check(of, o->d.options.type, &g->moments, &g->moment_type, why);
+    if (st == DPAR_OK && z->kind != 0 &&
+        (z->kind != of->kind || z->moments != g->moments || z->moment_type != g->moment_type)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "zero1: an optimizer of kind # with # moments, and state of kind # with #",
+                       of->kind, g->moments, z->kind, z->moments);
+    }
+    return st;
+}
+
+/* The state of this optimizer is there, with `steps` behind it. st: how this rank has fared. */
+static DPARI_COLD dpar_status dpari_zero1_begin(dpari_over *o, dpar_status st, dpari_zero1_given *g,
+                                                dpar_why *why)
+{
+    dpari_zero1 *z = &o->zero1;
+    st = dpari_agree_on(o->d.c, st, "zero1", dpari_zero1_state_of, g, why);
+    if (st == DPAR_OK && z->kind == 0) {
+        st = dpari_agree(o->d.c, dpari_zero1_take(o, g, why), why);
+        if (st != DPAR_OK && z->moment[0] != NULL) {
+            dpar_comm_release(o->d.c, z->moment[0]);
+            z->moment[0] = NULL;
+        }
+    }
+    if (st == DPAR_OK) {
+        z->kind = g->of->kind;
+        z->moments = g->moments;
+        z->moment_type = g->moment_type;
+        z->steps = g->steps;
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer,
+                                                  int64_t steps, dpar_why *why)
+{
+    dpari_over *o = dpari_over_of(d);
+    dpari_zero1_given g;
+    dpar_status st;
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+    }
+    dpari_zero(&g, sizeof g);
+    g.of = optimizer;
+    g.steps = steps;
+    st = dpari_zero1_check(o, optimizer, &g, why);
+    if (st == DPAR_OK && steps < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "zero1: # steps", steps, 0, 0, 0);
+    }
+    return dpari_zero1_begin(o, st, &g, why);
+}
+
+DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first,
+                                           int64_t *count, int32_t *type)
+{
+    const dpari_over *o = dpari_over_of(d);
+    if (o == NULL || array < 0 || array >= o->zero1.moments) {
+        return NULL;
+    }
+    if (first != NULL) {
+        *first = dpari_over_first(o);
+    }
+    if (count != NULL) {
+        *count = o->count[d->c->rank];
+    }
+    if (type != NULL) {
+        *type = o->zero1.moment_type;
+    }
+    return o->zero1.moment[array];
+}
+
+/* ---- groups -----------------------------------------------------------------------------------
+ */
+
+static DPARI_COLD void dpari_zero1_state_groups(dpari_facts *f, const void *given)
+{
+    const dpari_zero1_given *g = (const dpari_zero1_given *)given;
+    int32_t i;
+    dpari_fact(f, "the number of groups", 0, g->groups);
+    for (i = 0; i < g->groups; i++) {
+        dpari_fact(f, "group[#].first", i, g->group[i].first);
+        dpari_fact(f, "group[#].count", i, g->group[i].count);
+        dpari_fact_real(f, "group[#].decay", i, g->group[i].decay);
+        dpari_fact_real(f, "group[#].rate", i, g->group[i].rate);
+    }
+}
+
+static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
+                                                       const dpari_zero1_given *g, dpar_why *why)
+{
+    int64_t at = 0;
+    int32_t i;
+    if (g->groups < 0 || (g->groups > 0 && g->group == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: # groups; they are NULL: #", g->groups,
+                         g->group == NULL, 0, 0);
+    }
+    for (i = 0; i < g->groups; i++) {
+        const dpar_zero1_group *p = &g->group[i];
+        if (p->first < at || p->count < 0 || p->first > o->elements ||
+            p->count > o->elements - p->first) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "zero1: group # begins at # and has # elements: groups ascend, and "
+                             "there are # elements",
+                             i, p->first, p->count, o->elements);
+        }
+        if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
+            !dpari_finite(p->rate)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "zero1: decay and rate of group # are 0 or more, and finite", i, 0, 0,
+                             0);
+        }
+        at = p->first + p->count;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group,
+                                                  int32_t groups, dpar_why *why)
+{
+    dpari_over *o = dpari_over_of(d);
+    dpari_zero1_given g;
+    void *memory = NULL;
+    int32_t i;
+    dpar_status st;
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+    }
+    dpari_zero(&g, sizeof g);
+    g.group = group;
+    g.groups = groups;
+    st = dpari_zero1_judge_groups(o, &g, why);
+    st = dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why);
+    if (st == DPAR_OK) {
+        st = dpari_made_plan(d->c, st, groups * (int64_t)sizeof *group, &memory, why);
+    }
+    if (st != DPAR_OK) {
+        dpari_made_give(memory);
+        return st;
+    }
+    dpari_made_give(o->zero1.group);
+    o->zero1.group = (dpar_zero1_group *)memory;
+    o->zero1.groups = groups;
+    for (i = 0; i < groups; i++) {
+        o->zero1.group[i] = group[i];
+    }
+    return DPAR_OK;
+}
+
+/* ---- a step -----------------------------------------------------------------------------------
+ */
+
+/* What gradients are multiplied by. Waits for a device. */
+static dpar_status dpari_zero1_factor(dpari_over *o, double clip, double *factor)
+{
+    dpar_comm *c = o->d.c;
+    dpar_mem_squares s;
+    double sum = 0.0;
+    dpar_status st = DPAR_OK;
+    *factor = 1.0;
+    if (clip <= 0.0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&s, sizeof s);
+    s.type = o->d.options.type;
+    s.in = o->array->data + dpari_over_first(o) * dpar_type_bytes(s.type);
+    s.count = o->count[c->rank];
+    s.sum = &o->zero1.squares;
+    o->zero1.squares = 0.0;
+    st = s.count > 0 ? dpari_do_squares(c, &s) : st;
+    st = st == DPAR_OK ? dpari_do_wait(c) : st;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(c, &o->zero1.squares, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    }
+    *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
+    return st;
+}
+
+/* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
+static dpar_status dpari_zero1_update(dpari_over *o, const dpar_zero1_group *group, int64_t lo,
+                                      int64_t hi, unsigned char *params, dpar_mem_optimize *call)
+{
+    const int64_t first = dpari_over_first(o), in = lo - first;
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    const int64_t moment = in * dpar_type_bytes(o->zero1.moment_type);
+    dpar_optimizer of = *call->optimizer;
+    dpar_mem_optimize now = *call;
+    dpar_optimizer_piece p;
+    dpari_zero(&p, sizeof p);
+    p.weight = params + lo * each;
+    p.gradient = o->array->data + lo * each;
+    p.m = o->zero1.moments > 0 ? o->zero1.moment[0] + moment : NULL;
+    p.v = o->zero1.moments > 1 ? o->zero1.moment[1] + moment : NULL;
+    p.weight_type = p.gradient_type = o->d.options.type;
+    p.count = hi - lo;
+    p.index = (uint64_t)lo;
+    if (group != NULL) {
+        of.decay = group->decay;
+        now.rate *= group->rate > 0.0 ? group->rate : 1.0;
+    }
+    now.optimizer = &of;
+    now.piece = &p;
+    return dpari_do_optimize(o->d.c, &now);
+}
+
+/* This rank's share, group after group. */
+static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
+                                          dpar_mem_optimize *call)
+{
+    const int64_t end = dpari_over_first(o) + o->count[o->d.c->rank];
+    int64_t lo = dpari_over_first(o), hi;
+    int32_t k = 0;
+    dpar_status st = DPAR_OK;
+    for (; lo < end && st == DPAR_OK; lo = hi) {
+        const dpar_zero1_group *g;
+        while (k < o->zero1.groups && o->zero1.group[k].first + o->zero1.group[k].count <= lo) {
+            k++;
+        }
+        g = k < o->zero1.groups ? &o->zero1.group[k] : NULL;
+        hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
+        st = dpari_zero1_update(o, g != NULL && g->first <= lo ? g : NULL, lo, hi, params, call);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
+                                     double rate, double clip)
+{
+    dpari_over *o = dpari_over_of(d);
+    dpari_zero1_given g;
+    dpar_mem_optimize call;
+    dpar_why why;
+    dpar_status st;
+    if (o == NULL || d->c->status != DPAR_OK) {
+        return o == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    dpari_zero(&g, sizeof g);
+    g.of = optimizer;
+    st = dpari_zero1_check(o, optimizer, &g, &why);
+    if (st == DPAR_OK && (!dpari_finite(rate) || (params == NULL && o->elements > 0))) {
+        st = dpari_say(DPAR_E_ARG, &why, "zero1: a rate that is no number, or params are NULL: #",
+                       params == NULL, 0, 0, 0);
+    }
+    if (o->zero1.kind == 0) { /* the first step: all ranks hear */
+        st = dpari_zero1_begin(o, st, &g, &why);
+        if (st != DPAR_OK) {
+            d->c->why = why;
+            return st;
+        }
+    }
+    if (st != DPAR_OK) {
+        return dpari_comm_wrong_all(d->c, st, &why);
+    }
+    st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
+    o->ended = 0;
+    dpari_zero(&call, sizeof call);
+    call.optimizer = optimizer;
+    call.rate = rate;
+    st = st == DPAR_OK ? dpari_zero1_factor(o, clip, &call.factor) : st;
+    if (st == DPAR_OK) {
+        call.t = ++o->zero1.steps;
+        st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
+    }
+    return st == DPAR_OK ? dpari_over_gather(o, params) : st;
 }
 
 /* ==== train/fsdp.c ==== */

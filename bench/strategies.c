@@ -44,7 +44,8 @@ struct job {
     const row *r;
     void *block[BLOCKS]; /* of dpar_comm_alloc */
     int32_t blocks;
-    dpar_ddp *ddp;
+    dpar_ddp *ddp, *over;
+    dpar_optimizer sgd;
     dpar_fsdp *fsdp;
     void *gradient[UNITS]; /* where fsdp's were computed last */
     int32_t turns;
@@ -186,6 +187,82 @@ static int64_t ddp_wrong(job *j)
         }
     }
     return wrong;
+}
+
+/* ---- ddp over the caller's gradients: n parts of numel elements in one array; n 1: nothing is said
+ * to be done. Beside one all-reduce of all. ---- */
+
+static int64_t over_all(const job *j)
+{
+    return j->r->n * j->r->numel;
+}
+
+static dpar_status over_open(job *j)
+{
+    void *at = room(j, over_all(j) * 4);
+    return dpar_ddp_over(j->c, at, over_all(j), DPAR_F32, &j->over, &j->why);
+}
+
+static void over_rewrite(job *j)
+{
+    fill(j->block[0], over_all(j), own_value(j));
+}
+
+static dpar_status over_bare(job *j)
+{
+    return dpar_all_reduce(j->c, j->block[0], j->block[0], over_all(j), DPAR_F32, DPAR_AVG, NULL);
+}
+
+static dpar_status over_strategy(job *j)
+{
+    dpar_status st = DPAR_OK;
+    for (int32_t i = j->r->n - 1; i >= 0 && j->r->n > 1 && st == DPAR_OK; i--) {
+        st = dpar_ddp_done(j->over, (float *)j->block[0] + i * j->r->numel, j->r->numel);
+    }
+    return st == DPAR_OK ? dpar_ddp_end(j->over) : st;
+}
+
+static int64_t over_wrong(job *j)
+{
+    return differ(j->block[0], over_all(j), 1.5f); /* (1 + 2) / 2 */
+}
+
+/* ---- ZeRO-1 of the same: SGD with rate 0 on weights of 3. Beside a reduce-scatter, the optimizer
+ * on the share, and an all-gather. ---- */
+
+static dpar_status zero1_open(job *j)
+{
+    const dpar_status st = over_open(j);
+    fill(room(j, over_all(j) * 4), over_all(j), 3.0f);
+    dpar_optimizer_init(&j->sgd, DPAR_SGD);
+    return st;
+}
+
+static dpar_status zero1_bare(job *j)
+{
+    const int64_t share = over_all(j) / j->c->size;
+    float *g = (float *)j->block[0], *w = (float *)j->block[1], *own = w + share * j->c->rank;
+    dpar_optimizer_piece p = {0};
+    dpar_status st = dpar_reduce_scatter(j->c, g, g + share * j->c->rank, share, DPAR_F32, DPAR_AVG,
+                                         NULL);
+    p.weight = own;
+    p.gradient = g + share * j->c->rank;
+    p.weight_type = p.gradient_type = DPAR_F32;
+    p.count = share;
+    st = st == DPAR_OK ? dpar_optimizer_step(&j->sgd, &p, 1, 0.0, 1.0) : st;
+    return st == DPAR_OK ? dpar_all_gather(j->c, own, w, share, DPAR_F32, NULL) : st;
+}
+
+static dpar_status zero1_strategy(job *j)
+{
+    return dpar_zero1_step(j->over, j->block[1], &j->sgd, 0.0, 0.0);
+}
+
+static int64_t zero1_wrong(job *j)
+{
+    const int64_t share = over_all(j) / j->c->size;
+    return differ((float *)j->block[0] + share * j->c->rank, share, 1.5f) +
+           differ(j->block[1], over_all(j), 3.0f);
 }
 
 /* ---- fsdp: UNITS units of numel elements; gradients of the values 1 and 2 ---- */
@@ -749,6 +826,8 @@ static int64_t pipeline_wrong(job *j)
 /* ---- rows ---- */
 
 #define DDP ddp_open, ddp_rewrite, ddp_bare, ddp_strategy, ddp_wrong
+#define OVER over_open, over_rewrite, over_bare, over_strategy, over_wrong
+#define ZERO1 zero1_open, over_rewrite, zero1_bare, zero1_strategy, zero1_wrong
 #define FSDP fsdp_open, fsdp_rewrite, fsdp_bare, fsdp_strategy, fsdp_wrong
 #define TENSOR tensor_open, tensor_rewrite, tensor_bare, tensor_strategy, tensor_wrong
 #define RING ring_open, first_rewrite, ring_bare, ring_strategy, ring_wrong
@@ -770,6 +849,11 @@ static const row rows[] = {
     {"ddp, 24 x 1 MiB, reduce-scatter", DDP, 24, 262144, 0, 1, 0, 0, 0, 0},
     {"ddp, 24 x 1 MiB, bf16 on the wire", DDP, 24, 262144, 1, 0, 0, 0, 12 << 10, 0},
     {"ddp, 24 x 1 MiB, looks for NaN", DDP, 24, 262144, 0, 0, 1, 0, 12 << 10, 0},
+    {"ddp over 24 MiB, at the end", OVER, 1, 6291456, 0, 0, 0, 0, 0, 0},
+    {"ddp over 24 MiB, 24 parts as they come", OVER, 24, 262144, 0, 0, 0, 0, 0, 0},
+    {"ddp over 9 MiB, 600 parts as they come", OVER, 600, 4096, 0, 0, 0, 0, 0, 0},
+    {"ddp over 64 KiB, at the end", OVER, 1, 16384, 0, 0, 0, 0, 0, 0},
+    {"ZeRO-1 over 24 MiB", ZERO1, 1, 6291456, 0, 0, 0, 0, 0, 0},
     {"ZeRO-1, 6 units of 4 MiB", FSDP, 1, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-2, 6 units of 4 MiB", FSDP, 2, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-3, 6 units of 4 MiB", FSDP, 3, 1048576, 0, 0, 0, 0, 0, 0},
@@ -823,6 +907,7 @@ static double timed(job *j, int kind, unsigned char *copy, dpar_status *st)
 static void close_job(job *j)
 {
     (void)dpar_ddp_close(j->ddp);
+    (void)dpar_ddp_free(j->over);
     (void)dpar_fsdp_close(j->fsdp);
     (void)dpar_attention_close(j->ring);
     (void)dpar_pipeline_close(j->pipeline);

@@ -572,7 +572,8 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 /* ---- a message meets its receive --------------------------------------------------------------
  */
 
-/* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
+/* The sentence, the same on all ranks: "recv #7 of 4 f32 on rank 0 from rank 1, tag 3: rank 1
+ * sent 8 f32". */
 static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
 {
     dpari_group *g = dpari_group_of(k->comm);
@@ -586,12 +587,14 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
     dpari_text_int(&t, k->call.count);
     dpari_text_char(&t, ' ');
     dpar_text_put(&t, dpar_type_name(k->call.type));
-    dpar_text_put(&t, " from rank ");
-    dpari_text_int(&t, k->call.root);
+    dpar_text_put(&t, " on ");
+    dpari_put_rank(&t, g, g->comm.rank);
+    dpar_text_put(&t, " from ");
+    dpari_put_rank(&t, g, k->call.root);
     dpar_text_put(&t, ", tag ");
     dpari_text_int(&t, k->call.tag);
-    dpar_text_put(&t, ": rank ");
-    dpari_text_int(&t, k->call.root);
+    dpar_text_put(&t, ": ");
+    dpari_put_rank(&t, g, k->call.root);
     dpar_text_put(&t, " sent ");
     dpari_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
     dpari_text_char(&t, ' ');

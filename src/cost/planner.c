@@ -899,8 +899,9 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     }
 }
 
-DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
-                                      int64_t global_batch, dpar_rejected *out, int32_t room)
+DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                                 int64_t global_batch, dpar_rejected *out,
+                                                 int32_t room)
 {
     const dpar_strategy *s = &plan->strategy;
     int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;

@@ -604,8 +604,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                      (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
 }
 
-DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
-                                         dpar_advice *advice, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
+                                                    dpar_advice *advice, dpar_why *why)
 {
     int32_t order[16], kinds, chosen = -1;
     double seconds[16], best;

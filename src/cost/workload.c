@@ -801,8 +801,8 @@ static void dpari_workload_totals(dpar_workload *w)
     }
 }
 
-DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model, int32_t seq,
-                                        dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *model,
+                                                   int32_t seq, dpar_why *why)
 {
     dpar_model m = *model;
     dpar_status st = dpari_model_complete(&m, seq, why);

@@ -954,7 +954,8 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_exchange *x, dpar_why *why)
                                                sizeof found.text, 0, 0, 0, 0);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what,
+                                                         dpar_why *why)
 {
     const dpar_status st = dpari_hx_not_idle(x, why);
     if (st != DPAR_OK) {

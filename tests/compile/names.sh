@@ -5,7 +5,7 @@
 # (the proofs use it).
 . tests/compile/common.sh
 : "${DPAR_PAGES:=$(ls README.md docs/*.md docs/guide/*.md 2> /dev/null | grep -v '^docs/api\.md$')}" # that one is made
-coming='dpar_ddp_over dpar_ddp_done dpar_zero1_step dpar_grid dpar_grid_desc dpar_grid_field dpar_grid_array dpar_grid_attach
+coming='dpar_grid dpar_grid_desc dpar_grid_field dpar_grid_array dpar_grid_attach
 dpar_grid_begin dpar_grid_end dpar_grid_block dpar_grid_draw dpar_grid_exchange dpar_grid_exchange_all dpar_grid_free
 dpar_grid_gather dpar_grid_halo dpar_grid_make'
 

@@ -431,7 +431,7 @@ static int mismatch(dpar_comm *c, void *arg)
         }
     } else {
         s = dpar_recv(c, at, 4, DPAR_F32, 0, 3, NULL);
-        sprintf(text, "of 4 f32 from rank 0, tag 3: rank 0 sent %d f32", (int)count);
+        sprintf(text, "of 4 f32 on rank 1 from rank 0, tag 3: rank 0 sent %d f32", (int)count);
         EXPECT(strstr(c->why.text, text) != NULL);
         EXPECT(at[0] == 0.0F);
     }
@@ -454,7 +454,7 @@ static int mismatch_type(dpar_comm *c, void *arg)
         s = s == DPAR_OK ? dpar_recv(c, at, 4, DPAR_F32, 1, 3, NULL) : s;
     } else {
         s = dpar_recv(c, at, 4, DPAR_I32, 0, 3, NULL);
-        EXPECT(strstr(c->why.text, "of 4 i32 from rank 0, tag 3: rank 0 sent 4 f32") != NULL);
+        EXPECT(strstr(c->why.text, "of 4 i32 on rank 1 from rank 0, tag 3: rank 0 sent 4 f32") != NULL);
     }
     EXPECT(s == DPAR_E_MISMATCH);
     return bad;

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "over.h"
+
+#include "../base/arith.h"
+#include "../base/type.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/elements.h"
+#include "ddp.h"
+#include "ddp_run.h"
+#include "made.h"
+#include "over_run.h"
+
+/* Bytes of a bucket, and so many are all gradients at most. */
+enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
+
+/* ---- spans ------------------------------------------------------------------------------------
+ */
+
+/* The first span that ends at `lo` or behind it. */
+static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
+{
+    int32_t low = 0, high = s->count;
+    while (low < high) {
+        const int32_t mid = low + (high - low) / 2;
+        if (s->at[mid].hi < lo) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
+/* Is all of it in one of them? */
+static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
+{
+    const int32_t i = dpari_spans_find(s, b->hi);
+    return i < s->count && s->at[i].lo <= b->lo;
+}
+
+static void dpari_spans_drop(dpari_spans *s, int32_t i)
+{
+    for (s->count--; i < s->count; i++) {
+        s->at[i] = s->at[i + 1];
+    }
+}
+
+/* Room for one more. */
+static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
+{
+    const int32_t room = 255 + s->room * 2;
+    void *memory = NULL;
+    int32_t i;
+    const dpar_status st = dpari_made_take(c, room * (int64_t)sizeof *s->at, &memory);
+    if (st == DPAR_OK) {
+        dpari_span *at = (dpari_span *)memory;
+        for (i = 0; i < s->count; i++) {
+            at[i] = s->at[i];
+        }
+        dpari_made_give(s->at);
+        s->at = at;
+        s->room = room;
+    }
+    return st;
+}
+
+/* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
+static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
+                                   int32_t *where)
+{
+    const int32_t i = dpari_spans_find(s, lo);
+    int32_t k;
+    *where = i;
+    if (i < s->count && s->at[i].hi == lo) {
+        s->at[i].hi = hi;
+        if (i + 1 < s->count && s->at[i + 1].lo == hi) {
+            s->at[i].hi = s->at[i + 1].hi;
+            dpari_spans_drop(s, i + 1);
+        }
+        return DPAR_OK;
+    }
+    if (i < s->count && s->at[i].lo == hi) {
+        s->at[i].lo = lo;
+        return DPAR_OK;
+    }
+    if (s->count == s->room) {
+        const dpar_status st = dpari_spans_grow(c, s);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (k = s->count++; k > i; k--) {
+        s->at[k] = s->at[k - 1];
+    }
+    s->at[i].lo = lo;
+    s->at[i].hi = hi;
+    return DPAR_OK;
+}
+
+/* ---- which parts travel together --------------------------------------------------------------
+ */
+
+static void dpari_over_bucket(dpari_over *o, int32_t i)
+{
+    o->bucket[o->buckets++] = o->fresh.at[i];
+    dpari_spans_drop(&o->fresh, i);
+}
+
+/* lo .. hi are done. */
+static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
+{
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    int32_t i;
+    dpar_status st = dpari_spans_add(o->d.c, &o->seen, lo, hi, &i);
+    if (st == DPAR_OK && !o->planned && o->d.c->rank == 0) {
+        st = dpari_spans_add(o->d.c, &o->fresh, lo, hi, &i);
+        if (st == DPAR_OK && (o->fresh.at[i].hi - o->fresh.at[i].lo) * each >= o->bucket_bytes) {
+            dpari_over_bucket(o, i);
+        }
+    }
+    return st;
+}
+
+/* What was not done counts as done now, from the last element to the first; what is in no bucket
+ * yet makes some, too. Where memory for spans lacked: one bucket. */
+static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
+{
+    int64_t lo = o->elements, hi, sum = 0;
+    int32_t k;
+    while (lo > 0) {
+        const int32_t n = o->seen.count, top = n > 0 && o->seen.at[n - 1].hi == o->elements;
+        hi = top ? o->seen.at[n - 1].lo : o->elements;
+        lo = n - top > 0 ? o->seen.at[n - 1 - top].hi : 0;
+        if (hi > 0 && dpari_over_note(o, lo, hi) != DPAR_OK) {
+            break;
+        }
+        lo = hi > 0 ? lo : 0;
+    }
+    while (o->fresh.count > 0) {
+        dpari_over_bucket(o, o->fresh.count - 1);
+    }
+    for (k = 0; k < o->buckets; k++) {
+        sum += o->bucket[k].hi - o->bucket[k].lo;
+    }
+    if (sum != o->elements) {
+        o->buckets = 1;
+        o->bucket[0].lo = 0;
+        o->bucket[0].hi = o->elements;
+    }
+}
+
+/* After the first pass all ranks have the buckets of rank 0. */
+static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
+{
+    dpar_comm *c = o->d.c;
+    dpar_status st;
+    if (c->rank == 0) {
+        dpari_over_close_buckets(o);
+    }
+    st = dpar_broadcast(c, &o->buckets, 1, DPAR_I32, 0, NULL);
+    st = st == DPAR_OK ? dpar_broadcast(c, o->bucket, o->buckets * INT64_C(2), DPAR_I64, 0, NULL)
+                       : st;
+    o->planned = st == DPAR_OK;
+    return st;
+}
+
+/* ---- what travels -----------------------------------------------------------------------------
+ */
+
+DPARI_API int64_t dpari_over_first(const dpari_over *o)
+{
+    return dpari_least(o->elements, o->share * o->d.c->rank);
+}
+
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data)
+{
+    dpar_comm *c = o->d.c;
+    const int32_t type = o->d.options.type;
+    const unsigned char *own =
+        (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(type);
+    return o->share * c->size == o->elements
+               ? dpar_all_gather(c, own, data, o->share, type, NULL)
+               : dpar_all_gather_v(c, own, data, o->count, NULL, type, NULL);
+}
+
+/* All of it, to the owners of the shares, where it lies. */
+static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
+{
+    dpar_comm *c = o->d.c;
+    const int32_t type = o->d.options.type;
+    unsigned char *data = o->array->data;
+    unsigned char *own = data + dpari_over_first(o) * dpar_type_bytes(type);
+    return o->share * c->size == o->elements
+               ? dpar_reduce_scatter(c, data, own, o->share, type, DPAR_AVG, work)
+               : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
+}
+
+/* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
+static dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
+{
+    dpar_comm *c = o->d.c;
+    const int32_t type = o->d.options.type;
+    int64_t lo, hi;
+    int32_t k = 0;
+    dpar_status st = DPAR_OK;
+    if (scatter && b->hi - b->lo == o->elements) {
+        return dpari_over_scatter(o, &o->work[o->posted++]);
+    }
+    for (lo = b->lo; lo < b->hi && st == DPAR_OK; lo = hi) {
+        unsigned char *data;
+        while (o->array[k + 1].first <= lo) {
+            k++;
+        }
+        data = o->array[k].data + (lo - o->array[k].first) * dpar_type_bytes(type);
+        hi = dpari_least(b->hi, o->array[k + 1].first);
+        if (scatter) {
+            const int32_t owner = (int32_t)(lo / o->share);
+            hi = dpari_least(hi, (owner + INT64_C(1)) * o->share);
+            st = dpar_reduce(c, data, data, hi - lo, type, DPAR_AVG, owner, &o->work[o->posted++]);
+        } else {
+            st = dpar_all_reduce(c, data, data, hi - lo, type, DPAR_AVG, &o->work[o->posted++]);
+        }
+    }
+    return st;
+}
+
+DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
+{
+    dpar_ddp *d = &o->d;
+    const int32_t stays = d->under_way && !d->last;
+    const int32_t owners = scatter || o->scatter; /* some may have left already, on some ranks */
+    dpar_status st = d->status;
+    if (st == DPAR_OK && !stays && !o->planned) {
+        st = dpari_over_learn(o);
+    }
+    if (st == DPAR_OK && !stays && o->buckets == 1 && o->arrays == 1 && o->posted == 0) {
+        o->next = 1; /* all of it at once, which takes no work */
+        st = owners ? dpari_over_scatter(o, NULL)
+                    : dpar_all_reduce(d->c, o->array->data, o->array->data, o->elements,
+                                      d->options.type, DPAR_AVG, NULL);
+    }
+    while (st == DPAR_OK && !stays && o->next < o->buckets) {
+        st = dpari_over_send(o, &o->bucket[o->next++], owners);
+    }
+    if (o->posted > 0) {
+        const dpar_status came = dpar_wait_all(o->work, o->posted);
+        st = st == DPAR_OK ? came : st;
+    }
+    if (st == DPAR_OK && !stays && owners && !scatter) {
+        st = dpari_over_gather(o, o->array->data);
+    }
+    if (!stays) {
+        o->scatter = scatter;
+        o->ended = !scatter;
+    }
+    o->seen.count = 0;
+    o->next = o->posted = o->open = 0;
+    d->under_way = 0;
+    d->status = DPAR_OK;
+    return st;
+}
+
+static dpar_status dpari_over_end(dpar_ddp *d)
+{
+    return dpari_over_finish((dpari_over *)(void *)d, 0);
+}
+
+/* ---- done -------------------------------------------------------------------------------------
+ */
+
+DPARI_API dpari_over *dpari_over_of(dpar_ddp *d)
+{
+    if (d == NULL || d->ends != dpari_over_end) {
+        if (d != NULL) {
+            (void)dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: it was not made by dpar_ddp_over", 0, 0,
+                                   0, 0);
+        }
+        return NULL;
+    }
+    return (dpari_over *)(void *)d;
+}
+
+/* The number among all of the element at `at`, of which `count` follow in its array; -1: none. */
+static int64_t dpari_over_locate(dpari_over *o, uintptr_t at, int64_t count)
+{
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    int32_t i, k = o->hint;
+    for (i = 0; i<o->arrays; i++, k = k> 0 ? k - 1 : o->arrays - 1) { /* backward */
+        const dpari_over_array *a = &o->array[k];
+        const uintptr_t bytes = at - (uintptr_t)a->data; /* far too many where it lies before */
+        const int64_t elements = a[1].first - a->first;
+        if (bytes <= (uintptr_t)(elements * each) && (bytes & (uintptr_t)(each - 1)) == 0) {
+            const int64_t from = (int64_t)(bytes >> (each == 8 ? 3 : each / 2)); /* of 8, 4, 2 */
+            if (count >= 0 && count <= elements - from) {
+                o->hint = k;
+                return a->first + from;
+            }
+        }
+    }
+    return -1;
+}
+
+static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, int64_t count)
+{
+    const uintptr_t begin = (uintptr_t)o->array->data;
+    const int64_t bytes = at >= begin ? (int64_t)(at - begin) : -(int64_t)(begin - at);
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    return dpari_comm_wrong(
+        o->d.c, DPAR_E_ARG,
+        o->arrays > 1 ? "ddp: # elements are done that lie in none of the # arrays"
+        : bytes % each != 0
+            ? "ddp: # elements are done that begin within one: # bytes behind the first"
+            : "ddp: # elements from # on are done, of # gradients",
+        count,
+        o->arrays > 1       ? o->arrays
+        : bytes % each != 0 ? bytes
+                            : bytes / each,
+        o->elements, 0);
+}
+
+DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
+{
+    dpari_over *o = dpari_over_of(d);
+    int64_t lo;
+    int32_t i;
+    dpar_status st;
+    if (o == NULL || d->c->status != DPAR_OK) {
+        return o == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    lo = dpari_over_locate(o, (uintptr_t)at, count);
+    if (lo < 0) {
+        return dpari_over_outside(o, (uintptr_t)at, count);
+    }
+    i = dpari_spans_find(&o->seen, lo + 1);
+    if (count > 0 && i < o->seen.count && o->seen.at[i].lo < lo + count) {
+        return dpari_comm_wrong(d->c, DPAR_E_ARG,
+                                "ddp: elements # to # are done, of which # to # were already", lo,
+                                lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
+                                dpari_least(lo + count, o->seen.at[i].hi) - 1);
+    }
+    o->open = 1;
+    o->ended = 0;
+    if (count == 0 || (d->under_way && !d->last)) {
+        return DPAR_OK;
+    }
+    st = dpari_over_note(o, lo, lo + count);
+    while (o->planned && o->next < o->buckets && d->status == DPAR_OK &&
+           dpari_spans_hold(&o->seen, &o->bucket[o->next])) {
+        d->status = dpari_over_send(o, &o->bucket[o->next++], o->scatter);
+    }
+    return d->status == DPAR_OK ? st : d->status;
+}
+
+/* ---- made and freed ---------------------------------------------------------------------------
+ */
+
+/* Its pieces in memory, or NULL and only their sum. */
+static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
+{
+    const int64_t most =
+        dpari_ceil_div(o->elements * dpar_type_bytes(o->d.options.type), o->bucket_bytes) * 2 + 1;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *o);
+    o->array = (dpari_over_array *)dpari_room_take(&r, o->arrays + INT64_C(1), sizeof *o->array);
+    o->bucket = (dpari_span *)dpari_room_take(&r, most, sizeof *o->bucket);
+    o->work = (dpar_work *)dpari_room_take(&r, most + o->arrays + ranks, sizeof *o->work);
+    o->count = (int64_t *)dpari_room_take(&r, ranks, sizeof *o->count);
+    return r.used;
+}
+
+typedef struct dpari_over_given {
+    const dpari_over *o;
+    const dpar_ddp_array *list;
+} dpari_over_given;
+
+static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
+{
+    const dpari_over_given *g = (const dpari_over_given *)given;
+    int32_t k;
+    dpari_fact_type(f, "type", 0, g->o->d.options.type);
+    dpari_fact(f, "the number of arrays", 0, g->o->arrays);
+    for (k = 0; k < g->o->arrays; k++) {
+        dpari_fact(f, "the number of elements (array #)", k, g->list[k].count);
+    }
+}
+
+/* Is the list one? Its elements. */
+static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
+                                               int32_t type, int64_t *elements, dpar_why *why)
+{
+    int32_t k;
+    *elements = 0;
+    if (arrays < 0 || (arrays > 0 && list == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: # arrays of gradients; the list is NULL: #", arrays,
+                         list == NULL, 0, 0);
+    }
+    if (!dpari_is_float(type)) {
+        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", type, 0, 0, 0,
+                              0);
+    }
+    for (k = 0; k < arrays; k++) {
+        if (list[k].count < 0 || (list[k].count > 0 && list[k].data == NULL)) {
+            return dpari_say(DPAR_E_ARG, why, "ddp: array # of # elements; it is NULL: #", k,
+                             list[k].count, list[k].data == NULL, 0);
+        }
+        if (list[k].count > INT64_MAX / 16 - *elements) {
+            return dpari_say(DPAR_E_RANGE, why, "ddp: # and # elements", *elements, list[k].count,
+                             0, 0);
+        }
+        *elements += list[k].count;
+    }
+    return DPAR_OK;
+}
+
+/* In its memory: what it was counted for, and the list. */
+static DPARI_COLD dpari_over *dpari_over_lay(const dpari_over *counted, void *memory,
+                                             const dpar_ddp_array *list, int32_t ranks)
+{
+    dpari_over *o = (dpari_over *)memory;
+    int64_t at = 0;
+    int32_t k;
+    *o = *counted;
+    (void)dpari_over_place(o, memory, ranks);
+    for (k = 0; k < o->arrays; k++) {
+        o->array[k].data = (unsigned char *)list[k].data;
+        o->array[k].first = at;
+        at += list[k].count;
+    }
+    o->array[k].first = at;
+    o->hint = k - 1;
+    for (k = 0; k < ranks; k++) {
+        o->count[k] = dpari_least(o->share, at - dpari_least(at, o->share * k));
+    }
+    return o;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list,
+                                                   int32_t arrays, int32_t type, dpar_ddp **ddp,
+                                                   dpar_why *why)
+{
+    dpari_over counted;
+    dpari_over_given given;
+    void *memory = NULL;
+    dpar_status st;
+    if (c == NULL || ddp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&counted, sizeof counted);
+    st = dpari_over_judge(list, arrays, type, &counted.elements, why);
+    counted.d.c = c;
+    counted.d.ends = dpari_over_end;
+    counted.d.options.type = type;
+    counted.arrays = arrays;
+    counted.share = dpari_ceil_div(counted.elements, c->size);
+    given.o = &counted;
+    given.list = list;
+    st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
+    if (st == DPAR_OK) {
+        const int64_t bytes = counted.elements * dpar_type_bytes(type);
+        counted.bucket_bytes = dpari_most(DPARI_OVER_BUCKET, bytes / DPARI_OVER_MOST);
+        st = dpari_made_plan(c, st, dpari_over_place(&counted, NULL, c->size), &memory, why);
+    }
+    if (st == DPAR_OK) {
+        *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
+    } else {
+        dpari_made_give(memory);
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
+                                              dpar_ddp **ddp, dpar_why *why)
+{
+    dpar_ddp_array one;
+    one.data = grads;
+    one.count = n;
+    return dpar_ddp_over_list(c, &one, 1, type, ddp, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
+{
+    dpari_over *o = d != NULL ? dpari_over_of(d) : NULL;
+    if (o == NULL) {
+        return d == NULL ? DPAR_OK : DPAR_E_ARG;
+    }
+    if (o->open && d->c->status == DPAR_OK) {
+        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+    }
+    (void)dpar_wait_all(o->work, o->posted); /* of a pass that broke */
+    if (o->zero1.pinned && d->c->mem->unpin != NULL) {
+        (void)d->c->mem->unpin(d->c->mem->ctx, &o->zero1.squares);
+    }
+    if (o->zero1.moment[0] != NULL) {
+        dpar_comm_release(d->c, o->zero1.moment[0]);
+    }
+    dpari_made_give(o->zero1.group);
+    dpari_made_give(o->seen.at);
+    dpari_made_give(o->fresh.at);
+    dpari_made_give(o);
+    return DPAR_OK;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "zero1.h"
+
+#include "../base/arith.h"
+#include "../base/type.h"
+#include "../comm/agree.h"
+#include "../comm/comm.h"
+#include "../comm/elements.h"
+#include "../comm/mem_run.h"
+#include "layers_run.h"
+#include "made.h"
+#include "optimizer.h"
+#include "over_run.h"
+
+/* ---- state ------------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_zero1_given {
+    const dpar_optimizer *of;
+    int32_t moments, moment_type;
+    int64_t steps;
+    const dpar_zero1_group *group;
+    int32_t groups;
+} dpari_zero1_given;
+
+static DPARI_COLD void dpari_zero1_state_of(dpari_facts *f, const void *given)
+{
+    const dpari_zero1_given *g = (const dpari_zero1_given *)given;
+    dpari_fact(f, "optimizer.kind", 0, g->of->kind);
+    dpari_fact(f, "the number of moments", 0, g->moments);
+    dpari_fact_type(f, "optimizer.moment_type", 0, g->moment_type);
+    dpari_fact(f, "optimizer.stochastic", 0, g->of->stochastic);
+    dpari_fact_hash(f, "optimizer.seed", 0, g->of->seed);
+    dpari_fact(f, "the number of steps", 0, g->steps);
+}
+
+static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_given *g,
+                                               dpar_why *why)
+{
+    dpari_zero1 *z = &o->zero1;
+    dpar_comm *c = o->d.c;
+    const int64_t each = o->count[c->rank] * dpar_type_bytes(g->moment_type);
+    void *memory = NULL;
+    dpar_status st =
+        g->moments > 0 ? dpar_comm_alloc(c, dpari_most(64, each * g->moments), &memory) : DPAR_OK;
+    if (st == DPAR_OK && c->mem != NULL && c->mem->pin != NULL && !z->pinned) {
+        st = c->mem->pin(c->mem->ctx, &z->squares, (int64_t)sizeof z->squares);
+        z->pinned = st == DPAR_OK;
+    }
+    if (st != DPAR_OK) {
+        (void)dpari_say(st, why, "zero1: no memory for # moments of # B", g->moments, each, 0, 0);
+    }
+    z->moment[0] = (unsigned char *)memory;
+    z->moment[1] = g->moments > 1 ? z->moment[0] + each : NULL;
+    return st;
+}
+
+/* Does the optimizer fit what there is? */
+static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
+                                     dpari_zero1_given *g, dpar_why *why)
+{
+    const dpari_zero1 *z = &o->zero1;
+    dpar_status st;
+    if (o->arrays != 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "zero1: gradients are # arrays: it wants one (dpar_ddp_over)", o->arrays,
+                         0, 0, 0);
+    }
+    st = dpar_optimizer_check(of, o->d.options.type, &g->moments, &g->moment_type, why);
+    if (st == DPAR_OK && z->kind != 0 &&
+        (z->kind != of->kind || z->moments != g->moments || z->moment_type != g->moment_type)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "zero1: an optimizer of kind # with # moments, and state of kind # with #",
+                       of->kind, g->moments, z->kind, z->moments);
+    }
+    return st;
+}
+
+/* The state of this optimizer is there, with `steps` behind it. st: how this rank has fared. */
+static DPARI_COLD dpar_status dpari_zero1_begin(dpari_over *o, dpar_status st, dpari_zero1_given *g,
+                                                dpar_why *why)
+{
+    dpari_zero1 *z = &o->zero1;
+    st = dpari_agree_on(o->d.c, st, "zero1", dpari_zero1_state_of, g, why);
+    if (st == DPAR_OK && z->kind == 0) {
+        st = dpari_agree(o->d.c, dpari_zero1_take(o, g, why), why);
+        if (st != DPAR_OK && z->moment[0] != NULL) {
+            dpar_comm_release(o->d.c, z->moment[0]);
+            z->moment[0] = NULL;
+        }
+    }
+    if (st == DPAR_OK) {
+        z->kind = g->of->kind;
+        z->moments = g->moments;
+        z->moment_type = g->moment_type;
+        z->steps = g->steps;
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer,
+                                                  int64_t steps, dpar_why *why)
+{
+    dpari_over *o = dpari_over_of(d);
+    dpari_zero1_given g;
+    dpar_status st;
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+    }
+    dpari_zero(&g, sizeof g);
+    g.of = optimizer;
+    g.steps = steps;
+    st = dpari_zero1_check(o, optimizer, &g, why);
+    if (st == DPAR_OK && steps < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "zero1: # steps", steps, 0, 0, 0);
+    }
+    return dpari_zero1_begin(o, st, &g, why);
+}
+
+DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first,
+                                           int64_t *count, int32_t *type)
+{
+    const dpari_over *o = dpari_over_of(d);
+    if (o == NULL || array < 0 || array >= o->zero1.moments) {
+        return NULL;
+    }
+    if (first != NULL) {
+        *first = dpari_over_first(o);
+    }
+    if (count != NULL) {
+        *count = o->count[d->c->rank];
+    }
+    if (type != NULL) {
+        *type = o->zero1.moment_type;
+    }
+    return o->zero1.moment[array];
+}
+
+/* ---- groups -----------------------------------------------------------------------------------
+ */
+
+static DPARI_COLD void dpari_zero1_state_groups(dpari_facts *f, const void *given)
+{
+    const dpari_zero1_given *g = (const dpari_zero1_given *)given;
+    int32_t i;
+    dpari_fact(f, "the number of groups", 0, g->groups);
+    for (i = 0; i < g->groups; i++) {
+        dpari_fact(f, "group[#].first", i, g->group[i].first);
+        dpari_fact(f, "group[#].count", i, g->group[i].count);
+        dpari_fact_real(f, "group[#].decay", i, g->group[i].decay);
+        dpari_fact_real(f, "group[#].rate", i, g->group[i].rate);
+    }
+}
+
+static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
+                                                       const dpari_zero1_given *g, dpar_why *why)
+{
+    int64_t at = 0;
+    int32_t i;
+    if (g->groups < 0 || (g->groups > 0 && g->group == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: # groups; they are NULL: #", g->groups,
+                         g->group == NULL, 0, 0);
+    }
+    for (i = 0; i < g->groups; i++) {
+        const dpar_zero1_group *p = &g->group[i];
+        if (p->first < at || p->count < 0 || p->first > o->elements ||
+            p->count > o->elements - p->first) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "zero1: group # begins at # and has # elements: groups ascend, and "
+                             "there are # elements",
+                             i, p->first, p->count, o->elements);
+        }
+        if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
+            !dpari_finite(p->rate)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "zero1: decay and rate of group # are 0 or more, and finite", i, 0, 0,
+                             0);
+        }
+        at = p->first + p->count;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group,
+                                                  int32_t groups, dpar_why *why)
+{
+    dpari_over *o = dpari_over_of(d);
+    dpari_zero1_given g;
+    void *memory = NULL;
+    int32_t i;
+    dpar_status st;
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+    }
+    dpari_zero(&g, sizeof g);
+    g.group = group;
+    g.groups = groups;
+    st = dpari_zero1_judge_groups(o, &g, why);
+    st = dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why);
+    if (st == DPAR_OK) {
+        st = dpari_made_plan(d->c, st, groups * (int64_t)sizeof *group, &memory, why);
+    }
+    if (st != DPAR_OK) {
+        dpari_made_give(memory);
+        return st;
+    }
+    dpari_made_give(o->zero1.group);
+    o->zero1.group = (dpar_zero1_group *)memory;
+    o->zero1.groups = groups;
+    for (i = 0; i < groups; i++) {
+        o->zero1.group[i] = group[i];
+    }
+    return DPAR_OK;
+}
+
+/* ---- a step -----------------------------------------------------------------------------------
+ */
+
+/* What gradients are multiplied by. Waits for a device. */
+static dpar_status dpari_zero1_factor(dpari_over *o, double clip, double *factor)
+{
+    dpar_comm *c = o->d.c;
+    dpar_mem_squares s;
+    double sum = 0.0;
+    dpar_status st = DPAR_OK;
+    *factor = 1.0;
+    if (clip <= 0.0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&s, sizeof s);
+    s.type = o->d.options.type;
+    s.in = o->array->data + dpari_over_first(o) * dpar_type_bytes(s.type);
+    s.count = o->count[c->rank];
+    s.sum = &o->zero1.squares;
+    o->zero1.squares = 0.0;
+    st = s.count > 0 ? dpari_do_squares(c, &s) : st;
+    st = st == DPAR_OK ? dpari_do_wait(c) : st;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(c, &o->zero1.squares, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    }
+    *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
+    return st;
+}
+
+/* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
+static dpar_status dpari_zero1_update(dpari_over *o, const dpar_zero1_group *group, int64_t lo,
+                                      int64_t hi, unsigned char *params, dpar_mem_optimize *call)
+{
+    const int64_t first = dpari_over_first(o), in = lo - first;
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    const int64_t moment = in * dpar_type_bytes(o->zero1.moment_type);
+    dpar_optimizer of = *call->optimizer;
+    dpar_mem_optimize now = *call;
+    dpar_optimizer_piece p;
+    dpari_zero(&p, sizeof p);
+    p.weight = params + lo * each;
+    p.gradient = o->array->data + lo * each;
+    p.m = o->zero1.moments > 0 ? o->zero1.moment[0] + moment : NULL;
+    p.v = o->zero1.moments > 1 ? o->zero1.moment[1] + moment : NULL;
+    p.weight_type = p.gradient_type = o->d.options.type;
+    p.count = hi - lo;
+    p.index = (uint64_t)lo;
+    if (group != NULL) {
+        of.decay = group->decay;
+        now.rate *= group->rate > 0.0 ? group->rate : 1.0;
+    }
+    now.optimizer = &of;
+    now.piece = &p;
+    return dpari_do_optimize(o->d.c, &now);
+}
+
+/* This rank's share, group after group. */
+static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
+                                          dpar_mem_optimize *call)
+{
+    const int64_t end = dpari_over_first(o) + o->count[o->d.c->rank];
+    int64_t lo = dpari_over_first(o), hi;
+    int32_t k = 0;
+    dpar_status st = DPAR_OK;
+    for (; lo < end && st == DPAR_OK; lo = hi) {
+        const dpar_zero1_group *g;
+        while (k < o->zero1.groups && o->zero1.group[k].first + o->zero1.group[k].count <= lo) {
+            k++;
+        }
+        g = k < o->zero1.groups ? &o->zero1.group[k] : NULL;
+        hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
+        st = dpari_zero1_update(o, g != NULL && g->first <= lo ? g : NULL, lo, hi, params, call);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
+                                     double rate, double clip)
+{
+    dpari_over *o = dpari_over_of(d);
+    dpari_zero1_given g;
+    dpar_mem_optimize call;
+    dpar_why why;
+    dpar_status st;
+    if (o == NULL || d->c->status != DPAR_OK) {
+        return o == NULL ? DPAR_E_ARG : d->c->status;
+    }
+    dpari_zero(&g, sizeof g);
+    g.of = optimizer;
+    st = dpari_zero1_check(o, optimizer, &g, &why);
+    if (st == DPAR_OK && (!dpari_finite(rate) || (params == NULL && o->elements > 0))) {
+        st = dpari_say(DPAR_E_ARG, &why, "zero1: a rate that is no number, or params are NULL: #",
+                       params == NULL, 0, 0, 0);
+    }
+    if (o->zero1.kind == 0) { /* the first step: all ranks hear */
+        st = dpari_zero1_begin(o, st, &g, &why);
+        if (st != DPAR_OK) {
+            d->c->why = why;
+            return st;
+        }
+    }
+    if (st != DPAR_OK) {
+        return dpari_comm_wrong_all(d->c, st, &why);
+    }
+    st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
+    o->ended = 0;
+    dpari_zero(&call, sizeof call);
+    call.optimizer = optimizer;
+    call.rate = rate;
+    st = st == DPAR_OK ? dpari_zero1_factor(o, clip, &call.factor) : st;
+    if (st == DPAR_OK) {
+        call.t = ++o->zero1.steps;
+        st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
+    }
+    return st == DPAR_OK ? dpari_over_gather(o, params) : st;
+}
