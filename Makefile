@@ -254,10 +254,12 @@ bench:
 performance: $(B)/strategies $(B)/overlap $(B)/host_kernels
 	sh bench/comm_speed.sh 5 > docs/performance.md.new
 	echo >> docs/performance.md.new
+	sed -n '/^## Over MPI/,/^## Halo exchanges/p' docs/performance.md | sed '$$d' >> docs/performance.md.new
 	sh bench/halo.sh 5 >> docs/performance.md.new
 	echo >> docs/performance.md.new
 	sh bench/strategies.sh >> docs/performance.md.new
-	if [ -n "$(NPB)" ]; then echo; NPB="$(NPB)" sh bench/mg.sh; fi >> docs/performance.md.new
+	echo >> docs/performance.md.new
+	if [ -n "$(NPB)" ]; then NPB="$(NPB)" sh bench/mg.sh; else sed -n '/^## NAS MG/,$$p' docs/performance.md; fi >> docs/performance.md.new
 	mv docs/performance.md.new docs/performance.md
 
 install: $(HEADERS) bindings/fortran/dpar.f90

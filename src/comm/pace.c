@@ -13,12 +13,12 @@ DPARI_API dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
  * the longer it lost; and as soon as the chosen one has become slower than it was. */
 static int32_t dpari_pace_is_due(dpari_pace *p)
 {
-    enum { LAST = 1024 };
+    const uint32_t last = 1024;
     if (++p->turns <= p->wait && !(p->known > 0.0 && p->per_byte[p->way] > 1.4 * p->known)) {
         return 0;
     }
     p->turns = 0;
-    p->wait = p->wait < LAST / 2 ? 2 * p->wait : LAST;
+    p->wait = p->wait < last / 2 ? 2 * p->wait : last;
     p->known = p->per_byte[p->way];
     p->per_byte[!p->way] = 0.0;
     return 1;
