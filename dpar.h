@@ -26,10 +26,10 @@
  *                           dpar_init(&world, NULL, &why);
  *                           dpar_all_reduce(world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
  *                           dpar_comm_close(world);
- *     dpar_halo.h       Grids: halo exchange of any number of fields, and its adjoint.
- *                           dpar_halo_exchange_init(memory, bytes, world, &options, &x, &why);
- *                           dpar_halo_exchange_begin(x);
- *                           dpar_halo_exchange_end(x);
+ *     dpar_halo.h       Grids: arrays cut over ranks, and their halos; the adjoint too.
+ *                           dpar_grid_make(world, &desc, &g, &why);
+ *                           u = dpar_grid_array(g, DPAR_F64);
+ *                           dpar_grid_exchange(g, u);
  *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);

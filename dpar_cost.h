@@ -9,28 +9,16 @@
  *     #include <stdio.h>
  *     int main(void)
  *     {
- *         static dpar_workload work;
- *         dpar_model model;
- *         dpar_cluster cluster;
- *         dpar_job job;
- *         dpar_strategy s;
- *         dpar_plan plan;
- *         dpar_why why = {"a plan"};
- *         dpar_strategy_init(&s);
- *         s.dp = 8;
- *         s.zero = 3;
- *         job.work = &work;
- *         job.cluster = &cluster;
- *         if (dpar_model_find(&model, "llama-3-8b", &why) < 0 ||
- *             dpar_workload_init(&work, &model, 0, &why) < 0 ||
- *             dpar_cluster_find(&cluster, "dgx-h100", &why) < 0 ||
- *             dpar_recipe_find(&job.recipe, "bf16", &why) < 0 ||
- *             dpar_plan_price(&job, &s, 0, &plan, NULL, &why) < 0) {
- *             puts(why.text);
- *             return 1;
+ *         static dpar_planned plan;
+ *         char line[200];
+ *         dpar_text t;
+ *         dpar_why why;
+ *         if (dpar_plan_text("llama-3-8b", "dgx-h100", "batch=512", &plan, &why) < 0) {
+ *             return puts(why.text);
  *         }
- *         printf("%.1f GB, %.3f s a step\n", plan.memory.total * 1e-9, plan.step.total);
- *         return 0;
+ *         dpar_text_init(&t, line, sizeof line);
+ *         dpar_plan_draw(&t, &plan.report, DPAR_REPORT_LINE, NULL);
+ *         return printf("%.1f GB, %.1f s a step: %s", plan.memory * 1e-9, plan.step, line) < 0;
  *     }
  *
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
@@ -913,14 +901,76 @@ enum {
     DPAR_REPORT_CSV,     /* one line a plan, with a header line */
     DPAR_REPORT_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
                             seconds, assumptions. Always valid JSON */
-    DPAR_REPORT_SVG      /* a self-contained picture: time by term, memory against capacity, the
+    DPAR_REPORT_SVG,     /* a self-contained picture: time by term, memory against capacity, the
                             Pareto front */
+    DPAR_REPORT_LINE     /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
 };
 
 /* Appends the report. E_ARG with a sentence, and nothing is written, for a format that is none.
  * O(plans). */
 DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
                                     dpar_why *why);
+
+/* ==== cost/plan_text.h ==== */
+
+/* plan_text - a plan from words, those of the command `plan`, in one call.
+ *
+ *     static dpar_planned plan;
+ *     dpar_plan_text("llama-3-70b", "8x8:a100-80", "batch=512", &plan, &why);
+ *     plan.step seconds a step, plan.memory bytes a GPU
+ *     dpar_plan_draw(&text, &plan.report, DPAR_REPORT_LINE, &why);        what it is, in a line */
+
+/* What was asked, read. 27 KB; job points into it: it does not move. */
+typedef struct dpar_asked {
+    dpar_job job;        /* what to price, where, in which precision */
+    dpar_search search;  /* of it gpus, top and front are not set */
+    dpar_strategy given; /* evaluate=...; else the default, and given_fields is 0 */
+    uint32_t given_fields;
+    int64_t batch; /* as it was said; -1: it was not, and search.global_batch is a usual one */
+    int32_t had;   /* GPUs of the machine, when more were asked for; else 0 */
+    dpar_workload work;
+    dpar_cluster cluster;
+} dpar_asked;
+
+/* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
+ * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
+ * NULL or "": none of them.
+ *     batch=512        samples a step of all GPUs; 0: free; left out: about 4 million tokens, or
+ *                      16 samples a GPU
+ *     gpus=64          whole nodes, or part of one; more than the machine has are of its kind
+ *     seq=8192         tokens a sample
+ *     precision=fp8    as dpar_recipe_find; left out: megatron
+ *     stack=torch, attention=flash    as in dpar_model_read
+ *     fix=tp=8,pp=2         only strategies with these values
+ *     evaluate=tp=8,pp=2    this one strategy (dpar_strategy_complete adds what is not named)
+ *     whole                 every divisor and option, not the usual ones
+ * E_ARG, E_PARSE, E_UNKNOWN, ... with a sentence that names what is near. O(bytes). */
+DPAR_API dpar_status dpar_plan_ask(const char *model, const char *machine, const char *options,
+                                   dpar_asked *asked, dpar_why *why);
+
+/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
+ * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
+ * no multiple of the other degrees. O(1). */
+DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
+                                            int64_t batch, dpar_why *why);
+
+/* The answer. 40 KB of the caller's; report points into it: it does not move. */
+typedef struct dpar_planned {
+    double step;        /* seconds that a step of the best plan takes */
+    double memory;      /* bytes that it holds on a GPU */
+    dpar_report report; /* of all plans, for dpar_plan_draw */
+    dpar_plan plan[8];  /* report.plans of them, the best first */
+    dpar_asked asked;
+    dpar_planner planner; /* private: the search */
+} dpar_planned;
+
+/* Reads the words as dpar_plan_ask and searches (evaluate: prices) as they say. E_NONE: nothing
+ * fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be evaluated
+ * does not fit, step and memory are its own. Other errors as dpar_plan_ask and dpar_plan_price.
+ * Milliseconds as a rule; `whole` and large machines take seconds: dpar_plan_ask and dpar_planner
+ * can be stopped meanwhile. */
+DPAR_API dpar_status dpar_plan_text(const char *model, const char *machine, const char *options,
+                                    dpar_planned *planned, dpar_why *why);
 
 #endif /* DPAR_COST_H */
 
@@ -935,6 +985,10 @@ DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t 
 /* inner - private: what modules of cost ask of a machine, a workload and a strategy. */
 
 /* cluster.c */
+
+/* How far s is from `name`: 6 for each edit that leads to a beginning of it, 1 for each letter of
+ * the rest: "a100" is near "a100-80". */
+DPARI_API int32_t dpari_unlike(const char *s, size_t n, const char *name);
 
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 {
@@ -1676,10 +1730,13 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-static int32_t dpari_unlike(const char *s, size_t n, const char *word)
+DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
 {
-    int32_t row[32], m = dpari_edits(s, n, word, row);
-    return row[m];
+    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
+    for (k = 0; k < m; k++) {
+        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
+    }
+    return best;
 }
 
 /* The preset of that name, case apart; -1: none, `nearest` is like it. */
@@ -3689,17 +3746,6 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
-/* 6 for each edit that leads to a beginning of `name`, 1 for each letter of the rest: "gpt3" is
- * near "gpt3-175b". */
-static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
-{
-    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
-    for (k = 0; k < m; k++) {
-        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
-    }
-    return best;
-}
-
 static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
                                        const char *s, size_t n, const char *nearest)
 {
@@ -3861,8 +3907,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         k++;
     }
     for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
-        if (dpari_model_unlike(s, k, dpari_model_key[key]) <
-            dpari_model_unlike(s, k, dpari_model_key[best])) {
+        if (dpari_unlike(s, k, dpari_model_key[key]) < dpari_unlike(s, k, dpari_model_key[best])) {
             best = key;
         }
     }
@@ -3948,7 +3993,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
             dpari_copy_text(m->name, sizeof(m->name), row, 20);
             return st;
         }
-        best = dpari_model_unlike(s, n, row) < dpari_model_unlike(s, n, best) ? row : best;
+        best = dpari_unlike(s, n, row) < dpari_unlike(s, n, best) ? row : best;
     }
     return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
 }
@@ -9266,6 +9311,29 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     }
 }
 
+static void dpari_report_line(dpar_text *t, const dpar_report *r)
+{
+    const dpar_plan *p = &r->plan[0];
+    if (r->plans < 1) {
+        dpar_text_put(t, "nothing fits\n");
+        return;
+    }
+    dpar_strategy_write(&p->strategy, t);
+    dpar_text_put(t, ": ");
+    dpari_show_seconds(t, p->step.total);
+    dpar_text_put(t, " a step, ");
+    dpari_show_count(t, p->step.tokens_per_s_gpu);
+    dpari_text_char(t, ' ');
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, "/s a GPU, MFU ");
+    dpari_text_fixed(t, 100.0 * p->step.mfu, 1);
+    dpar_text_put(t, " %, ");
+    dpari_text_fixed(t, p->memory.total * 1e-9, 1);
+    dpar_text_put(t, " of ");
+    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
+    dpar_text_put(t, p->fits ? " GB\n" : " GB: does not fit\n");
+}
+
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
@@ -9925,9 +9993,336 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *
     case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
     case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
     case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
-    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 4", format, 0, 0, 0);
+    case DPAR_REPORT_LINE: dpari_report_line(t, r); break;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 5", format, 0, 0, 0);
     }
     return DPAR_OK;
+}
+
+/* ==== cost/plan_text.c ==== */
+
+/* ---- words ------------------------------------------------------------------------------------
+ */
+
+enum {
+    DPARI_ASK_GPUS,
+    DPARI_ASK_SEQ,
+    DPARI_ASK_BATCH,
+    DPARI_ASK_PRECISION,
+    DPARI_ASK_STACK,
+    DPARI_ASK_ATTENTION,
+    DPARI_ASK_FIX,
+    DPARI_ASK_EVALUATE,
+    DPARI_ASK_WHOLE,
+    DPARI_ASKS
+};
+
+static const char *dpari_ask_name(int32_t i)
+{
+    static const char name[DPARI_ASKS][10] = {"gpus",      "seq", "batch",    "precision", "stack",
+                                              "attention", "fix", "evaluate", "whole"};
+    return name[i];
+}
+
+/* The value of each word: where it begins and its length; NULL: it was not said. */
+typedef struct dpari_ask {
+    const char *value[DPARI_ASKS];
+    size_t length[DPARI_ASKS];
+    int64_t number[DPARI_ASK_BATCH + 1]; /* -1: not said */
+} dpari_ask;
+
+/* Of one word [s, s + n): which it is; *value: the rest behind '=', NULL where there is none. */
+static int32_t dpari_ask_find(const char *s, size_t n, const char **value)
+{
+    int32_t i;
+    size_t k;
+    for (i = 0; i < DPARI_ASKS; i++) {
+        const char *name = dpari_ask_name(i);
+        for (k = 0; k < n && name[k] != 0 && s[k] == name[k]; k++) {
+        }
+        if (name[k] == 0 && (k == n || s[k] == '=')) {
+            *value = k < n ? s + k + 1 : NULL;
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Digits alone; -1: it is no number of `least` to `most`. */
+static int64_t dpari_ask_number(const char *s, size_t n, int64_t least, int64_t most)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > most) {
+            return -1;
+        }
+        v = 10 * v + (s[i] - '0');
+    }
+    return n > 0 && v >= least && v <= most ? v : -1;
+}
+
+static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_why *why)
+{
+    const char *value = NULL;
+    const int32_t i = dpari_ask_find(s, n, &value);
+    if (i < 0 || (value == NULL) != (i == DPARI_ASK_WHOLE)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "'@' is no option of a plan: gpus=, batch=, seq=, precision=, "
+                              "stack=, attention=, fix=, evaluate=, whole",
+                              s, n, 0, 0, 0, 0);
+    }
+    if (a->value[i] != NULL) {
+        return dpari_say_word(DPAR_E_ARG, why, "given twice: '@'", s, n, 0, 0, 0, 0);
+    }
+    a->value[i] = value != NULL ? value : s;
+    a->length[i] = n - (size_t)(a->value[i] - s);
+    if (i <= DPARI_ASK_BATCH) {
+        const int64_t least = i != DPARI_ASK_BATCH;
+        const int64_t most = least ? 100000000 : INT64_C(1) << 40;
+        a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
+        if (a->number[i] < 0) {
+            return dpari_say_word(DPAR_E_ARG, why, "@ needs a whole number of # to #", s, n, least,
+                                  most, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_ask_words(dpari_ask *a, const char *s, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    dpari_zero(a, sizeof *a);
+    a->number[0] = a->number[1] = a->number[2] = -1;
+    while (s != NULL && st == DPAR_OK) {
+        size_t n = 0;
+        for (; *s == ' ' || *s == '\t' || *s == '\n'; s++) {
+        }
+        for (; s[n] != 0 && s[n] != ' ' && s[n] != '\t' && s[n] != '\n'; n++) {
+        }
+        if (n == 0) {
+            break;
+        }
+        st = dpari_ask_word(a, s, n, why);
+        s += n;
+    }
+    return st;
+}
+
+/* Is value `which` this name? */
+static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
+{
+    size_t k;
+    for (k = 0; k < a->length[which] && name[k] == a->value[which][k]; k++) {
+    }
+    return k == a->length[which] && name[k] == 0;
+}
+
+/* The number of the name that was said; left as it is where none was. */
+static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
+                                    const char *(*name)(int32_t number), int32_t *number,
+                                    dpar_why *why)
+{
+    int32_t i;
+    if (a->value[which] == NULL) {
+        return DPAR_OK;
+    }
+    for (i = 1; name(i)[0] != '?'; i++) {
+        if (dpari_ask_is(a, which, name(i))) {
+            *number = i;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          which == DPARI_ASK_STACK
+                              ? "stack is megatron, core, torch or compiled, not '@'"
+                              : "attention is unfused, flash1 or flash, not '@'",
+                          a->value[which], a->length[which], 0, 0, 0, 0);
+}
+
+/* ---- what they say ------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_ask_precision(const dpari_ask *a, dpar_recipe *r, dpar_why *why)
+{
+    char name[24];
+    const char *s = a->value[DPARI_ASK_PRECISION];
+    dpari_copy_text(name, sizeof name, s != NULL ? s : "megatron",
+                    s != NULL ? a->length[DPARI_ASK_PRECISION] : sizeof name);
+    return dpar_recipe_find(r, name, why);
+}
+
+static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_asked *asked,
+                                   dpar_why *why)
+{
+    dpar_model m;
+    const int32_t seq = a->number[DPARI_ASK_SEQ] > 0 ? (int32_t)a->number[DPARI_ASK_SEQ] : 0;
+    dpar_status st = dpar_model_read(&m, text, dpari_length(text), why);
+    st = st == DPAR_OK ? dpari_ask_choice(a, DPARI_ASK_STACK, dpari_stack_name, &m.stack, why) : st;
+    st = st == DPAR_OK
+             ? dpari_ask_choice(a, DPARI_ASK_ATTENTION, dpari_attention_name, &m.attention, why)
+             : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (m.element == 0 && m.family != DPAR_FAMILY_GRID && asked->job.recipe.compute <= DPAR_TF32) {
+        m.element = 4; /* activations of fp32 training are fp32 */
+    }
+    if (seq > 0 && m.family != DPAR_FAMILY_GPT && m.family != DPAR_FAMILY_LLAMA &&
+        m.family != DPAR_FAMILY_T5) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "seq is the tokens of a language model's sample: this model has none", 0,
+                         0, 0, 0);
+    }
+    return dpar_workload_init(&asked->work, &m, seq, why);
+}
+
+static dpar_status dpari_ask_machine(const dpari_ask *a, const char *text, dpar_asked *asked,
+                                     dpar_why *why)
+{
+    const int64_t gpus = a->number[DPARI_ASK_GPUS];
+    dpar_status st = dpar_cluster_read(&asked->cluster, text, dpari_length(text), why);
+    if (st == DPAR_OK && gpus > 0) {
+        const int32_t had = dpari_cluster_gpus(&asked->cluster);
+        st = dpar_cluster_resize(&asked->cluster, (int32_t)gpus, why);
+        asked->had = gpus > had ? had : 0;
+    }
+    return st;
+}
+
+/* About four million tokens a step for language models, 16 samples a GPU for the rest; a power of
+ * two times the GPUs, so that every data-parallel degree and micro-batch divides it. */
+static int64_t dpari_ask_batch(const dpar_workload *w, int32_t gpus)
+{
+    const double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
+    int64_t batch = gpus;
+    while (w->trains && (double)batch < 0.75 * wanted) {
+        batch *= 2;
+    }
+    return w->trains ? batch : 1;
+}
+
+static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_strategy *s,
+                                      uint32_t *named, dpar_why *why)
+{
+    dpar_strategy_init(s);
+    if (a->value[which] == NULL) {
+        return DPAR_OK;
+    }
+    if (a->length[which] == 0) {
+        return dpari_say_word(DPAR_E_ARG, why, "@ needs name=value, as in @=tp=8",
+                              dpari_ask_name(which), 8, 0, 0, 0, 0);
+    }
+    return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *machine,
+                                              const char *options, dpar_asked *asked, dpar_why *why)
+{
+    dpari_ask a;
+    dpar_status st = dpari_ask_words(&a, options, why);
+    dpari_zero(asked, sizeof *asked);
+    asked->job.work = &asked->work;
+    asked->job.cluster = &asked->cluster;
+    st = st == DPAR_OK ? dpari_ask_precision(&a, &asked->job.recipe, why) : st;
+    st = st == DPAR_OK ? dpari_ask_model(&a, model, asked, why) : st;
+    st = st == DPAR_OK ? dpari_ask_machine(&a, machine, asked, why) : st;
+    st = st == DPAR_OK ? dpari_ask_strategy(&a, DPARI_ASK_FIX, &asked->search.fixed,
+                                            &asked->search.fixed_fields, why)
+                       : st;
+    st = st == DPAR_OK
+             ? dpari_ask_strategy(&a, DPARI_ASK_EVALUATE, &asked->given, &asked->given_fields, why)
+             : st;
+    if (st == DPAR_OK) {
+        asked->batch = a.number[DPARI_ASK_BATCH];
+        asked->search.global_batch =
+            asked->batch >= 0 ? asked->batch
+                              : dpari_ask_batch(&asked->work, dpari_cluster_gpus(&asked->cluster));
+        asked->search.space =
+            a.value[DPARI_ASK_WHOLE] != NULL ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
+    }
+    return st;
+}
+
+/* ---- the answer ---------------------------------------------------------------------------------
+ */
+
+DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
+                                                       uint32_t named, int64_t batch, dpar_why *why)
+{
+    const int32_t gpus = dpari_cluster_gpus(job->cluster);
+    dpar_strategy one = *s;
+    int32_t model;
+    one.dp = 1;
+    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
+    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
+        if (gpus % model != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
+                             model, gpus, 0, 0);
+        }
+        s->dp = gpus / model;
+    }
+    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
+        s->micro_batch > 0) {
+        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
+        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
+    }
+    return DPAR_OK;
+}
+
+/* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
+static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)
+{
+    dpar_asked *a = &p->asked;
+    dpar_strategy *s = &a->given;
+    int64_t samples = 0, batch = a->search.global_batch;
+    dpar_status st = dpar_strategy_complete(&a->job, s, a->given_fields, batch, why);
+    if (a->batch <= 0 && (a->batch < 0 || a->given_fields >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
+        batch = dpari_mul(s->dp, s->micro_batch, &samples) &&
+                        dpari_mul(samples, s->micro_batches, &samples)
+                    ? samples
+                    : 0;
+    }
+    p->report.global_batch = batch;
+    p->report.evaluated = 1;
+    p->report.plans = 1;
+    return st == DPAR_OK ? dpar_plan_price(&a->job, s, batch, &p->plan[0], NULL, why) : st;
+}
+
+static dpar_status dpari_planned_search(dpar_planned *p, dpar_why *why)
+{
+    dpar_search q = p->asked.search;
+    dpar_status st;
+    q.top = p->plan;
+    q.top_room = (int32_t)(sizeof p->plan / sizeof p->plan[0]);
+    st = dpar_planner_init(&p->planner, &p->asked.job, &q, why);
+    while (st == DPAR_OK || st == DPAR_MORE) {
+        st = dpar_planner_run(&p->planner, 1000000, why);
+    }
+    p->report.plans = p->planner.tops;
+    p->report.evaluated = p->planner.evaluated;
+    p->report.global_batch = q.global_batch;
+    return st == DPAR_DONE ? DPAR_OK : st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_plan_text(const char *model, const char *machine,
+                                               const char *options, dpar_planned *planned,
+                                               dpar_why *why)
+{
+    dpar_status st;
+    dpari_zero(planned, sizeof *planned);
+    planned->report.job = &planned->asked.job;
+    planned->report.plan = planned->plan;
+    st = dpar_plan_ask(model, machine, options, &planned->asked, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = planned->asked.given_fields != 0 ? dpari_planned_price(planned, why)
+                                          : dpari_planned_search(planned, why);
+    planned->step = planned->plan[0].step.total;
+    planned->memory = planned->plan[0].memory.total;
+    return st;
 }
 
 #endif /* DPAR_COST_IMPLEMENTATION */

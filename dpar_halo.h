@@ -1,59 +1,75 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar_halo.h - grids: halos of any number of fields, exchanged in one message a peer; and the adjoint.
+/* dpar_halo.h - grids: arrays cut over ranks, and their halos in one call.
  * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
- * The struct dpar_halo of dpar.h describes a halo: widths, periods, stencils, folds, poles, cubed spheres. This
- * header moves it. You plan once and run as often as you like, in your memory, on any communicator.
+ * Heat on a plate whose x is a ring, on any number of ranks:
  *
  *     #include "dpar_halo.h"
  *     #include <stdio.h>
- *     enum { NY = 60, NX = 100 };
- *     static double u[(NY + 2) * (NX + 2)];
- *     static int each(dpar_comm *world, void *unused)
+ *     static int heat(dpar_comm *world, void *unused)
  *     {
- *         const int32_t parts[2] = {2, 2};
- *         const int64_t cells[2] = {NY, NX};
- *         dpar_placement cut[2];
- *         dpar_mesh mesh;
- *         dpar_halo halo = {0};
- *         dpar_halo_field field = {0};
- *         dpar_halo_options options = {0};
- *         dpar_halo_exchange *x = NULL;
- *         dpar_why why = {"no memory"};
- *         void *memory;
- *         int64_t bytes, i;
- *         cut[0] = dpar_shard(0);
- *         cut[1] = dpar_shard(1);
- *         halo.low[0] = halo.high[0] = halo.low[1] = halo.high[1] = 1;
- *         halo.periodic = 2;                              bit 1: the second dim is a ring
- *         field.halo = &halo;
- *         field.type = DPAR_F64;
- *         field.data = u;                                 own cells and halo, in C order
- *         options.field = &field;
- *         options.fields = 1;
- *         if (dpar_mesh_init(&mesh, "y x", parts, DPAR_LAST_FASTEST, world->size, &why) < 0 ||
- *             dpar_layout_init(&halo.grid, &mesh, 2, cells, cut, &why) < 0 ||
- *             dpar_halo_exchange_bytes(world, &options, &bytes, &why) < 0 ||
- *             dpar_comm_alloc(world, bytes, &memory) < 0 ||
- *             dpar_halo_exchange_init(memory, bytes, world, &options, &x, &why) < 0) {
- *             puts(why.text);
- *             return 1;
+ *         dpar_grid_desc d = {0};
+ *         dpar_grid *g;
+ *         dpar_why why;
+ *         double *u, *v, *t, change;
+ *         int64_t y, x;
+ *         d.dims = 2;
+ *         d.cells[0] = 60;                         y
+ *         d.cells[1] = 100;                        x, contiguous in memory
+ *         d.halo = 1;                              cells on every side
+ *         d.periodic[1] = 1;                       x is a ring
+ *         if (dpar_grid_make(world, &d, &g, &why) < 0) {
+ *             return dpar_fail(world, &why);
  *         }
- *         for (i = 0; i < (int64_t)(sizeof u / sizeof u[0]); i++) {
- *             u[i] = world->rank;
+ *         u = (double *)dpar_grid_array(g, DPAR_F64);      u[0] is the first own cell, the halo lies around
+ *         v = (double *)dpar_grid_array(g, DPAR_F64);
+ *         if (!u || !v) {
+ *             return dpar_fail(world, NULL);
  *         }
- *         for (i = 0; i < 10; i++) {
- *             dpar_halo_exchange_begin(x);                compute what reads no halo (dpar_halo_core)
- *             dpar_halo_exchange_end(x);                  then the rest (dpar_halo_boundary)
+ *         for (x = -1; g->first[0] == 0 && x <= g->own[1]; x++) {
+ *             u[x - g->stride[0]] = v[x - g->stride[0]] = 1.0;      beyond y's low end: no exchange touches it
  *         }
- *         return dpar_halo_exchange_close(x) < 0;
+ *         do {
+ *             dpar_grid_exchange(g, u);
+ *             change = 0.0;
+ *             for (y = 0; y < g->own[0]; y++) {
+ *                 for (x = 0; x < g->own[1]; x++) {
+ *                     const double *c = u + y * g->stride[0] + x;
+ *                     double *to = v + y * g->stride[0] + x;
+ *                     to[0] = c[0] + 0.2 * (c[-1] + c[1] + c[-g->stride[0]] + c[g->stride[0]] - 4.0 * c[0]);
+ *                     change = to[0] - c[0] > change ? to[0] - c[0] : change;
+ *                 }
+ *             }
+ *             t = u, u = v, v = t;
+ *         } while (dpar_max(world, change) > 1e-3);
+ *         if (world->rank == 0) {
+ *             printf("%.6f beside the hot end\n", u[0]);
+ *         }
+ *         return dpar_grid_free(g) < 0 ? dpar_fail(world, NULL) : 0;
  *     }
- *     int main(void)
+ *     int main(int argc, char **argv)
  *     {
- *         return dpar_launch(4, each, NULL) < 0;
+ *         return dpar_launch_main(argc, argv, heat, NULL);      --ranks 4, or under mpiexec, srun, torchrun
  *     }
  *
- *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours */
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 4
+ *
+ * And then:
+ *
+ *     dpar_grid_attach(g, u, DPAR_F64, &field, &why)    an array of your own: any order, strides, faces, vertices
+ *     dpar_grid_array_of(g, DPAR_F64, &field)           the same in the communicator's memory
+ *     dpar_grid_exchange_all(g, list, 3)                several arrays in one message a neighbour
+ *     dpar_grid_exchange_some(g, list, 15, mask, 2)     some of them, so deep; dpar_grid_prepare plans it early
+ *     dpar_grid_begin(g, u)                             computes while messages travel (dpar_grid_begin_some):
+ *     dpar_grid_core(g, &box)                             the cells that read no halo,
+ *     dpar_grid_end(g, u)
+ *     dpar_grid_rim(g, n, &box)                           and the others
+ *     dpar_grid_gather(g, u, whole)                     the whole array to rank 0, dpar_grid_scatter from there
+ *     dpar_grid_block(g, NULL, &part)                   this rank's part, for MPI-IO, HDF5, NetCDF
+ *     dpar_grid_draw(g, &text)                          who owns what
+ *     dpar_grid_halo(g), dpar_grid_plan(g, list, n)     the full API: folds, poles, cubed spheres, masks, the adjoint,
+ *                                                       narrower types on the wire, memory of your own
+ */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -307,6 +323,189 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
                                              dpar_halo_options *options, double *seconds,
                                              dpar_why *why);
 
+/* ==== halo/grid.h ==== */
+
+/* grid - a grid cut over ranks, arrays on it, and their halos in one call: the usual case, with
+ * memory of its own. The program is in the first lines of this header. In a code that has MPI, a
+ * process grid and arrays of its own it comes to this:
+ *
+ *     dpar_mpi_make(cart, NULL, &world, &why);       shared memory in a node, MPI between nodes
+ *     d.parts[0] = py, d.parts[1] = px;              the code's process grid; 0: the best one
+ *     dpar_grid_make(world, &d, &g, &why);
+ *     dpar_grid_attach(g, u, DPAR_F64, NULL, &why);  u: the address of its first own cell
+ *     ...
+ *     dpar_grid_exchange(g, u);
+ *     ...
+ *     dpar_grid_free(g), dpar_comm_close(world);
+ *
+ * An array is known by the address of its first own point. Its halo lies before and after it: u[-1]
+ * is the neighbour below in the last dim. Functions with a `list` take several arrays and send one
+ * message to each neighbour for all of them. The first exchange of a combination of shapes plans
+ * and allocates; later ones do neither. Arrays of one shape may be swapped without a word. A shape
+ * is a type, a dpar_grid_field and whether the array lies in registered memory (dpar_comm_alloc).
+ *
+ * Halo cells inside the grid, or round a periodic end, get what their owner has. Those beyond a
+ * mirror get the reflected values, edges and corners too. Those beyond other ends are never
+ * touched: the code keeps its boundary values there.
+ *
+ * What has no `why` leaves its sentence in g->comm->why. For all else there is the full API of
+ * halo_exchange.h, on which this is built: dpar_grid_halo and dpar_grid_plan lead to it. */
+
+/* Where points lie in a dim of a field (dpar_grid_field.at): in the middle of the cells
+ * (DPAR_AT_CELLS, 0), or on the faces between them. */
+enum { DPAR_AT_FACES = DPAR_AT_LOW_FACES };
+
+/* What lies beyond an end of a dim. The wall is the outer face of the end cell, or goes through its
+ * middle: then the end cell itself is its own image. */
+enum { DPAR_MIRROR_NONE, DPAR_MIRROR_AT_FACE, DPAR_MIRROR_AT_CELL };
+
+/* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
+typedef struct dpar_grid_desc {
+    int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
+    int32_t star;                       /* 1: no edges and corners. 0: all neighbours, a box */
+    int64_t cells[DPAR_MAX_DIMS];       /* of the whole grid, at least 1 */
+    int64_t halo;                       /* cells on every side of every dim */
+    int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
+    int64_t high[DPAR_MAX_DIMS];        /* and above. (One side alone, one dim alone: halo 0) */
+    int32_t periodic[DPAR_MAX_DIMS];    /* 1: the end of the dim meets its beginning */
+    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_MIRROR_x, at cell 0, */
+    int32_t mirror_high[DPAR_MAX_DIMS]; /* and at the last one */
+    int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0: chosen for the least halo. A dim that
+                                     has no halo is then left whole, if another one has */
+    int32_t order; /* which rank has which block. DPAR_LAST_FASTEST (0): neighbours in the last dim
+                      follow one another, as in MPI_Cart; or DPAR_FIRST_FASTEST */
+    int32_t check; /* 1: each exchange compares which arrays the ranks handed in: E_MISMATCH. Costs
+                      a small all-reduce an exchange */
+    const int64_t *cuts[DPAR_MAX_DIMS]; /* NULL: the first (cells mod parts) ranks have one cell
+                                           more; or parts + 1 numbers, from 0 to cells: part p has
+                                           cells cuts[p] to cuts[p+1] - 1, one at least. Copied */
+    const dpar_mem *mem; /* where arrays are that the CPU does not reach; as long as the grid. NULL:
+                            as the communicator says, see dpar_comm.mem */
+} dpar_grid_desc;
+
+/* Made by dpar_grid_make; to be read. */
+typedef struct dpar_grid {
+    dpar_comm *comm;
+    int32_t dims;
+    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim, */
+    int32_t coord[DPAR_MAX_DIMS];  /* and where among them this one is */
+    int64_t cells[DPAR_MAX_DIMS];  /* of the whole grid; */
+    int64_t first[DPAR_MAX_DIMS];  /* of them the first own one, */
+    int64_t own[DPAR_MAX_DIMS];    /* and how many */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in an array of cells of
+                                      dpar_grid_array (dense, with its halo) */
+} dpar_grid;
+
+/* What an array holds and how it lies. Zero it and fill in what differs; type and field are the
+ * same on all ranks, strides need not be. */
+typedef struct dpar_grid_field {
+    int32_t components; /* elements at each point; 0: 1 */
+    int32_t order;      /* dense arrays. DPAR_LAST_FASTEST (0): C, or DPAR_FIRST_FASTEST: dim 0 is
+                           the contiguous one */
+    int32_t at[DPAR_MAX_DIMS];     /* DPAR_AT_CELLS or DPAR_AT_FACES. Faces in one dim: a flux or a
+                                      velocity; in all dims: vertices. A rank has own + 1 faces,
+                                      the outer ones shared with its neighbours, and the halo
+                                      beyond; the upper shared one gets the neighbour's value */
+    uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
+                                      the velocity across it does */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
+                                      dense with its halo */
+    int64_t component_stride;      /* elements between components; 0: 1, they lie together */
+} dpar_grid_field;
+
+/* A rank's part of an array, as MPI_Type_create_subarray, H5Sselect_hyperslab and nc_put_vara want
+ * it; components would be one more dim. */
+typedef struct dpar_grid_part {
+    int64_t whole[DPAR_MAX_DIMS];  /* points of the whole array, each once; */
+    int64_t start[DPAR_MAX_DIMS];  /* of them the first that this rank owns, */
+    int64_t count[DPAR_MAX_DIMS];  /* and how many */
+    int64_t memory[DPAR_MAX_DIMS]; /* points of its array, with the halo; */
+    int64_t inside[DPAR_MAX_DIMS]; /* of them the first that it owns; */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, */
+    int64_t component_stride;      /* and between components */
+} dpar_grid_part;
+
+/* ---- a grid and its arrays ---- */
+
+/* Cuts the grid over the ranks of c, a block each. COLLECTIVE. E_ARG, E_DIVIDE, E_NONE, E_RANGE
+ * with the sentence on all ranks; E_MISMATCH: ranks gave different grids. O(sum of parts). */
+DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dpar_grid **grid,
+                                    dpar_why *why);
+/* Closes what was planned and gives the arrays of dpar_grid_array back, before dpar_comm_close.
+ * COLLECTIVE. NULL is fine. E_ARG, and nothing done: an exchange has not ended. Else errors as
+ * dpar_halo_exchange_close, and all is given back. */
+DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
+/* An array with its halo from the communicator's memory, where neighbours read it directly: the
+ * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
+ * the sentence is in comm->why (E_ARG, E_RANGE, E_MEMORY, E_MISMATCH). The second form takes a
+ * field: faces, components. COLLECTIVE: some small all-reduces. */
+DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
+DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
+/* Makes an array of your own known by `u`, the address of its first own point; field NULL: cells,
+ * dense in C order with the grid's halo. It stays where it is as long as it is exchanged; a second
+ * one at the same address takes its place. What lies beyond the grid's open ends needs no memory.
+ * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. */
+DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
+                                      const dpar_grid_field *field, dpar_why *why);
+
+/* ---- exchanges ----
+ *
+ * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
+ * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
+ * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
+ * wait for it until the deadline. Else errors as these two. */
+
+/* Fills the halo of one array; of n arrays with one message a neighbour. */
+DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
+DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n);
+/* Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all that
+ * there are; E_RANGE: more). For codes whose steps need different fields and depths: each
+ * combination is planned when it first comes. DONE, and nothing done: mask has none of the bits. */
+DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
+                                             uint64_t mask, int32_t depth);
+/* Plans such an exchange now, so that the first one does not. */
+DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
+                                       int32_t depth);
+/* Starts one (all: u is NULL in `end` of none; some: as above), and ends the one that u takes part
+ * in. Between the two own cells may be read, not written, and the halo neither; compute the core.
+ * Then the rim. Several may be under way, ended in the same order on all ranks. */
+DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
+DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+                                          uint64_t mask, int32_t depth);
+DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
+/* The own cells that are further than the halo's width from what an exchange or a mirror fills, and
+ * the n-th of the disjoint boxes that make up the other own cells (at most 2 dims). In the numbers
+ * of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no n-th.
+ * Local. */
+DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box);
+DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box);
+
+/* ---- the whole array, files, pictures ---- */
+
+/* All points of an array to `whole` of rank 0, each once, dense in C order, components last; and
+ * from there to the own points of all ranks. Elsewhere `whole` is not looked at (NULL). Arrays in a
+ * device's memory: whole is memory that the device reaches. COLLECTIVE. E_ARG, E_MEMORY,
+ * E_MISMATCH on all ranks. A message a rank, and memory for a block. */
+DPAR_API dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole);
+DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole);
+/* Which part of a whole array this rank has: to write and read files (MPI-IO, HDF5, NetCDF) that
+ * any number of ranks can read again. field NULL: of cells. Local. E_ARG, E_RANGE without a
+ * sentence: what dpar_grid_attach would refuse. */
+DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
+                                     dpar_grid_part *part);
+/* Who owns what, as text: the grid in one line, then a table of ranks by the cells of the last two
+ * dims, one for each part of the others. Local. O(ranks). */
+DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
+
+/* ---- the full API ---- */
+
+/* The halo of its cells: for dpar_halo_x of dpar.h. As long as the grid. */
+DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
+/* The plan of an exchange of these arrays, over them, made now where there is none: for adjoints,
+ * tests, reports (halo_exchange.h, dpar_debug.h). Mirrors are not in it. As long as the grid. NULL:
+ * the sentence is in comm->why. COLLECTIVE. */
+DPAR_API dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
+
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
 /* ==== halo/halo_beside.h ==== */
@@ -335,6 +534,7 @@ typedef struct dpari_stride_spot {
  *     halo_traffic   what it moves, to whom and how
  *     halo_exchange  checks, agrees, plans
  *     halo_tune      chooses a way by trying
+ *     grid           grids and arrays, over all of these
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -5129,6 +5329,1493 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
         *seconds = least;
     }
     return DPAR_OK;
+}
+
+/* ==== halo/grid.c ==== */
+
+/* A grid knows arrays by their addresses. Each has a shape; ranks agree on its number when an array
+ * becomes known, so that a plan is found, or missing, on all ranks alike: plans are kept by the
+ * shapes of their arrays and by depth, and bound to the addresses that are handed in. */
+
+enum {
+    DPARI_GX_SHAPES = 256,
+    DPARI_GX_KNOWN = 120, /* arrays in a page */
+    DPARI_GX_PICKS = 64,  /* of a mask */
+    DPARI_GX_ALIGN = 64,
+    DPARI_GX_PAGE = 4096,
+    DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
+};
+
+typedef struct dpari_gx_shape {
+    struct dpari_gx_shape *next;
+    dpar_halo halo;    /* as wide as there is room for */
+    dpar_grid_field f; /* strides and component_stride filled in */
+    int32_t number, type, components;
+    int32_t reach; /* may peers read it where it lies? */
+} dpari_gx_shape;
+
+typedef struct dpari_gx_array {
+    void *at;
+    const dpari_gx_shape *shape;
+    void *memory; /* of dpar_grid_array, to be given back; NULL: the user's */
+    int64_t number;
+} dpari_gx_array;
+
+typedef struct dpari_gx_page {
+    struct dpari_gx_page *next;
+    int32_t count;
+    dpari_gx_array array[DPARI_GX_KNOWN];
+} dpari_gx_page;
+
+/* One box of a mirror, in bytes from the array's address. */
+typedef struct dpari_gx_mirror {
+    int32_t item, dim;
+    int64_t to, from;
+    dpari_stride stride;
+    dpar_mem_box box; /* in a device's memory */
+} dpari_gx_mirror;
+
+typedef struct dpari_gx_plan {
+    struct dpari_gx_plan *next;
+    dpar_halo_exchange *x;
+    void **at; /* of each array; the shapes of all */
+    const dpari_gx_shape **shape;
+    dpar_halo *halo; /* where it is narrower than there is room */
+    dpar_halo_field *field;
+    void *rest; /* the exchange's memory, before it: */
+    dpari_gx_mirror *mirror;
+    dpar_mem_box *box;                   /* of mirrors in a device's memory; else NULL */
+    int64_t bytes, rest_bytes, exchange; /* exchange: of the rest, what it needs */
+    int32_t n, depth, mirrors;
+    int32_t active;
+} dpari_gx_plan;
+
+typedef struct dpari_gx {
+    dpar_grid head;
+    dpar_grid_desc d;
+    const dpar_mem *mem;
+    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
+    dpar_halo halo;
+    dpari_gx_shape *shapes;
+    dpari_gx_page *pages;
+    dpari_gx_plan *plans;
+    int64_t arrays, bytes;
+    int32_t shapes_known;
+    void *picked[DPARI_GX_PICKS];
+} dpari_gx;
+
+static dpari_gx *dpari_gx_of(dpar_grid *g)
+{
+    return (dpari_gx *)(void *)g;
+}
+
+static const dpari_gx *dpari_gx_in(const dpar_grid *g)
+{
+    return (const dpari_gx *)(const void *)g;
+}
+
+/* What failed for its own reason, or because another rank did, as a call without `why` says it. */
+static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
+{
+    return st == DPAR_OK ? st
+                         : dpari_comm_wrong_word(g->head.comm, st, "@", why->text, sizeof why->text,
+                                                 0, 0, 0, 0);
+}
+
+/* ---- a grid ---------------------------------------------------------------------------------- */
+
+static DPARI_COLD int dpari_gx_flag(int32_t v)
+{
+    return v == 0 || v == 1;
+}
+
+static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, dpar_why *why)
+{
+    const dpar_grid_desc *a = &g->d;
+    int32_t p;
+    if (g->low[d] < 0 || g->high[d] < 0) {
+        return dpari_say(DPAR_E_ARG, why, "grid: dim # has a halo of # below and # above", d,
+                         g->low[d], g->high[d], 0);
+    }
+    if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
+        a->mirror_low[d] > DPAR_MIRROR_AT_CELL || a->mirror_high[d] > DPAR_MIRROR_AT_CELL ||
+        (a->periodic[d] && (a->mirror_low[d] | a->mirror_high[d]) != 0)) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "grid: dim # is periodic # (0, 1) with mirrors # and # (0 to 2, none where "
+            "it is periodic)",
+            d, a->periodic[d], a->mirror_low[d], a->mirror_high[d]);
+    }
+    for (p = 0; a->cuts[d] && p < a->parts[d]; p++) {
+        if (a->cuts[d][p + 1] <= a->cuts[d][p]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "grid: cuts of dim # give part # no cell: from # up to #", d, p,
+                             a->cuts[d][p], a->cuts[d][p + 1]);
+        }
+    }
+    return a->cuts[d] && a->parts[d] < 1
+               ? dpari_say(DPAR_E_ARG, why, "grid: dim # has cuts for # parts: say how many", d,
+                           a->parts[d], 0, 0)
+               : DPAR_OK;
+}
+
+/* What was given, by itself. Widths of all sides. */
+static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *a, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int32_t d;
+    if (a->dims < 1 || a->dims > DPAR_MAX_DIMS) {
+        return dpari_say(DPAR_E_ARG, why, "grid: # dims (1 to #)", a->dims, DPAR_MAX_DIMS, 0, 0);
+    }
+    if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check)) {
+        return dpari_say(DPAR_E_ARG, why, "grid: star #, order #, check #: each is 0 or 1", a->star,
+                         a->order, a->check, 0);
+    }
+    for (d = 0; d < a->dims && st == DPAR_OK; d++) {
+        g->low[d] = a->low[d] != 0 ? a->low[d] : a->halo;
+        g->high[d] = a->high[d] != 0 ? a->high[d] : a->halo;
+        g->widest = dpari_most(g->widest, dpari_most(g->low[d], g->high[d]));
+        st = dpari_gx_check_dim(g, d, why);
+    }
+    return st;
+}
+
+/* The parts of each dim. Of nearly equal cuts those across earlier dims: their halos have longer
+ * rows. */
+static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_why *why)
+{
+    dpar_cart_grid cart;
+    dpar_status st;
+    int32_t d, whole = 0;
+    dpari_zero(&cart, sizeof cart);
+    cart.ranks = ranks;
+    cart.dims = g->d.dims;
+    for (d = 0; d < g->d.dims; d++) {
+        const int64_t width = g->low[d] + g->high[d];
+        cart.cells[d] = g->d.cells[d];
+        cart.weight[d] = 64 * dpari_least(width, 1024) + d + 1;
+        cart.periodic |= (uint32_t)g->d.periodic[d] << d;
+        g->head.parts[d] = g->d.parts[d] == 0 && width == 0 && g->widest > 0 ? 1 : g->d.parts[d];
+        whole |= g->head.parts[d] != g->d.parts[d];
+    }
+    st = dpar_cart_create(&cart, g->head.parts, NULL, why);
+    if (st != DPAR_OK && whole) { /* dims without halos, too, where others are too short */
+        for (d = 0; d < g->d.dims; d++) {
+            g->head.parts[d] = g->d.parts[d];
+        }
+        st = dpar_cart_create(&cart, g->head.parts, NULL, why);
+    }
+    return st;
+}
+
+/* Cells of a dim in all that a mirror of this rank reflects: are they in its array? */
+static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
+{
+    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.own[d];
+    const int64_t below = g->low[d] - first, above = end + g->high[d] - n;
+    const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
+    if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
+        (high && above > 0 && above + high - 1 > n - dpari_most(0, first - g->low[d]))) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "grid: dim # has a halo of # and # beside # own cells: too few for its "
+                         "mirror",
+                         d, g->low[d], g->high[d], g->head.own[d]);
+    }
+    return DPAR_OK;
+}
+
+/* The halo of cells, and the head. */
+static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *why)
+{
+    dpar_placement p[DPAR_MAX_DIMS];
+    dpar_halo *h = &g->halo;
+    dpar_mesh mesh;
+    dpar_box own;
+    int64_t step = 1;
+    int32_t d;
+    dpar_status st = dpar_mesh_init(&mesh, &"f e d c b a"[2 * (DPAR_MAX_DIMS - g->d.dims)],
+                                    g -> head.parts, g->d.order, c->size, why);
+    for (d = 0; d < g->d.dims; d++) {
+        p[d] = dpar_shard_by(d, g->d.cuts[d] ? DPAR_RAGGED : DPAR_EVEN, 0);
+        p[d].cuts = g->d.cuts[d];
+        h->low[d] = g->low[d];
+        h->high[d] = g->high[d];
+        h->periodic |= (uint32_t)g->d.periodic[d] << d;
+    }
+    h->shape = g->d.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    st = st == DPAR_OK ? dpar_layout_init(&h->grid, &mesh, g->d.dims, g->d.cells, p, why) : st;
+    st = st == DPAR_OK ? dpar_halo_check(h, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpar_halo_owned(h, c->rank, &own);
+    (void)dpar_mesh_coords(&mesh, c->rank, g->head.coord);
+    for (d = g->d.dims - 1; d >= 0; d--) {
+        g->head.cells[d] = g->d.cells[d];
+        g->head.first[d] = own.lo[d];
+        g->head.own[d] = own.hi[d] - own.lo[d];
+        g->head.stride[d] = step;
+        if (!dpari_mul(step, g->low[d] + g->head.own[d] + g->high[d], &step) ||
+            step > INT64_C(1) << 56) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "grid: rank # would have more than 2^56 points: # cells of dim #",
+                             c->rank, g->head.own[d], d, 0);
+        }
+    }
+    for (d = 0; d < g->d.dims && st == DPAR_OK; d++) {
+        st = dpari_gx_check_mirror(g, d, why);
+    }
+    return st;
+}
+
+static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
+{
+    const dpar_grid_desc *a = (const dpar_grid_desc *)given;
+    int32_t d, p;
+    dpari_fact(f, "dims", 0, a->dims);
+    dpari_fact(f, "star", 0, a->star);
+    dpari_fact(f, "order", 0, a->order);
+    dpari_fact(f, "check", 0, a->check);
+    dpari_fact(f, "halo", 0, a->halo);
+    for (d = 0; d < a->dims; d++) {
+        uint64_t h = 1;
+        dpari_fact(f, "cells[#]", d, a->cells[d]);
+        dpari_fact(f, "low[#]", d, a->low[d]);
+        dpari_fact(f, "high[#]", d, a->high[d]);
+        dpari_fact(f, "periodic[#]", d, a->periodic[d]);
+        dpari_fact(f, "mirror_low[#]", d, a->mirror_low[d]);
+        dpari_fact(f, "mirror_high[#]", d, a->mirror_high[d]);
+        dpari_fact(f, "parts[#]", d, a->parts[d]);
+        for (p = 0; a->cuts[d] && p <= a->parts[d]; p++) {
+            h = dpari_hash(h, a->cuts[d][p]);
+        }
+        dpari_fact_hash(f, "the list of cuts[#]", d, h);
+    }
+}
+
+/* Memory of a grid, behind it room for its cuts. */
+static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **grid, dpar_why *why)
+{
+    int64_t bytes = (int64_t)sizeof(dpari_gx), *room, i;
+    dpari_gx *g;
+    int32_t d;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        bytes += a->cuts[d] && a->parts[d] > 0 ? 8 * ((int64_t)a->parts[d] + 1) : 0;
+    }
+    g = (dpari_gx *)dpari_os_pages(bytes);
+    *grid = g;
+    if (!g) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: # bytes cannot be had", bytes, 0, 0, 0);
+    }
+    g->d = *a;
+    g->bytes = bytes;
+    room = (int64_t *)(void *)(g + 1);
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        if (a->cuts[d] && a->parts[d] > 0) {
+            for (i = 0; i <= a->parts[d]; i++) {
+                room[i] = a->cuts[d][i];
+            }
+            g->d.cuts[d] = room;
+            room += i;
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
+                                               dpar_grid **grid, dpar_why *why)
+{
+    dpari_gx *g = NULL;
+    dpar_status st;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
+    }
+    st = desc && grid
+             ? dpari_gx_new(desc, &g, why)
+             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
+    st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
+    st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
+    st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
+    if (st != DPAR_OK) {
+        dpari_os_unmap(g, g ? g->bytes : 0);
+        return st;
+    }
+    g->head.comm = c;
+    g->head.dims = g->d.dims;
+    g->mem = g->d.mem ? g->d.mem : c->mem;
+    *grid = &g->head;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *p;
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (p = g ? g->plans : NULL; p; p = p->next) {
+        if (p->active && g->head.comm->status == DPAR_OK) {
+            return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
+                                    "grid: an exchange of # arrays has not ended", p->n, 0, 0, 0);
+        }
+    }
+    while (g && g->plans) {
+        const dpar_status closed = dpar_halo_exchange_close(g->plans->x);
+        st = st == DPAR_OK ? closed : st;
+        p = g->plans;
+        g->plans = p->next;
+        dpari_os_unmap(p->rest, p->rest_bytes);
+        dpari_os_unmap(p, p->bytes);
+    }
+    while (g && g->pages) {
+        dpari_gx_page *page = g->pages;
+        for (i = 0; i < page->count; i++) {
+            dpar_comm_release(g->head.comm, page->array[i].memory);
+        }
+        g->pages = page->next;
+        dpari_os_unmap(page, (int64_t)sizeof *page);
+    }
+    while (g && g->shapes) {
+        dpari_gx_shape *s = g->shapes;
+        g->shapes = s->next;
+        dpari_os_unmap(s, (int64_t)sizeof *s);
+    }
+    if (g) {
+        dpari_os_unmap(g, g->bytes);
+    }
+    return st;
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+/* Points of this rank's array in a dim, with its halo. */
+static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+{
+    return g->low[d] + g->head.own[d] + (f->at[d] != 0) + g->high[d];
+}
+
+static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t type,
+                                                   const dpar_grid_field *f, dpar_why *why)
+{
+    uint32_t odd = 0;
+    int32_t d;
+    if (dpar_type_bytes(type) == 0) {
+        return dpari_say_type(why, "grid: arrays of type @ (#) have no whole bytes", type, type, 0,
+                              0, 0);
+    }
+    if (f->components < 0 || f->components > 1 << 24 || !dpari_gx_flag(f->order)) {
+        return dpari_say(DPAR_E_ARG, why, "grid: # components (0 to 2^24), order # (0, 1)",
+                         f->components, f->order, 0, 0);
+    }
+    for (d = 0; d < g->head.dims; d++) {
+        if (!dpari_gx_flag(f->at[d])) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "grid: points of dim # are at #: cells (0) or faces (1)", d, f->at[d],
+                             0, 0);
+        }
+        odd |= f->odd[d];
+    }
+    if (odd != 0 && !dpar_type_reduces(type)) {
+        return dpari_say_type(why, "grid: @ has no sign to change at a mirror", type, 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* The shape of an array: its strides, its halo. */
+static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const dpar_grid_field *f,
+                                         dpari_gx_shape *s)
+{
+    int64_t step;
+    int32_t d, k, dense = 1;
+    dpari_zero(s, sizeof *s);
+    s->type = type;
+    s->f = *f;
+    s->components = f->components > 0 ? f->components : 1;
+    s->f.components = s->components;
+    s->halo = g->halo;
+    step = f->component_stride != 0 ? 1 : s->components;
+    s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
+    for (d = 0; d < g->head.dims; d++) {
+        dense = dense && f->stride[d] == 0;
+        s->halo.points[d] = f->at[d] ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        s->halo.high[d] += f->at[d] != 0; /* the shared face is the neighbour's */
+    }
+    for (k = 0; k < g->head.dims && dense; k++) {
+        d = f->order == DPAR_FIRST_FASTEST ? k : g->head.dims - 1 - k;
+        s->f.stride[d] = step;
+        step = dpari_mul(step, dpari_gx_points(g, f, d), &step) ? step : INT64_MAX;
+    }
+}
+
+/* Elements from the address of an array to the first and one past the last one in memory; 0: they
+ * are too far. */
+static DPARI_COLD int dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
+                                    int64_t *high)
+{
+    const int64_t most = INT64_C(1) << 57;
+    int32_t d;
+    *low = 0;
+    *high = 1;
+    for (d = 0; d <= g->head.dims; d++) {
+        const int comps = d == g->head.dims;
+        const int64_t step = comps ? s->f.component_stride : s->f.stride[d];
+        const int64_t below = comps ? 0 : g->low[d];
+        const int64_t above = comps ? s->components - 1 : dpari_gx_points(g, &s->f, d) - 1 - below;
+        const int64_t size = step < 0 ? -step : step;
+        int64_t a, b;
+        if (step < -most || step > most || !dpari_mul(size, below, &a) ||
+            !dpari_mul(size, above, &b) || a > most || b > most) {
+            return 0;
+        }
+        *low -= step < 0 ? b : a;
+        *high += step < 0 ? a : b;
+    }
+    return *high - *low <= most / dpar_type_bytes(s->type);
+}
+
+static DPARI_COLD int dpari_gx_alike(const dpari_gx *g, const dpari_gx_shape *a,
+                                     const dpari_gx_shape *b)
+{
+    int same = a->type == b->type && a->components == b->components && a->reach == b->reach &&
+               a->f.component_stride == b->f.component_stride;
+    int32_t d;
+    for (d = 0; d < g->head.dims; d++) {
+        same = same && a->f.at[d] == b->f.at[d] && a->f.odd[d] == b->f.odd[d] &&
+               a->f.stride[d] == b->f.stride[d];
+    }
+    return same;
+}
+
+typedef struct dpari_gx_given {
+    const dpar_grid *grid;
+    const dpari_gx_shape *s;
+    int64_t arrays;
+} dpari_gx_given;
+
+static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
+{
+    const dpari_gx_given *a = (const dpari_gx_given *)given;
+    int32_t d;
+    dpari_fact(f, "the number of arrays so far", 0, a->arrays);
+    dpari_fact_type(f, "type", 0, a->s->type);
+    dpari_fact(f, "components", 0, a->s->components);
+    for (d = 0; d < a->grid->dims; d++) {
+        dpari_fact(f, "at[#]", d, a->s->f.at[d]);
+        dpari_fact(f, "odd[#]", d, a->s->f.odd[d]);
+    }
+}
+
+/* The shape that all ranks have for this array, of those that are known; NULL: some rank has none,
+ * so that it is a new one on all. */
+static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *g, const dpari_gx_shape *s,
+                                             dpari_gx_shape **known)
+{
+    uint8_t mine[DPARI_GX_SHAPES], all[DPARI_GX_SHAPES];
+    dpari_gx_shape *k;
+    dpar_status st;
+    dpari_zero(mine, sizeof mine);
+    for (k = g->shapes; k; k = k->next) {
+        mine[k->number] = (uint8_t)dpari_gx_alike(g, k, s);
+    }
+    st = dpar_all_reduce(g->head.comm, mine, all, g->shapes_known, DPAR_U8, DPAR_MIN, NULL);
+    for (k = g->shapes; st == DPAR_OK && k && !all[k->number]; k = k->next) {
+    }
+    *known = st == DPAR_OK ? k : NULL;
+    return st;
+}
+
+static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
+{
+    dpari_gx_page *p;
+    int32_t i;
+    for (p = g->pages; p; p = p->next) {
+        for (i = 0; i < p->count; i++) {
+            if (p->array[i].at == at) {
+                return &p->array[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Memory for what is to be remembered of one more array. */
+static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh, dpar_why *why)
+{
+    dpari_gx_page *p = g->pages;
+    *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
+    if (!p || p->count == DPARI_GX_KNOWN) {
+        p = (dpari_gx_page *)dpari_os_pages((int64_t)sizeof *p);
+        if (p) {
+            p->next = g->pages;
+            g->pages = p;
+        }
+    }
+    return p && *fresh ? DPAR_OK
+                       : dpari_say(DPAR_E_MEMORY, why, "grid: # bytes cannot be had",
+                                   (int64_t)(sizeof **fresh + sizeof *p), 0, 0, 0);
+}
+
+/* Remembers it; all ranks are well. fresh: for a new shape. */
+static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpari_gx_shape *fresh,
+                                         void *u, void *memory)
+{
+    dpari_gx_array *a = dpari_gx_find(g, u);
+    dpari_gx_plan *p;
+    int32_t i;
+    if (!known) {
+        known = fresh;
+        known->number = g->shapes_known++;
+        known->next = g->shapes;
+        g->shapes = known;
+    } else {
+        dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
+    }
+    for (p = a ? g->plans : NULL; p; p = p->next) { /* another shape at an old address */
+        for (i = 0; i < p->n; i++) {
+            p->at[i] = p->at[i] == u ? NULL : p->at[i];
+        }
+    }
+    if (!a) {
+        a = &g->pages->array[g->pages->count++];
+        a->at = u;
+        a->memory = memory;
+    }
+    a->shape = known;
+    a->number = g->arrays++;
+}
+
+/* An array of one's own, `u`, or one from the communicator. */
+static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_field *field,
+                                     int attached, void *u, dpar_status *st, dpar_why *why)
+{
+    dpar_comm *c = g->head.comm, *node = c->node ? c->node : c;
+    dpari_gx_shape *fresh = NULL, *known = NULL;
+    dpar_grid_field none;
+    dpari_gx_given given;
+    int64_t low = 0, high = 0, skew = 0;
+    void *memory = NULL;
+    dpari_zero(&none, sizeof none);
+    field = field ? field : &none;
+    given.grid = &g->head;
+    given.arrays = g->arrays;
+    *st = dpari_gx_room(g, &fresh, why);
+    *st = *st == DPAR_OK ? dpari_gx_check_field(g, type, field, why) : *st;
+    if (*st == DPAR_OK && attached && !u) {
+        *st = dpari_say(DPAR_E_ARG, why, "grid: the array of rank # is NULL", c->rank, 0, 0, 0);
+    }
+    if (*st == DPAR_OK) {
+        dpari_gx_shape_of(g, type, field, fresh);
+        if (!dpari_gx_span(g, fresh, &low, &high)) {
+            *st = dpari_say(DPAR_E_RANGE, why, "grid: an array of rank # reaches beyond 2^57 bytes",
+                            c->rank, 0, 0, 0);
+        } else if (g->shapes_known == DPARI_GX_SHAPES) {
+            *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than # shapes",
+                            DPARI_GX_SHAPES, 0, 0, 0);
+        } else if (!attached && g->mem != c->mem) {
+            *st = dpari_say(DPAR_E_ARG, why,
+                            "grid: arrays are in a device's memory, which the communicator has "
+                            "not: allocate and attach them",
+                            0, 0, 0, 0);
+        }
+    }
+    if (*st == DPAR_OK && !attached) {
+        const int64_t bytes = dpar_type_bytes(type);
+        skew = g->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE;
+        skew += (-low * bytes + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
+        *st = dpar_comm_alloc(c, skew + high * bytes, &memory);
+        u = memory ? (void *)((char *)memory + skew) : NULL;
+        if (*st != DPAR_OK) {
+            (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        }
+    }
+    given.s = fresh;
+    *st = dpari_agree_on(c, *st, "grid", dpari_gx_state_array, &given, why);
+    if (*st == DPAR_OK) {
+        const dpari_world *w = g->mem ? NULL : dpari_world_of(node);
+        fresh->reach = w && dpari_ref(w, u, 1) != 0;
+        *st = dpari_gx_known(g, fresh, &known);
+        if (*st != DPAR_OK) {
+            (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        }
+    }
+    if (*st != DPAR_OK) {
+        dpar_comm_release(c, memory);
+        dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
+        return NULL;
+    }
+    dpari_gx_remember(g, known, fresh, u, memory);
+    return u;
+}
+
+DPAR_API DPARI_COLD void *dpar_grid_array_of(dpar_grid *grid, int32_t type,
+                                             const dpar_grid_field *field)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpar_why why;
+    dpar_status st;
+    void *u = g ? dpari_gx_add(g, type, field, 0, NULL, &st, &why) : NULL;
+    if (g && !u) {
+        (void)dpari_gx_say(g, st, &why);
+    }
+    return u;
+}
+
+DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type)
+{
+    return dpar_grid_array_of(grid, type, NULL);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
+                                                 const dpar_grid_field *field, dpar_why *why)
+{
+    dpar_status st;
+    if (!grid) {
+        return dpari_say(DPAR_E_ARG, why, "grid: it is NULL", 0, 0, 0, 0);
+    }
+    (void)dpari_gx_add(dpari_gx_of(grid), type, field, 1, u, &st, why);
+    return st;
+}
+
+/* ---- mirrors ----------------------------------------------------------------------------------
+ */
+
+/* Halo cells that an exchange of this depth fills below (side 0) or above. */
+static int64_t dpari_gx_width(const dpari_gx *g, int32_t depth, int32_t d, int side)
+{
+    const int64_t w = side ? g->high[d] : g->low[d];
+    return depth > 0 ? dpari_least(w, depth) : w;
+}
+
+/* Points of array s beyond the end of dim d, [box->lo[d], box->hi[d]) counted from its first own
+ * one, and in the other dims all that holds values: what exchanges bring and, of dims before d,
+ * what their mirrors have filled. 0: none. */
+static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s, int32_t depth,
+                                      int32_t d, int side, dpar_box *box)
+{
+    int32_t e;
+    for (e = 0; e < g->head.dims; e++) {
+        const int64_t faces = s->f.at[e] != 0, below = -g->head.first[e];
+        const int64_t above = g->head.cells[e] + faces - g->head.first[e];
+        const int wide = !g->d.star || e == d;
+        box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
+        box->hi[e] = g->head.own[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
+        if (e == d) {
+            box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
+            box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
+        } else if (!g->d.periodic[e]) {
+            box->lo[e] = e < d && g->d.mirror_low[e] ? box->lo[e] : dpari_most(below, box->lo[e]);
+            box->hi[e] = e < d && g->d.mirror_high[e] ? box->hi[e] : dpari_least(above, box->hi[e]);
+        }
+        if (box->hi[e] <= box->lo[e]) {
+            return 0;
+        }
+    }
+    box->dims = g->head.dims;
+    return 1;
+}
+
+/* The copy that fills such a box, of component k, or of all (-1). A point i beyond the low end is
+ * the image of at - 1 - i, with `at` 1 where the wall goes through a cell or the points are on
+ * faces, 2 for both, else 0; beyond the high end the same from there. */
+static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape *s,
+                                        const dpar_box *box, int32_t d, int side, int32_t k,
+                                        dpari_gx_mirror *m)
+{
+    const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
+    const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_MIRROR_AT_CELL;
+    const int32_t faces = s->f.at[d] != 0;
+    const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
+    dpar_mem_box *b = &m->box;
+    dpari_stride_piece p;
+    int64_t at = 0;
+    int32_t e;
+    dpari_zero(b, sizeof *b);
+    dpari_zero(&p, sizeof p);
+    b->to_type = b->from_type = s->type;
+    b->op = DPAR_COPY;
+    b->negate = k < 32 && (s->f.odd[d] >> (k < 0 ? 0 : k) & 1u) != 0;
+    b->dims = dims + 1;
+    for (e = 0; e < dims; e++) {
+        b->extent[e] = box->hi[e] - box->lo[e];
+        b->to_stride[e] = b->from_stride[e] = s->f.stride[e];
+        at += box->lo[e] * s->f.stride[e];
+    }
+    b->extent[dims] = k < 0 ? s->components : 1;
+    b->to_stride[dims] = b->from_stride[dims] = s->f.component_stride;
+    b->from_stride[d] = -b->from_stride[d];
+    at += k < 0 ? 0 : k * s->f.component_stride;
+    m->dim = d;
+    m->to = at * bytes;
+    m->from = (at + (sum - 2 * (g->head.first[d] + box->lo[d])) * s->f.stride[d]) * bytes;
+    p.dims = b->dims;
+    p.to_type = p.from_type = s->type;
+    p.op = DPAR_COPY;
+    p.negate = b->negate;
+    for (e = 0; e <= dims; e++) {
+        p.extent[e] = b->extent[e];
+        p.to[e] = b->to_stride[e];
+        p.from[e] = b->from_stride[e];
+    }
+    dpari_stride_prepare(&m->stride, &p);
+}
+
+/* Lists the boxes that mirrors fill, dim after dim; m NULL: how many there are. */
+static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *g, const dpari_gx_shape *const *shape,
+                                           int32_t n, int32_t depth, dpari_gx_mirror *m)
+{
+    int32_t d, i, side, k, count = 0;
+    dpar_box box;
+    for (d = 0; d < g->head.dims; d++) {
+        for (i = 0; i < 2 * n; i++) {
+            const dpari_gx_shape *s = shape[i / 2];
+            const int32_t comps = s->components;
+            const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
+            const uint32_t odd = s->f.odd[d] & all;
+            const int apart = odd != 0 && (odd != all || comps > 32);
+            side = i % 2;
+            if (!(side ? g->d.mirror_high[d] : g->d.mirror_low[d]) ||
+                !dpari_gx_beyond(g, s, depth, d, side, &box)) {
+                continue;
+            }
+            for (k = apart ? 0 : -1; k < (apart ? comps : 0); k++, count++) {
+                if (m) {
+                    dpari_gx_reflect(g, s, &box, d, side, k, &m[count]);
+                    m[count].item = i / 2;
+                }
+            }
+        }
+    }
+    return count;
+}
+
+/* In a device's memory: the boxes of a dim in one call, for those of the next read them. */
+static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *g, dpari_gx_plan *p)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i, n = 0;
+    for (i = 0; i < p->mirrors && st == DPAR_OK; i++) {
+        const dpari_gx_mirror *m = &p->mirror[i];
+        p->box[n] = m->box;
+        p->box[n].to = (char *)p->at[m->item] + m->to;
+        p->box[n++].from = (char *)p->at[m->item] + m->from;
+        if (i + 1 == p->mirrors || m[1].dim != m->dim) {
+            st = g->mem->move(g->mem->ctx, p->box, n);
+            n = 0;
+        }
+    }
+    st = st == DPAR_OK && g->mem != g->head.comm->mem ? g->mem->wait(g->mem->ctx) : st;
+    if (st != DPAR_OK) {
+        dpar_comm_abort(g->head.comm, st, "grid: mirrors in a device's memory failed");
+    }
+    return st;
+}
+
+static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
+{
+    int32_t i;
+    if (p->box) {
+        return dpari_gx_fill_there(g, p);
+    }
+    for (i = 0; i < p->mirrors; i++) {
+        const dpari_gx_mirror *m = &p->mirror[i];
+        char *at = (char *)p->at[m->item];
+        dpari_stride_run(&m->stride, at + m->to, at + m->from);
+    }
+    return DPAR_OK;
+}
+
+/* ---- plans ------------------------------------------------------------------------------------
+ */
+
+/* Array i of a plan, as the full API wants it. */
+static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, int32_t i)
+{
+    const dpari_gx_shape *s = p->shape[i];
+    dpar_halo_field *f = &p->field[i];
+    int32_t d;
+    f->halo = &s->halo;
+    f->type = s->type;
+    f->components = s->components;
+    f->component_stride = s->f.component_stride;
+    f->data = p->at[i];
+    f->mem = g->mem;
+    for (d = 0; d < g->head.dims; d++) {
+        f->stride[d] = s->f.stride[d];
+    }
+    if (p->depth > 0) {
+        p->halo[i] = s->halo;
+        f->halo = &p->halo[i];
+        f->room = &s->halo;
+        for (d = 0; d < g->head.dims; d++) {
+            p->halo[i].low[d] = dpari_gx_width(g, p->depth, d, 0);
+            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.at[d] != 0);
+        }
+    }
+}
+
+/* The pieces of a plan's two memories; NULL: counted alone. */
+static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t depth)
+{
+    dpari_gx_plan none;
+    dpari_room r;
+    r.at = (unsigned char *)p;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *p);
+    p = p ? p : &none;
+    p->at = (void **)dpari_room_take(&r, n, sizeof *p->at);
+    p->shape = (const dpari_gx_shape **)dpari_room_take(&r, n, sizeof *p->shape);
+    p->field = (dpar_halo_field *)dpari_room_take(&r, n, sizeof *p->field);
+    p->halo = (dpar_halo *)dpari_room_take(&r, depth > 0 ? n : 0, sizeof *p->halo);
+    p->bytes = r.used;
+    p->n = n;
+    p->depth = depth;
+    return r.used;
+}
+
+static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
+{
+    const int32_t there = g->mem ? p->mirrors : 0;
+    dpari_room r;
+    void *x;
+    r.at = (unsigned char *)p->rest;
+    r.used = 0;
+    p->mirror = (dpari_gx_mirror *)dpari_room_take(&r, p->mirrors, sizeof *p->mirror);
+    p->box = (dpar_mem_box *)dpari_room_take(&r, there, sizeof *p->box);
+    p->box = there > 0 ? p->box : NULL;
+    x = dpari_room_take(&r, p->exchange, 1);
+    p->rest_bytes = r.used;
+    return x;
+}
+
+/* What this rank does alone: memory, the description. */
+static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
+                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
+{
+    int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
+    dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
+    dpar_halo_options o;
+    dpar_status st;
+    int32_t i;
+    *plan = p;
+    if (p) {
+        (void)dpari_gx_lay_out(p, n, depth);
+        for (i = 0; i < n; i++) {
+            p->at[i] = list[i];
+            p->shape[i] = dpari_gx_find(g, list[i])->shape;
+            dpari_gx_field_of(g, p, i);
+        }
+        dpari_zero(&o, sizeof o);
+        o.field = p->field;
+        o.fields = n;
+        st = dpar_halo_exchange_bytes(g->head.comm, &o, &p->exchange, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        p->mirrors = dpari_gx_mirrors(g, p->shape, n, depth, NULL);
+        (void)dpari_gx_lay_out_rest(g, p);
+        bytes = p->rest_bytes;
+        p->rest = dpari_os_pages(bytes);
+        (void)dpari_gx_lay_out_rest(g, p);
+    }
+    if (!p || !p->rest) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: # bytes for a plan cannot be had", bytes, 0, 0,
+                         0);
+    }
+    (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
+    return DPAR_OK;
+}
+
+/* Plans an exchange of known arrays. COLLECTIVE. */
+static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, int32_t n,
+                                                int32_t depth, dpari_gx_plan **plan, dpar_why *why)
+{
+    dpar_comm *c = g->head.comm;
+    dpari_gx_plan *p = NULL, **last = &g->plans;
+    dpar_halo_options o;
+    dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
+    st = dpari_agree(c, st, why);
+    if (st == DPAR_OK) {
+        void *memory = dpari_gx_lay_out_rest(g, p);
+        dpari_zero(&o, sizeof o);
+        o.field = p->field;
+        o.fields = n;
+        st = dpar_halo_exchange_init(memory, p->exchange, c, &o, &p->x, why);
+    }
+    if (st != DPAR_OK) {
+        dpari_os_unmap(p ? p->rest : NULL, p ? p->rest_bytes : 0);
+        dpari_os_unmap(p, p ? p->bytes : 0);
+        return st;
+    }
+    while (*last) { /* the order in which they were made: the same on all ranks */
+        last = &(*last)->next;
+    }
+    *last = p;
+    *plan = p;
+    return DPAR_OK;
+}
+
+/* The plan of this exchange that is free; NULL: there is none. */
+static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+{
+    dpari_gx_plan *p;
+    int32_t i;
+    for (p = g->plans; p; p = p->next) {
+        if (p->n != n || p->depth != depth || p->active) {
+            continue;
+        }
+        for (i = 0; i < n; i++) {
+            if (p->at[i] != list[i]) {
+                const dpari_gx_array *a = dpari_gx_find(g, list[i]);
+                if (!a || a->shape != p->shape[i]) {
+                    break;
+                }
+            }
+        }
+        if (i == n) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* Which arrays the ranks handed in. */
+typedef struct dpari_gx_numbers {
+    const dpari_gx *g;
+    void *const *list;
+    int32_t n, depth;
+} dpari_gx_numbers;
+
+static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
+{
+    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    int32_t i;
+    dpari_fact(f, "the number of arrays", 0, a->n);
+    dpari_fact(f, "depth", 0, a->depth);
+    for (i = 0; i < a->n; i++) {
+        dpari_fact(f, "array # of the list", i, dpari_gx_find(a->g, a->list[i])->number);
+    }
+}
+
+static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const *list, int32_t n,
+                                                  int32_t depth, dpar_why *why)
+{
+    int32_t i;
+    if (!list || n < 1 || n > 4096) {
+        return dpari_say(DPAR_E_ARG, why, "grid: a list of # arrays (1 to 4096)", list ? n : 0, 0,
+                         0, 0);
+    }
+    if (depth < 0 || depth > g->widest) {
+        return dpari_say(DPAR_E_RANGE, why, "grid: depth #, the halo is # wide", depth, g->widest,
+                         0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        if (!dpari_gx_find(g, list[i])) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "grid: number # of the list is the address of no array: the one of "
+                             "its first own point, from dpar_grid_array or given to "
+                             "dpar_grid_attach",
+                             i, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Before an exchange for which there is no plan, and before each one in a grid that checks. */
+static DPARI_COLD dpar_status dpari_gx_look(dpari_gx *g, void *const *list, int32_t n,
+                                            int32_t depth, dpari_gx_plan **plan)
+{
+    dpari_gx_numbers given;
+    dpar_why why;
+    dpar_status st = dpari_gx_check_list(g, list, n, depth, &why);
+    given.g = g;
+    given.list = list;
+    given.n = n;
+    given.depth = depth;
+    if (g->d.check) {
+        st = dpari_agree_on(g->head.comm, st, "grid", dpari_gx_state_list, &given, &why);
+    }
+    if (st == DPAR_OK && !*plan) {
+        st = dpari_gx_new_plan(g, list, n, depth, plan, &why);
+    }
+    return dpari_gx_say(g, st, &why);
+}
+
+/* Its plan, over these arrays. */
+static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int32_t depth,
+                                 dpari_gx_plan **plan)
+{
+    dpar_status st;
+    int32_t i;
+    depth = depth == g->widest ? 0 : depth; /* all that there is */
+    *plan = list && depth >= 0 ? dpari_gx_match(g, list, n, depth) : NULL;
+    if (!*plan || g->d.check) {
+        st = dpari_gx_look(g, list, n, depth, plan);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        if ((*plan)->at[i] != list[i]) {
+            st = dpar_halo_exchange_bind((*plan)->x, i, list[i], NULL);
+            if (st != DPAR_OK) {
+                return st;
+            }
+            (*plan)->at[i] = list[i];
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The arrays of a mask, in g->picked. */
+static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint64_t mask,
+                                 int32_t *picked)
+{
+    int32_t i;
+    *picked = 0;
+    if (!list || n < 1 || n > DPARI_GX_PICKS) {
+        return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
+                                "grid: a list of # arrays to choose from (1 to #)", list ? n : 0,
+                                DPARI_GX_PICKS, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        if (mask >> i & 1u) {
+            g->picked[(*picked)++] = list[i];
+        }
+    }
+    return *picked > 0 ? DPAR_OK : DPAR_DONE;
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+{
+    dpari_gx_plan *p;
+    dpar_status st = dpari_gx_take(g, list, n, depth, &p);
+    st = st == DPAR_OK ? dpar_halo_exchange_run(p->x) : st;
+    return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
+}
+
+DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
+{
+    return grid ? dpari_gx_run(dpari_gx_of(grid), &u, 1, 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)
+{
+    return grid ? dpari_gx_run(dpari_gx_of(grid), list, n, 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
+                                             uint64_t mask, int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
+    return st == DPAR_OK ? dpari_gx_run(g, g->picked, n, depth) : st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n,
+                                                  uint64_t mask, int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *p;
+    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
+    return st == DPAR_OK ? dpari_gx_take(g, g->picked, n, depth, &p) : st;
+}
+
+static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+{
+    dpari_gx_plan *p;
+    dpar_status st = dpari_gx_take(g, list, n, depth, &p);
+    st = st == DPAR_OK ? dpar_halo_exchange_begin(p->x) : st;
+    if (st == DPAR_OK) {
+        p->active = 1;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
+{
+    return grid ? dpari_gx_start(dpari_gx_of(grid), &u, 1, 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+                                          uint64_t mask, int32_t depth)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpar_status st = g ? dpari_gx_pick(g, list, n, mask, &n) : DPAR_E_ARG;
+    return st == DPAR_OK ? dpari_gx_start(g, g->picked, n, depth) : st;
+}
+
+DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
+{
+    dpari_gx *g = dpari_gx_of(grid);
+    dpari_gx_plan *p;
+    dpar_status st;
+    int32_t i;
+    for (p = g ? g->plans : NULL; p; p = p->next) {
+        for (i = 0; p->active && i < p->n; i++) {
+            if (p->at[i] == u) {
+                st = dpar_halo_exchange_end(p->x);
+                p->active = 0;
+                return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
+            }
+        }
+    }
+    return g ? dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
+                                "grid: no exchange of this array has begun", 0, 0, 0, 0)
+             : DPAR_E_ARG;
+}
+
+DPAR_API DPARI_COLD dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list,
+                                                       int32_t n)
+{
+    dpari_gx_plan *p;
+    return grid && dpari_gx_take(dpari_gx_of(grid), list, n, 0, &p) == DPAR_OK ? p->x : NULL;
+}
+
+DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
+{
+    return grid ? &dpari_gx_in(grid)->halo : NULL;
+}
+
+/* ---- core and rim -----------------------------------------------------------------------------
+ */
+
+/* Own cells of a dim that have all that they read: those further than the halo from a side that an
+ * exchange or a mirror fills. */
+static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *hi)
+{
+    const int64_t first = g->head.first[d], own = g->head.own[d];
+    const int below = first > 0 || g->d.periodic[d] || g->d.mirror_low[d];
+    const int above = first + own < g->head.cells[d] || g->d.periodic[d] || g->d.mirror_high[d];
+    *lo = dpari_least(below ? g->low[d] : 0, own);
+    *hi = dpari_most(above ? own - g->high[d] : own, *lo);
+}
+
+DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box)
+{
+    dpar_box b;
+    int32_t d, some = 1;
+    dpari_zero(&b, sizeof b);
+    b.dims = grid ? grid->dims : 0;
+    for (d = 0; d < b.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &b.lo[d], &b.hi[d]);
+        some = some && b.lo[d] < b.hi[d];
+    }
+    if (grid && box && some) {
+        *box = b;
+        return 1;
+    }
+    return 0;
+}
+
+/* Below and above the core in dim 0, whole; then those of dim 1 between them, and so on. */
+DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box)
+{
+    dpar_box b;
+    int64_t lo, hi;
+    int32_t d, side;
+    dpari_zero(&b, sizeof b);
+    b.dims = grid && box ? grid->dims : 0;
+    for (d = 0; d < b.dims; d++) {
+        b.hi[d] = grid->own[d];
+    }
+    for (d = 0; d < b.dims; d++) {
+        dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
+        for (side = 0; side < 2; side++) {
+            b.lo[d] = side ? hi : 0;
+            b.hi[d] = side ? grid->own[d] : lo;
+            if (b.lo[d] < b.hi[d] && n-- == 0) {
+                *box = b;
+                return 1;
+            }
+        }
+        b.lo[d] = lo;
+        b.hi[d] = hi;
+        if (lo == hi) {
+            return 0; /* nothing lies between them */
+        }
+    }
+    return 0;
+}
+
+/* ---- the whole array --------------------------------------------------------------------------
+ */
+
+/* The points that a rank owns; *elements of them, in memory densely. */
+static DPARI_COLD void dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, dpar_box *own,
+                                      int64_t *elements)
+{
+    (void)dpar_halo_owned(&s->halo, rank, own);
+    *elements = dpar_box_volume(own) * s->components;
+}
+
+/* A rank's own points in an array with these strides and, densely, at `dense`: to there, or back.
+ */
+static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_shape *s,
+                                            const dpar_box *own, char *at, const int64_t *stride,
+                                            int64_t component_stride, char *dense, int back)
+{
+    const int32_t dims = g->head.dims;
+    dpar_mem_box b;
+    dpar_status st;
+    int64_t step = s->components;
+    int32_t d;
+    dpari_zero(&b, sizeof b);
+    b.to_type = b.from_type = s->type;
+    b.op = DPAR_COPY;
+    b.dims = dims + 1;
+    b.to = back ? at : dense;
+    b.from = back ? dense : at;
+    b.extent[dims] = s->components;
+    b.to_stride[dims] = back ? component_stride : 1;
+    b.from_stride[dims] = back ? 1 : component_stride;
+    for (d = dims - 1; d >= 0; d--) {
+        b.extent[d] = own->hi[d] - own->lo[d];
+        b.to_stride[d] = back ? stride[d] : step;
+        b.from_stride[d] = back ? step : stride[d];
+        step *= b.extent[d];
+    }
+    if (!g->mem) {
+        return dpar_mem_move_box(&b);
+    }
+    st = g->mem->move(g->mem->ctx, &b, 1);
+    return st == DPAR_OK ? g->mem->wait(g->mem->ctx) : st;
+}
+
+/* One array, rank after rank: rank 0 has `whole`, the others send or get a block. */
+static DPARI_COLD dpar_status dpari_gx_blocks(dpari_gx *g, const dpari_gx_array *a, char *whole,
+                                              char *block, int back)
+{
+    const dpari_gx_shape *s = a->shape;
+    const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
+    dpar_comm *c = g->head.comm;
+    int64_t stride[DPAR_MAX_DIMS], step = s->components, elements, at;
+    dpar_status st = DPAR_OK;
+    dpar_box own;
+    int32_t r, d;
+    for (d = dims - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= dpar_halo_points(&s->halo, d);
+    }
+    if (c->rank > 0) {
+        dpari_gx_owned(s, c->rank, &own, &elements);
+        st = back ? dpar_recv(c, block, elements, s->type, 0, 0, NULL)
+                  : dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride, s->f.component_stride,
+                                  block, 0);
+        if (st == DPAR_OK) {
+            st = back ? dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride, s->f.component_stride,
+                                      block, 1)
+                      : dpar_send(c, block, elements, s->type, 0, 0, NULL);
+        }
+        return st;
+    }
+    for (r = 0; r < c->size && st == DPAR_OK; r++) {
+        dpari_gx_owned(s, r, &own, &elements);
+        for (d = 0, at = 0; d < dims; d++) {
+            at += own.lo[d] * stride[d];
+        }
+        if (!back) {
+            st = r > 0 ? dpar_recv(c, block, elements, s->type, r, 0, NULL)
+                       : dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride,
+                                       s->f.component_stride, block, 0);
+        }
+        st = st == DPAR_OK ? dpari_gx_copy(g, s, &own, whole + at * bytes, stride, 1, block, !back)
+                           : st;
+        if (back && st == DPAR_OK) {
+            st = r > 0 ? dpar_send(c, block, elements, s->type, r, 0, NULL)
+                       : dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride,
+                                       s->f.component_stride, block, 1);
+        }
+    }
+    return st;
+}
+
+static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, int back)
+{
+    dpar_comm *c = g ? g->head.comm : NULL;
+    const dpari_gx_array *a;
+    dpari_gx_numbers given;
+    int64_t elements, most = 0;
+    void *block = NULL;
+    dpar_status st;
+    dpar_why why;
+    dpar_box own;
+    int32_t r;
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    st = dpari_gx_check_list(g, &u, 1, 0, &why);
+    a = dpari_gx_find(g, u);
+    if (st == DPAR_OK && c->rank == 0 && !whole) {
+        st = dpari_say(DPAR_E_ARG, &why, "grid: rank 0 gave NULL for the whole array", 0, 0, 0, 0);
+    }
+    for (r = c->rank == 0 ? 0 : c->rank;
+         st == DPAR_OK && r < (c->rank == 0 ? c->size : c->rank + 1); r++) {
+        dpari_gx_owned(a->shape, r, &own, &elements);
+        most = dpari_most(most, elements);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_comm_alloc(c, most * dpar_type_bytes(a->shape->type), &block);
+        why = c->why;
+    }
+    if (st == DPAR_OK && g->mem && g->mem != c->mem) {
+        st = g->mem->pin(g->mem->ctx, block, most * dpar_type_bytes(a->shape->type));
+        (void)dpari_say(st, &why, "grid: memory for a block cannot be pinned", 0, 0, 0, 0);
+    }
+    given.g = g;
+    given.list = &u;
+    given.n = 1;
+    given.depth = 0;
+    st = dpari_gx_say(g, dpari_agree_on(c, st, "grid", dpari_gx_state_list, &given, &why), &why);
+    if (st == DPAR_OK) {
+        st = dpari_gx_blocks(g, a, (char *)whole, (char *)block, back);
+        if (g->mem && g->mem != c->mem) {
+            (void)g->mem->unpin(g->mem->ctx, block);
+        }
+    }
+    dpar_comm_release(c, block);
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole)
+{
+    return dpari_gx_whole(dpari_gx_of(grid), u, whole, 0);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole)
+{
+    union {
+        const void *given;
+        void *read;
+    } w;
+    w.given = whole;
+    return dpari_gx_whole(dpari_gx_of(grid), u, w.read, 1);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
+                                                dpar_grid_part *part)
+{
+    const dpari_gx *g = dpari_gx_in(grid);
+    dpari_gx_shape s;
+    dpar_grid_field none;
+    int64_t low, high;
+    dpar_box own;
+    int32_t d;
+    dpari_zero(&none, sizeof none);
+    field = field ? field : &none;
+    if (!g || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
+        return DPAR_E_ARG;
+    }
+    dpari_gx_shape_of(g, DPAR_F64, field, &s);
+    if (!dpari_gx_span(g, &s, &low, &high)) {
+        return DPAR_E_RANGE;
+    }
+    (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);
+    dpari_zero(part, sizeof *part);
+    for (d = 0; d < g->head.dims; d++) {
+        part->whole[d] = dpar_halo_points(&s.halo, d);
+        part->start[d] = own.lo[d];
+        part->count[d] = own.hi[d] - own.lo[d];
+        part->memory[d] = dpari_gx_points(g, field, d);
+        part->inside[d] = g->low[d];
+        part->stride[d] = s.f.stride[d];
+    }
+    part->component_stride = s.f.component_stride;
+    return DPAR_OK;
+}
+
+/* ---- who owns what, as text -------------------------------------------------------------------
+ */
+
+static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, const char *by)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpar_text_put(t, i > 0 ? by : "");
+        dpari_text_int(t, v[i]);
+    }
+}
+
+/* "40..79": cells of part p of a dim. */
+static DPARI_COLD void dpari_gx_put_cells(dpar_text *t, const dpari_gx *g, int32_t d, int32_t p)
+{
+    int32_t coord[DPAR_MAX_DIMS] = {0};
+    dpar_box own;
+    coord[d] = p;
+    (void)dpar_halo_owned(&g->halo, dpar_mesh_rank(&g->halo.grid.mesh, coord), &own);
+    dpari_text_int(t, own.lo[d]);
+    dpar_text_put(t, "..");
+    dpari_text_int(t, own.hi[d] - 1);
+}
+
+static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32_t *coord)
+{
+    const int32_t x = g->head.dims - 1, y = x - 1;
+    int32_t i, j;
+    for (i = -1; i < (y < 0 ? 1 : g->head.parts[y]); i++) {
+        for (j = 0; j < g->head.parts[x]; j++) {
+            dpari_text_column(t, (size_t)(14 + 14 * j));
+            if (i < 0) {
+                dpari_gx_put_cells(t, g, x, j);
+                continue;
+            }
+            coord[x] = j;
+            if (y >= 0) {
+                coord[y] = i;
+            }
+            dpar_text_put(t, "rank ");
+            dpari_text_int(t, dpar_mesh_rank(&g->halo.grid.mesh, coord));
+        }
+        dpar_text_put(t, "\n");
+        if (y >= 0 && i + 1 < g->head.parts[y]) {
+            dpar_text_put(t, "  ");
+            dpari_gx_put_cells(t, g, y, i + 1);
+        }
+    }
+}
+
+DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
+{
+    const dpari_gx *g = dpari_gx_in(grid);
+    int32_t coord[DPAR_MAX_DIMS] = {0};
+    int64_t parts[DPAR_MAX_DIMS];
+    int32_t d, k;
+    if (!g || !out) {
+        return;
+    }
+    for (d = 0; d < g->head.dims; d++) {
+        parts[d] = g->head.parts[d];
+    }
+    dpari_gx_list(out, g->head.cells, g->head.dims, " x ");
+    dpar_text_put(out, " cells on ");
+    dpari_gx_list(out, parts, g->head.dims, " x ");
+    dpar_text_put(out, " ranks, halo ");
+    dpari_gx_list(out, g->low, g->head.dims, " ");
+    for (d = 0; d < g->head.dims; d++) {
+        if (g->low[d] != g->high[d]) {
+            dpar_text_put(out, " below, ");
+            dpari_gx_list(out, g->high, g->head.dims, " ");
+            dpar_text_put(out, " above");
+            break;
+        }
+    }
+    dpar_text_put(out, "\n");
+    for (k = 0; k >= 0;) { /* each part of the dims before the last two */
+        for (d = 0; d < g->head.dims - 2; d++) {
+            dpar_text_put(out, d > 0 ? ", dim " : "dim ");
+            dpari_text_int(out, d);
+            dpar_text_put(out, ": ");
+            dpari_gx_put_cells(out, g, d, coord[d]);
+        }
+        dpar_text_put(out, g->head.dims > 2 ? "\n" : "");
+        dpari_gx_put_table(out, g, coord);
+        for (k = g->head.dims - 3; k >= 0 && ++coord[k] == g->head.parts[k]; k--) {
+            coord[k] = 0;
+        }
+    }
 }
 
 #endif /* DPAR_HALO_IMPLEMENTATION */

@@ -15,12 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/stat.h>
-#include <unistd.h>
 #endif
 
+static const char program[] = "plan";
 static const char help[] =
     "plan: how to spread a model over a cluster, whether it fits, how fast it is, and why\n"
     "\n"
@@ -74,134 +73,62 @@ static const char help[] =
     "  plan gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,pp=8,vp=2,mbs=1\n"
     "  plan grid:1440x720x100,fields=5 --cluster derecho --gpus 64\n";
 
+#include "options.h"
+
 /* ---- options -------------------------------------------------------------------------------- */
 
 typedef struct options {
     const char *model, *cluster, *precision, *fix, *evaluate, *svg, *csv, *stack, *attention;
-    int gpus, seq, top;
-    long long batch;
-    int whole, min_gpus, recommend, explain, json, list, quiet, help, version;
+    const char *gpus, *seq, *batch;
+    int top, whole, min_gpus, recommend, explain, json, list, quiet;
 } options;
 
-static int complain(const char *what)
-{
-    fprintf(stderr, "plan: %s\n", what);
-    return 2;
-}
-
-static int complain_of(const char *what, const char *word)
-{
-    fprintf(stderr, "plan: %s '%s'\n", what, word);
-    return 2;
-}
-
-/* A whole number of at least `least` that is all of the word. */
-static int whole_number(const char *word, long long least, long long most, long long *value)
-{
-    char *end;
-    *value = strtoll(word, &end, 10);
-    return *word != 0 && *end == 0 && *value >= least && *value <= most;
-}
-
-static const char flag_name[][12] = {"--whole", "--min-gpus", "--recommend", "--explain", "--json",
-                                     "--list",  "--quiet",    "--help",      "--version"};
-static const char word_name[][12] = {"--cluster", "--precision", "--fix",   "--evaluate",
-                                     "--svg",     "--csv",       "--stack", "--attention"};
-static const char number_name[][12] = {"--gpus", "--seq", "--batch", "--top"};
-
-static int set_flag(options *o, const char *name)
-{
-    int *const flag[] = {&o->whole, &o->min_gpus, &o->recommend, &o->explain, &o->json,
-                         &o->list,  &o->quiet,    &o->help,      &o->version};
-    size_t i;
-    for (i = 0; i < sizeof flag / sizeof flag[0]; i++) {
-        if (strcmp(name, flag_name[i]) == 0) {
-            *flag[i] = 1;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int set_word(options *o, const char *name, const char *value)
-{
-    const char **const word[] = {&o->cluster, &o->precision, &o->fix,   &o->evaluate,
-                                 &o->svg,     &o->csv,       &o->stack, &o->attention};
-    size_t i;
-    for (i = 0; i < sizeof word / sizeof word[0]; i++) {
-        if (strcmp(name, word_name[i]) == 0) {
-            *word[i] = value;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* 1 set, 0 no such option, -1 a bad number: said. */
-static int set_number(options *o, const char *name, const char *value)
-{
-    const long long least[] = {1, 1, 0, 1}, most[] = {100000000, 100000000, 1LL << 40, 64};
-    long long v = 0;
-    size_t i;
-    for (i = 0; i < 4 && strcmp(name, number_name[i]) != 0; i++) {
-    }
-    if (i == 4) {
-        return 0;
-    }
-    if (value == NULL || !whole_number(value, least[i], most[i], &v)) {
-        fprintf(stderr, "plan: %s needs a whole number of %lld to %lld, not '%s'\n", name, least[i],
-                most[i], value != NULL ? value : "");
-        return -1;
-    }
-    if (i == 2) {
-        o->batch = v;
-    } else {
-        *(i == 0 ? &o->gpus : i == 1 ? &o->seq : &o->top) = (int)v;
-    }
-    return 1;
-}
-
-/* Was the i-th word, an option, there before? Of two the last would count, unseen. */
-static int said_before(char **argv, int i)
-{
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
-    }
-    return k < i;
-}
-
+/* -1: go on; else the exit code. */
 static int read_options(options *o, int argc, char **argv)
 {
-    int i;
+    const option list[] = {{"--cluster", OPTION_WORD, &o->cluster, 0, 0},
+                           {"--precision", OPTION_WORD, &o->precision, 0, 0},
+                           {"--fix", OPTION_WORD, &o->fix, 0, 0},
+                           {"--evaluate", OPTION_WORD, &o->evaluate, 0, 0},
+                           {"--svg", OPTION_WORD, &o->svg, 0, 0},
+                           {"--csv", OPTION_WORD, &o->csv, 0, 0},
+                           {"--stack", OPTION_WORD, &o->stack, 0, 0},
+                           {"--attention", OPTION_WORD, &o->attention, 0, 0},
+                           {"--gpus", OPTION_WORD, &o->gpus, 0, 0},
+                           {"--seq", OPTION_WORD, &o->seq, 0, 0},
+                           {"--batch", OPTION_WORD, &o->batch, 0, 0},
+                           {"--top", OPTION_INT, &o->top, 1, 64},
+                           {"--whole", OPTION_FLAG, &o->whole, 0, 0},
+                           {"--min-gpus", OPTION_FLAG, &o->min_gpus, 0, 0},
+                           {"--recommend", OPTION_FLAG, &o->recommend, 0, 0},
+                           {"--explain", OPTION_FLAG, &o->explain, 0, 0},
+                           {"--json", OPTION_FLAG, &o->json, 0, 0},
+                           {"--list", OPTION_FLAG, &o->list, 0, 0},
+                           {"--quiet", OPTION_FLAG, &o->quiet, 0, 0}};
     memset(o, 0, sizeof *o);
-    o->precision = "megatron";
     o->top = 8;
-    o->batch = -1;
-    for (i = 1; i < argc; i++) {
-        /* what begins as an option does is no value: --svg --json would write a file "--json" */
-        const char *value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 ? argv[i + 1] : NULL;
-        int number;
-        if (set_flag(o, strcmp(argv[i], "-h") == 0 ? "--help" : argv[i])) {
-            continue;
+    return options_read(argc, argv, list, sizeof list / sizeof *list, &o->model, 1);
+}
+
+/* The words of dpar_plan_ask, of those options that it knows; 0: there is a blank in one. */
+static int words_of(const options *o, char *text, size_t room)
+{
+    const char *const name[] = {"gpus",  "seq",       "batch", "precision",
+                                "stack", "attention", "fix",   "evaluate"};
+    const char *const value[] = {o->gpus,  o->seq,       o->batch, o->precision,
+                                 o->stack, o->attention, o->fix,   o->evaluate};
+    size_t i, n = 0;
+    text[0] = 0;
+    for (i = 0; i < sizeof name / sizeof *name; i++) {
+        if (value[i] != NULL && strpbrk(value[i], " \t\n") != NULL) {
+            complain("no blank is expected in", value[i]);
+            return 0;
         }
-        if (strncmp(argv[i], "--", 2) == 0 && said_before(argv, i)) {
-            return complain_of("given twice:", argv[i]);
-        }
-        number = set_number(o, argv[i], value);
-        if (number < 0) {
-            return 2;
-        }
-        if (number > 0 || (value != NULL && set_word(o, argv[i], value))) {
-            i++;
-        } else if (argv[i][0] == '-' && argv[i][1] != 0) {
-            return complain_of("unknown option, or its value is missing:", argv[i]);
-        } else if (o->model != NULL) {
-            return complain_of("a second model:", argv[i]);
-        } else {
-            o->model = argv[i];
-        }
+        n += value[i] == NULL ? 0
+                              : (size_t)snprintf(text + n, room - n, " %s=%s", name[i], value[i]);
     }
-    return 0;
+    snprintf(text + n, room - n, "%s", o->whole ? " whole" : "");
+    return 1;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -218,7 +145,7 @@ static int is_file(const char *path)
 }
 
 /* The whole file, NULL with a sentence on stderr. */
-static char *read_file(const char *path, size_t *bytes)
+static char *read_file(const char *path)
 {
     FILE *f;
     char *text;
@@ -226,28 +153,28 @@ static char *read_file(const char *path, size_t *bytes)
 #if defined(__unix__) || defined(__APPLE__)
     struct stat info;
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        complain_of("this is a folder, a file was expected:", path);
+        complain("this is a folder, a file was expected:", path);
         return NULL;
     }
 #endif
     f = fopen(path, "rb");
     text = f != NULL ? (char *)malloc((size_t)FILE_LIMIT + 1) : NULL;
     if (text == NULL) {
-        complain_of("cannot read", path);
+        complain("cannot read", path);
         if (f != NULL) {
             fclose(f);
         }
         return NULL;
     }
     n = fread(text, 1, (size_t)FILE_LIMIT + 1, f);
-    if (ferror(f) || n > FILE_LIMIT) {
-        complain_of(n > FILE_LIMIT ? "more than 64 MB:" : "cannot read", path);
+    if (ferror(f) || n > FILE_LIMIT || memchr(text, 0, n) != NULL) {
+        complain(n > FILE_LIMIT ? "more than 64 MB:" : "cannot read", path);
         free(text);
         fclose(f);
         return NULL;
     }
     fclose(f);
-    *bytes = n;
+    text[n] = 0;
     return text;
 }
 
@@ -257,78 +184,36 @@ static int ends_in(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-static int read_model(const options *o, const dpar_recipe *r, dpar_workload *w)
-{
-    static const char *const stacks[] = {"megatron", "core", "torch", "compiled"};
-    static const char *const attentions[] = {"unfused", "flash1", "flash"};
-    dpar_model m;
-    dpar_why why;
-    dpar_status st;
-    int i;
-    memset(&m, 0, sizeof m);
-    if (ends_in(o->model, ".json") || (strchr(o->model, '/') != NULL && is_file(o->model))) {
-        size_t bytes = 0;
-        char *text = read_file(o->model, &bytes);
-        if (text == NULL) {
-            return 2;
-        }
-        st = dpar_model_read(&m, text, bytes, &why);
-        free(text);
-    } else {
-        st = dpar_model_read(&m, o->model, strlen(o->model), &why);
-    }
-    for (i = 0; o->stack != NULL && i < 4 && strcmp(o->stack, stacks[i]) != 0; i++) {
-    }
-    if (i == 4) {
-        return complain_of("--stack is megatron, core, torch or compiled, not", o->stack);
-    }
-    m.stack = o->stack != NULL && st == DPAR_OK ? DPAR_STACK_MEGATRON + i : m.stack;
-    for (i = 0; o->attention != NULL && i < 3 && strcmp(o->attention, attentions[i]) != 0; i++) {
-    }
-    if (i == 3) {
-        return complain_of("--attention is unfused, flash1 or flash, not", o->attention);
-    }
-    m.attention = o->attention != NULL && st == DPAR_OK ? DPAR_ATTENTION_UNFUSED + i : m.attention;
-    if (m.element == 0 && m.family != DPAR_FAMILY_GRID && r->compute <= DPAR_TF32) {
-        m.element = 4; /* activations of fp32 training are fp32 */
-    }
-    if (o->seq > 0 && st == DPAR_OK && m.family != DPAR_FAMILY_GPT &&
-        m.family != DPAR_FAMILY_LLAMA && m.family != DPAR_FAMILY_T5) {
-        return complain("--seq is the tokens of a language model's sample: this model has none");
-    }
-    if (st == DPAR_OK) {
-        st = dpar_workload_init(w, &m, o->seq, &why);
-    }
-    return st == DPAR_OK ? 0 : complain(why.text);
-}
-
 /* What the report says beside the plans. */
 static char note[160];
 
-static int read_cluster(const options *o, dpar_cluster *c)
+/* What was asked, read: 0, or 2 with a sentence. */
+static int ask(const options *o, const char *words, dpar_asked *asked, char **model, char **machine)
 {
     dpar_why why;
-    dpar_status st;
-    if (is_file(o->cluster)) {
-        size_t bytes = 0;
-        char *text = read_file(o->cluster, &bytes);
-        if (text == NULL) {
+    *model = *machine = NULL;
+    if (ends_in(o->model, ".json") || (strchr(o->model, '/') != NULL && is_file(o->model))) {
+        *model = read_file(o->model);
+        if (*model == NULL) {
             return 2;
         }
-        st = dpar_cluster_read(c, text, bytes, &why);
-        free(text);
-    } else {
-        st = dpar_cluster_read(c, o->cluster, strlen(o->cluster), &why);
     }
-    if (st == DPAR_OK && o->gpus > 0) {
-        int had = c->nodes * c->gpus_per_node;
-        st = dpar_cluster_resize(c, o->gpus, &why);
-        if (st == DPAR_OK && o->gpus > had) {
-            snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d", o->gpus, c->name,
-                     had);
+    if (is_file(o->cluster)) {
+        *machine = read_file(o->cluster);
+        if (*machine == NULL) {
+            return 2;
         }
     }
-    return st == DPAR_OK ? 0 : complain(why.text);
+    if (dpar_plan_ask(*model != NULL ? *model : o->model, *machine != NULL ? *machine : o->cluster,
+                      words, asked, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    if (asked->had > 0) {
+        snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d",
+                 asked->cluster.nodes * asked->cluster.gpus_per_node, asked->cluster.name,
+                 asked->had);
+    }
+    return 0;
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -344,7 +229,7 @@ static int write_report(FILE *to, int32_t format, const dpar_report *r)
     room = t.used + 64;
     buffer = (char *)malloc(room);
     if (buffer == NULL) {
-        return complain("out of memory");
+        return complain("out of memory", NULL);
     }
     dpar_text_init(&t, buffer, room);
     dpar_plan_draw(&t, r, format, NULL);
@@ -358,21 +243,11 @@ static int write_file(const char *path, int32_t format, const dpar_report *r)
     FILE *f = fopen(path, "wb");
     int bad;
     if (f == NULL) {
-        return complain_of("cannot write", path);
+        return complain("cannot write", path);
     }
     bad = write_report(f, format, r) != 0 || ferror(f);
     bad = fclose(f) != 0 || bad;
-    return bad ? complain_of("cannot write", path) : 0;
-}
-
-static int on_terminal(int file)
-{
-#if defined(__unix__) || defined(__APPLE__)
-    return isatty(file);
-#else
-    (void)file;
-    return 0;
-#endif
+    return bad ? complain("cannot write", path) : 0;
 }
 
 /* Files first: where one cannot be written, stdout stays empty. */
@@ -387,7 +262,7 @@ static int show_all(const options *o, dpar_report *r)
     if (o->csv != NULL && bad == 0) {
         bad = write_file(o->csv, DPAR_REPORT_CSV, r);
     }
-    r->colour = on_terminal(1) && getenv("NO_COLOR") == NULL;
+    r->colour = options_terminal(1) && getenv("NO_COLOR") == NULL;
     if (bad == 0) {
         bad = write_report(stdout, o->json ? DPAR_REPORT_JSON : DPAR_REPORT_TEXT, r);
     }
@@ -441,35 +316,12 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-static double now(void)
-{
-#if defined(__unix__) || defined(__APPLE__)
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-#else
-    return (double)clock() / CLOCKS_PER_SEC;
-#endif
-}
-
-/* About four million tokens a step for language models, 16 samples a GPU for the rest; a power of
- * two times the GPUs, so that every data-parallel degree and micro-batch divides it. */
-static long long usual_batch(const dpar_workload *w, int gpus)
-{
-    double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
-    long long batch = gpus;
-    while (w->trains && (double)batch < 0.75 * wanted) {
-        batch *= 2;
-    }
-    return w->trains ? batch : 1;
-}
-
 static void show_progress(const options *o, const dpar_planner *p, double since)
 {
-    double share = p->progress, spent = now() - since;
-    if (!o->quiet && spent > 0.3 && on_terminal(2)) {
-        fprintf(stderr, "\r%3.0f %%  %.1f M configurations, %.0f s left   ", 100.0 * share,
-                (double)p->walked * 1e-6, share > 0.01 ? spent * (1.0 - share) / share : 0.0);
+    char what[60];
+    snprintf(what, sizeof what, "%.1f M configurations", (double)p->walked * 1e-6);
+    if (!o->quiet) {
+        options_progress(since, p->progress, what);
     }
 }
 
@@ -509,31 +361,6 @@ static int gpus_of(const dpar_job *job)
     return job->cluster->nodes * job->cluster->gpus_per_node;
 }
 
-/* What was not named follows from the GPUs and the batch; 0 with a sentence where it cannot. */
-static int infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long long batch,
-                 dpar_why *why)
-{
-    int gpus = gpus_of(job);
-    dpar_strategy one = *s;
-    long long model;
-    one.dp = 1;
-    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
-    if (!(named >> DPAR_FIELD_DP & 1u) && model > 0) {
-        if (gpus % model != 0) {
-            snprintf(why->text, sizeof why->text,
-                     "tp x cp x pp x tiles = %lld ranks do not divide the cluster's %d GPUs", model,
-                     gpus);
-            return 0;
-        }
-        s->dp = (int)(gpus / model);
-    }
-    if (!(named >> DPAR_FIELD_MICRO_BATCHES & 1u) && batch > 0 && s->dp > 0 && s->micro_batch > 0) {
-        long long m = batch / ((long long)s->dp * s->micro_batch);
-        s->micro_batches = m > 0 && m < 2147483647 ? (int)m : 1;
-    }
-    return 1;
-}
-
 /* Why a strategy is illegal is known; what would be legal instead? */
 static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
 {
@@ -555,46 +382,26 @@ static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, 
     return 2;
 }
 
-static int run_evaluate(const options *o, const dpar_job *job, long long batch)
+static int run_evaluate(const options *o, const char *words, const char *model, const char *machine)
 {
-    dpar_strategy s;
+    static dpar_planned p;
     dpar_rejected rejected[12];
-    dpar_report r;
-    dpar_plan plan;
     dpar_why why;
-    uint32_t named = 0;
-    dpar_status st;
-    dpar_strategy_init(&s);
-    st = dpar_strategy_read(&s, o->evaluate, strlen(o->evaluate), &named, &why);
-    if (st != DPAR_OK) {
-        return complain(why.text);
-    }
-    if (!infer(job, &s, named, batch, &why)) {
-        return refuse(job, &s, o->batch > 0 ? o->batch : 0, why.text);
-    }
-    if (o->batch < 0 || (named >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
-        double samples = (double)s.dp * s.micro_batch * s.micro_batches; /* or more than fit */
-        batch = o->batch > 0     ? o->batch
-                : samples < 9e18 ? (long long)s.dp * s.micro_batch * s.micro_batches
-                                 : 0;
-    }
-    st = dpar_plan_price(job, &s, batch, &plan, NULL, &why);
+    const dpar_status st = dpar_plan_text(model, machine, words, &p, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        return refuse(job, &s, o->batch > 0 ? o->batch : 0, why.text);
+        return refuse(&p.asked.job, &p.asked.given, p.asked.batch > 0 ? p.asked.batch : 0,
+                      why.text);
     }
-    memset(&r, 0, sizeof r);
-    r.job = job;
-    r.plan = &plan;
-    r.plans = 1;
-    r.rejected = rejected;
-    r.rejects = o->explain || o->json ? dpar_plan_neighbours(job, &plan, batch, rejected, 12) : 0;
-    r.global_batch = batch;
-    r.evaluated = 1;
-    if (show_all(o, &r) != 0) {
+    p.report.rejected = rejected;
+    p.report.rejects =
+        o->explain || o->json
+            ? dpar_plan_neighbours(&p.asked.job, &p.plan[0], p.report.global_batch, rejected, 12)
+            : 0;
+    if (show_all(o, &p.report) != 0) {
         return 2;
     }
     if (st == DPAR_E_MEMORY) {
-        fprintf(stderr, "plan: %s\n", why.text);
+        complain(why.text, NULL);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -610,7 +417,7 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
     dpar_why why;
     dpar_status st;
     if (o->fix == NULL) {
-        complain(reason);
+        complain(reason, NULL);
         return 2;
     }
     if (s.vp > 1 && !(q->fixed_fields >> DPAR_FIELD_PP & 1u)) {
@@ -619,7 +426,7 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
         for (s.pp = 2; s.pp < gpus && gpus % s.pp != 0; s.pp++) {
         }
     }
-    if (!infer(job, &s, q->fixed_fields, q->global_batch, &why)) {
+    if (dpar_strategy_complete(job, &s, q->fixed_fields, q->global_batch, &why) != DPAR_OK) {
         return refuse(job, &s, q->global_batch, why.text);
     }
     st = dpar_plan_price(job, &s, q->global_batch, &plan, NULL, &why);
@@ -641,28 +448,68 @@ static void mark_outside(dpar_report *r, dpar_rejected *rejected)
 }
 
 /* On how many GPUs it would fit. */
-static void say_enough(const options *o, const dpar_job *job, const dpar_search *search)
+static void say_enough(const dpar_asked *asked)
 {
-    long long most = 64LL * gpus_of(job);
-    dpar_search q = *search;
+    long long most = 64LL * gpus_of(&asked->job);
+    dpar_search q = asked->search;
     dpar_plan plan;
-    q.global_batch = o->batch > 0 ? o->batch : 0;
+    q.global_batch = asked->batch > 0 ? asked->batch : 0;
     q.space = DPAR_SPACE_USUAL;
-    if (dpar_plan_smallest(job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) == DPAR_OK) {
+    if (dpar_plan_smallest(&asked->job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
+        DPAR_OK) {
         fprintf(stderr, "plan: it fits on %d such GPUs\n",
                 (int)dpar_strategy_ranks(&plan.strategy));
     }
 }
 
-static int run_search(const options *o, const dpar_job *job, const dpar_search *asked)
+/* Why the best is not one of its neighbours: of those that break the rule the nearest, by time or
+ * by memory. A neighbour that is as fast says nothing. */
+static const dpar_rejected *closest(const dpar_report *r, int rule)
+{
+    const dpar_rejected *best = NULL;
+    int i;
+    for (i = 0; i < r->rejects; i++) {
+        const dpar_rejected *x = &r->rejected[i];
+        const int tells = x->rule == rule &&
+                          (rule == DPAR_RULE_MEMORY || x->seconds > 1.005 * r->plan[0].step.total);
+        if (tells && (best == NULL || (rule == DPAR_RULE_MEMORY ? x->bytes_over < best->bytes_over
+                                                                : x->seconds < best->seconds))) {
+            best = x;
+        }
+    }
+    return best;
+}
+
+/* What a person wants to see first: the winner, why, and where the picture is. */
+static int show_first(const options *o, const dpar_report *r)
+{
+    const dpar_rejected *slower = closest(r, DPAR_RULE_NONE), *over = closest(r, DPAR_RULE_MEMORY);
+    printf("best:     ");
+    if (write_report(stdout, DPAR_REPORT_LINE, r) != 0) {
+        return 2;
+    }
+    if (slower != NULL || over != NULL) {
+        printf("why:      %s%s%s\n", slower != NULL ? slower->text : "",
+               slower != NULL && over != NULL ? "; " : "", over != NULL ? over->text : "");
+    }
+    if (o->svg != NULL || o->csv != NULL) {
+        printf("%-10s%s\n",
+               o->svg != NULL ? "picture:" : "table:", o->svg != NULL ? o->svg : o->csv);
+    }
+    putchar('\n');
+    return 0;
+}
+
+static int run_search(const options *o, const dpar_asked *asked)
 {
     static dpar_plan top[64], front[32];
     static dpar_planner p;
     dpar_rejected rejected[12];
-    dpar_search search = *asked, *q = &search;
+    dpar_search search = asked->search, *q = &search;
+    const dpar_job *job = &asked->job;
     dpar_report r;
     dpar_why why;
-    double since = now();
+    double since = options_now();
     dpar_status st;
     q->top = top;
     q->top_room = o->top;
@@ -670,23 +517,23 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     q->front_room = 32;
     st = dpar_planner_init(&p, job, q, &why);
     if (st != DPAR_OK) {
-        return complain(why.text);
+        return complain(why.text, NULL);
     }
     signal(SIGINT, on_interrupt);
     do {
         st = dpar_planner_run(&p, 100000, &why);
         show_progress(o, &p, since);
     } while (st == DPAR_MORE && !interrupted);
-    if (!o->quiet && now() - since > 0.3 && on_terminal(2)) {
-        fprintf(stderr, "\r%60s\r", "");
+    if (!o->quiet) {
+        options_progress(since, 1.0, NULL);
     }
     if (st == DPAR_E_NONE && p.evaluated == 0) {
         return refuse_fixed(o, job, q, why.text);
     }
     if (st < 0) {
-        fprintf(stderr, "plan: %s\n", why.text);
+        complain(why.text, NULL);
         if (st == DPAR_E_NONE && !o->json) {
-            say_enough(o, job, q);
+            say_enough(asked);
         }
     }
     memset(&r, 0, sizeof r);
@@ -696,16 +543,14 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     r.front = front;
     r.fronts = p.fronts;
     r.rejected = rejected;
-    r.rejects = p.tops > 0 && (o->explain || o->json)
-                    ? dpar_plan_neighbours(job, &top[0], q->global_batch, rejected, 12)
-                    : 0;
+    r.rejects = p.tops > 0 ? dpar_plan_neighbours(job, &top[0], q->global_batch, rejected, 12) : 0;
     if (q->space == DPAR_SPACE_USUAL) {
         mark_outside(&r, rejected);
     }
     r.rejected_by_rule = p.rejected;
     r.global_batch = q->global_batch;
     r.evaluated = p.evaluated;
-    r.seconds = now() - since;
+    r.seconds = options_now() - since;
     r.note = interrupted ? "the search was interrupted: the best so far" : r.note;
     if (p.tops == 0) {
         r.note = why.text;
@@ -713,30 +558,35 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     if (p.tops == 0 && !o->json) {
         return 1;
     }
+    if (!o->json && show_first(o, &r) != 0) {
+        return 2;
+    }
+    r.rejects = o->explain || o->json ? r.rejects : 0;
     if (show_all(o, &r) != 0) {
         return 2;
     }
     return p.tops > 0 ? 0 : 1;
 }
 
-static int run_recommend(const options *o, const dpar_job *job, const dpar_search *q)
+static int run_recommend(const options *o, const dpar_asked *asked)
 {
+    const dpar_job *job = &asked->job;
+    const dpar_search *q = &asked->search;
     dpar_advice a;
     dpar_report r;
     dpar_why why;
     dpar_strategy fixed = q->fixed;
     dpar_status st = DPAR_OK;
     if (o->fix != NULL) { /* judged, not followed: it must be legal, not fit */
-        st = infer(job, &fixed, q->fixed_fields, 0, &why)
-                 ? dpar_plan_price(job, &fixed, 0, &a.plan, NULL, &why)
-                 : DPAR_E_DIVIDE;
+        st = dpar_strategy_complete(job, &fixed, q->fixed_fields, 0, &why);
+        st = st == DPAR_OK ? dpar_plan_price(job, &fixed, 0, &a.plan, NULL, &why) : st;
     }
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return refuse(job, &fixed, 0, why.text);
     }
     st = dpar_plan_recommend(job, q, &a, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        return complain(why.text);
+        return complain(why.text, NULL);
     }
     memset(&r, 0, sizeof r);
     r.job = job;
@@ -746,23 +596,21 @@ static int run_recommend(const options *o, const dpar_job *job, const dpar_searc
     r.evaluated = 1;
     r.advice = &a;
     r.note = st == DPAR_OK ? NULL : why.text;
+    if (!o->json) {
+        printf("%s\n  why:       %s\n", a.name, a.why);
+        printf("  step:      %.4g s, %.4g /s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
+               a.plan.step.total, a.plan.step.tokens_per_s_gpu, 100.0 * a.plan.step.mfu,
+               a.plan.memory.total * 1e-9);
+        printf("%s%s%s", a.runner_up[0] != 0 ? "  runner-up: " : "", a.runner_up,
+               a.runner_up[0] != 0 ? "\n" : "");
+        printf("%s%s%s\n", a.warning_text[0] != 0 ? "  mind:      " : "", a.warning_text,
+               a.warning_text[0] != 0 ? "\n" : "");
+    }
     if (show_all(o, &r) != 0) {
         return 2;
     }
     if (st != DPAR_OK) {
-        fprintf(stderr, "plan: %s\n", why.text);
-    }
-    if (o->json) {
-        return st == DPAR_OK ? 0 : 1;
-    }
-    printf("\n%s\n  why:       %s\n", a.name, a.why);
-    printf("  step:      %.4g s, %.4g /s a GPU, MFU %.1f %%, %.1f GB a GPU\n", a.plan.step.total,
-           a.plan.step.tokens_per_s_gpu, 100.0 * a.plan.step.mfu, a.plan.memory.total * 1e-9);
-    if (a.runner_up[0] != 0) {
-        printf("  runner-up: %s\n", a.runner_up);
-    }
-    if (a.warning_text[0] != 0) {
-        printf("  mind:      %s\n", a.warning_text);
+        complain(why.text, NULL);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -771,70 +619,49 @@ static int run_recommend(const options *o, const dpar_job *job, const dpar_searc
 
 static int run(int argc, char **argv)
 {
-    static dpar_workload work;
+    static dpar_asked asked;
+    char words[9000], *model, *machine;
     options o;
-    dpar_cluster cluster;
-    dpar_job job;
-    dpar_search q;
-    dpar_why why;
-    if (read_options(&o, argc, argv) != 0) {
-        return 2;
+    int code = read_options(&o, argc, argv);
+    if (code >= 0) {
+        return code;
     }
     if (argc == 1) {
         fputs("usage: plan MODEL --cluster MACHINE [options]; plan --help says more\n", stderr);
         return 2;
     }
-    if (o.help) {
-        fputs(help, stdout);
-        return 0;
-    }
-    if (o.version) {
-        printf("plan, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR, DPAR_VERSION_PATCH);
-        return 0;
-    }
     if (o.list) {
         return show_list();
     }
     if (o.model == NULL || o.cluster == NULL) {
-        return complain("a model and --cluster are needed; --help shows examples");
-    }
-    if (dpar_recipe_find(&job.recipe, o.precision, &why) != DPAR_OK) {
-        return complain(why.text);
-    }
-    if (read_model(&o, &job.recipe, &work) != 0 || read_cluster(&o, &cluster) != 0) {
-        return 2;
-    }
-    job.work = &work;
-    job.cluster = &cluster;
-    memset(&q, 0, sizeof q);
-    q.global_batch =
-        o.batch >= 0 ? o.batch : usual_batch(&work, cluster.nodes * cluster.gpus_per_node);
-    q.space = o.whole ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
-    dpar_strategy_init(&q.fixed);
-    if (o.fix != NULL &&
-        dpar_strategy_read(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields, &why) != DPAR_OK) {
-        return complain(why.text);
-    }
-    if (o.fix != NULL && o.fix[0] == 0) {
-        return complain("--fix needs name=value, as in --fix tp=8");
+        return complain("a model and --cluster are needed; --help shows examples", NULL);
     }
     if ((o.evaluate != NULL) + (o.min_gpus != 0) + (o.recommend != 0) > 1 ||
         (o.evaluate != NULL && o.fix != NULL)) {
         return complain("--evaluate, --min-gpus and --recommend exclude each other, and --fix "
-                        "goes with a search only");
+                        "goes with a search only",
+                        NULL);
+    }
+    if (!words_of(&o, words, sizeof words) || ask(&o, words, &asked, &model, &machine) != 0) {
+        return 2;
     }
     if (o.evaluate != NULL) {
-        return run_evaluate(&o, &job, q.global_batch);
+        code = run_evaluate(&o, words, model != NULL ? model : o.model,
+                            machine != NULL ? machine : o.cluster);
+    } else if (o.min_gpus) {
+        dpar_search q = asked.search;
+        q.global_batch =
+            asked.batch > 0 ? asked.batch : 0; /* the usual one is the whole machine's */
+        code = show_smallest(&o, &asked.job, &q, 1 << 20);
+    } else {
+        code = o.recommend ? run_recommend(&o, &asked) : run_search(&o, &asked);
     }
-    if (o.min_gpus) {
-        q.global_batch = o.batch > 0 ? o.batch : 0; /* the usual one is for the whole machine */
-        return show_smallest(&o, &job, &q, 1 << 20);
-    }
-    return o.recommend ? run_recommend(&o, &job, &q) : run_search(&o, &job, &q);
+    free(model);
+    free(machine);
+    return code;
 }
 
 int main(int argc, char **argv)
 {
-    int code = run(argc, argv);
-    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written") : code;
+    return options_finish(run(argc, argv));
 }

@@ -250,10 +250,13 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
-static int32_t dpari_unlike(const char *s, size_t n, const char *word)
+DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
 {
-    int32_t row[32], m = dpari_edits(s, n, word, row);
-    return row[m];
+    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
+    for (k = 0; k < m; k++) {
+        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
+    }
+    return best;
 }
 
 /* The preset of that name, case apart; -1: none, `nearest` is like it. */

@@ -8,6 +8,10 @@
 
 /* cluster.c */
 
+/* How far s is from `name`: 6 for each edit that leads to a beginning of it, 1 for each letter of
+ * the rest: "a100" is near "a100-80". */
+DPARI_API int32_t dpari_unlike(const char *s, size_t n, const char *name);
+
 DPARI_FN int32_t dpari_cluster_gpus(const dpar_cluster *c)
 {
     return c->nodes * c->gpus_per_node;

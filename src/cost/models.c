@@ -271,17 +271,6 @@ static const char *dpari_family_name(int32_t family)
     return name[family];
 }
 
-/* 6 for each edit that leads to a beginning of `name`, 1 for each letter of the rest: "gpt3" is
- * near "gpt3-175b". */
-static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
-{
-    int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
-    for (k = 0; k < m; k++) {
-        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
-    }
-    return best;
-}
-
 static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
                                        const char *s, size_t n, const char *nearest)
 {
@@ -443,8 +432,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         k++;
     }
     for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
-        if (dpari_model_unlike(s, k, dpari_model_key[key]) <
-            dpari_model_unlike(s, k, dpari_model_key[best])) {
+        if (dpari_unlike(s, k, dpari_model_key[key]) < dpari_unlike(s, k, dpari_model_key[best])) {
             best = key;
         }
     }
@@ -530,7 +518,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
             dpari_copy_text(m->name, sizeof(m->name), row, 20);
             return st;
         }
-        best = dpari_model_unlike(s, n, row) < dpari_model_unlike(s, n, best) ? row : best;
+        best = dpari_unlike(s, n, row) < dpari_unlike(s, n, best) ? row : best;
     }
     return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
 }

@@ -248,6 +248,29 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     }
 }
 
+static void dpari_report_line(dpar_text *t, const dpar_report *r)
+{
+    const dpar_plan *p = &r->plan[0];
+    if (r->plans < 1) {
+        dpar_text_put(t, "nothing fits\n");
+        return;
+    }
+    dpar_strategy_write(&p->strategy, t);
+    dpar_text_put(t, ": ");
+    dpari_show_seconds(t, p->step.total);
+    dpar_text_put(t, " a step, ");
+    dpari_show_count(t, p->step.tokens_per_s_gpu);
+    dpari_text_char(t, ' ');
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, "/s a GPU, MFU ");
+    dpari_text_fixed(t, 100.0 * p->step.mfu, 1);
+    dpar_text_put(t, " %, ");
+    dpari_text_fixed(t, p->memory.total * 1e-9, 1);
+    dpar_text_put(t, " of ");
+    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
+    dpar_text_put(t, p->fits ? " GB\n" : " GB: does not fit\n");
+}
+
 /* ---- one plan in full ----------------------------------------------------------------------- */
 
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
@@ -907,7 +930,8 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *
     case DPAR_REPORT_CSV: dpari_report_csv(t, r); break;
     case DPAR_REPORT_JSON: dpari_report_json(t, r); break;
     case DPAR_REPORT_SVG: dpari_report_svg(t, r); break;
-    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 4", format, 0, 0, 0);
+    case DPAR_REPORT_LINE: dpari_report_line(t, r); break;
+    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 5", format, 0, 0, 0);
     }
     return DPAR_OK;
 }

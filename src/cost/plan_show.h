@@ -32,8 +32,9 @@ enum {
     DPAR_REPORT_CSV,     /* one line a plan, with a header line */
     DPAR_REPORT_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
                             seconds, assumptions. Always valid JSON */
-    DPAR_REPORT_SVG      /* a self-contained picture: time by term, memory against capacity, the
+    DPAR_REPORT_SVG,     /* a self-contained picture: time by term, memory against capacity, the
                             Pareto front */
+    DPAR_REPORT_LINE     /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
 };
 
 /* Appends the report. E_ARG with a sentence, and nothing is written, for a format that is none.

@@ -11,6 +11,7 @@
  *     halo_traffic   what it moves, to whom and how
  *     halo_exchange  checks, agrees, plans
  *     halo_tune      chooses a way by trying
+ *     grid           grids and arrays, over all of these
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),

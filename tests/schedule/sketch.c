@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* sketch: schedules by name are those of an order, and the picture is that of a simulation with F =
- * I = W = 1, byte for byte; memory of just the bytes that E_ROOM says is enough, one less is not. */
+ * I = W = 1, byte for byte; memory of just the bytes that E_ROOM says is enough, one less is not.
+ */
 #include "dpar_schedule.h"
 
 #include "check.h"
@@ -31,7 +32,8 @@ static int64_t said(const char *word)
 /* By the full API: what the one call must equal. */
 static void draw(const dpar_schedule *s, int32_t format, dpar_text *t)
 {
-    int64_t *start = calloc((size_t)s->begin[s->ranks], 8), *end = calloc((size_t)s->begin[s->ranks], 8);
+    int64_t *start = calloc((size_t)s->begin[s->ranks], 8),
+            *end = calloc((size_t)s->begin[s->ranks], 8);
     dpar_times times;
     dpar_simulation how;
     dpar_timing timing;
@@ -90,7 +92,8 @@ static void test_sketch(int32_t rule)
     dpar_text t, e;
     int64_t need;
     int32_t format;
-    CHECK_INT(dpar_schedule_make(memory, sizeof memory, dpar_order_name(rule), 4, 8, &s, &why), DPAR_OK);
+    CHECK_INT(dpar_schedule_make(memory, sizeof memory, dpar_order_name(rule), 4, 8, &s, &why),
+              DPAR_OK);
     for (format = DPAR_GANTT_TEXT; format <= DPAR_GANTT_TRACE; format++) {
         dpar_text_init(&e, expected, sizeof expected);
         draw(&s, format, &e);

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* options - how the commands and the applications read their words, complain, and show how far they
+ * are. `program` and `help` are defined before it is included.
+ *
+ *     static const char program[] = "plan", help[] = "plan: ...\n";
+ *     #include "options.h"
+ *     const option list[] = {{"--top", OPTION_INT, &top, 1, 64}, {"--svg", OPTION_WORD, &svg, 0,
+ * 0}}; const int end = options_read(argc, argv, list, 2, words, 1); if (end >= 0) { return end;
+ *     }
+ *
+ * --help, -h and --version are understood everywhere. An option stands once, its value behind it.
+ */
+#ifndef DPAR_COMMANDS_OPTIONS_H
+#define DPAR_COMMANDS_OPTIONS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+
+enum {
+    OPTION_FLAG,  /* int: becomes 1; no value behind it */
+    OPTION_WORD,  /* const char *: 1 to 999 characters */
+    OPTION_INT,   /* int */
+    OPTION_LONG,  /* long long */
+    OPTION_WHOLE, /* double, without a fraction */
+    OPTION_REAL   /* double */
+};
+typedef struct option {
+    const char *name; /* "--top" */
+    int kind;
+    void *to;
+    double least, most; /* numbers */
+} option;
+
+static int options_quiet; /* 1: on all ranks but the first */
+
+/* "plan: no such file 'x'"; returns the exit code of bad input. */
+static inline int complain(const char *what, const char *word)
+{
+    if (!options_quiet) {
+        fprintf(stderr, "%s: %s%s%s%s\n", program, what, word != NULL ? " '" : "",
+                word != NULL ? word : "", word != NULL ? "'" : "");
+    }
+    return 2;
+}
+
+/* What could not be written is no answer. */
+static inline int options_finish(int code)
+{
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
+                                                 : code;
+}
+
+/* A number that is all of the word. */
+static inline int options_number(const option *o, const char *word)
+{
+    const int whole = o->kind != OPTION_REAL;
+    char text[120], *end = NULL;
+    const int begins = word != NULL && ((*word >= '0' && *word <= '9') || *word == '.' ||
+                                        (*word == '-' && o->least < 0));
+    const double x = begins ? strtod(word, &end) : 0;
+    if (end == NULL || end == word || *end != 0 || !(x >= o->least && x <= o->most) ||
+        (whole && (double)(long long)x < x)) {
+        snprintf(text, sizeof text, "%s needs a %s of %.16g to %.16g, not", o->name,
+                 whole ? "whole number" : "number", o->least, o->most);
+        return complain(text, word != NULL ? word : "");
+    }
+    if (o->kind == OPTION_INT) {
+        *(int *)o->to = (int)x;
+    } else if (o->kind == OPTION_LONG) {
+        *(long long *)o->to =
+            strspn(word, "-0123456789") == strlen(word) ? strtoll(word, NULL, 10) : (long long)x;
+    } else {
+        *(double *)o->to = x;
+    }
+    return 0;
+}
+
+/* The i-th word stood there before: of two the last would count, unseen. */
+static inline int options_twice(char **argv, int i)
+{
+    int k;
+    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    }
+    return k < i;
+}
+
+static inline int options_value(const option *o, const char *value)
+{
+    if (o->kind != OPTION_WORD) {
+        return options_number(o, value);
+    }
+    if (value == NULL) {
+        return complain("unknown option, or its value is missing:", o->name);
+    }
+    if (strlen(value) > 999) {
+        return complain("more than 999 characters behind", o->name);
+    }
+    *(const char **)o->to = value;
+    return 0;
+}
+
+/* --help and --version, wherever they stand: 0, or -1 where they do not. */
+static inline int options_asked(int argc, char **argv)
+{
+    int i;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            if (!options_quiet) {
+                fputs(help, stdout);
+            }
+            return options_finish(0);
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            if (!options_quiet) {
+                printf("%s, dpar %d.%d.%d\n", program, DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+                       DPAR_VERSION_PATCH);
+            }
+            return options_finish(0);
+        }
+    }
+    return -1;
+}
+
+/* Reads all words. -1: go on; else the program's exit code: 0 after --help or --version, 2 after a
+ * sentence. words: room for those that are no options, or NULL. */
+static inline int options_read(int argc, char **argv, const option *list, int options,
+                               const char **words, int room)
+{
+    const int asked = options_asked(argc, argv);
+    int i, k, n = 0;
+    for (i = 1; asked < 0 && i < argc; i++) {
+        /* what begins as an option does is no value: --svg --json would write a file "--json" */
+        const char *value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 ? argv[i + 1] : NULL;
+        for (k = 0; k < options && strcmp(list[k].name, argv[i]) != 0; k++) {
+        }
+        if (k == options && argv[i][0] == '-' && argv[i][1] != 0) {
+            return complain("unknown option, or its value is missing (--help):", argv[i]);
+        }
+        if (k == options && n == room) {
+            return complain(room == 0 ? "options begin with --, this does not:" : "one word more:",
+                            argv[i]);
+        }
+        if (k == options) {
+            words[n++] = argv[i];
+            continue;
+        }
+        if (options_twice(argv, i)) {
+            return complain("given twice:", argv[i]);
+        }
+        if (list[k].kind == OPTION_FLAG) {
+            *(int *)list[k].to = 1;
+        } else if (options_value(&list[k], value) != 0) {
+            return 2;
+        } else {
+            i++;
+        }
+    }
+    return asked;
+}
+
+/* ---- how far ----------------------------------------------------------------------------------
+ */
+
+static inline double options_now(void)
+{
+#if defined(__unix__) || defined(__APPLE__)
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+#else
+    return (double)clock() / CLOCKS_PER_SEC;
+#endif
+}
+
+static inline int options_terminal(int file)
+{
+#if defined(__unix__) || defined(__APPLE__)
+    return isatty(file);
+#else
+    (void)file;
+    return 0;
+#endif
+}
+
+/* "42 %  23.1 M configurations, 3 s left" on a terminal's stderr, when it takes longer than 2 s.
+ * share: 0 to 1; what: what has been done so far, or NULL. share 1: the line goes. */
+static inline void options_progress(double since, double share, const char *what)
+{
+    const double spent = options_now() - since;
+    if (options_quiet || spent < 2.0 || !options_terminal(2)) {
+        return;
+    }
+    if (share >= 1.0) {
+        fprintf(stderr, "\r%60s\r", "");
+    } else {
+        fprintf(stderr, "\r%3.0f %%  %s%s%.0f s left   ", 100.0 * share, what != NULL ? what : "",
+                what != NULL ? ", " : "", share > 0.01 ? spent * (1.0 - share) / share : 0.0);
+    }
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* grid - a grid cut over ranks, arrays on it, and their halos in one call: the usual case, with
+ * memory of its own. The program is in the first lines of this header. In a code that has MPI, a
+ * process grid and arrays of its own it comes to this:
+ *
+ *     dpar_mpi_make(cart, NULL, &world, &why);       shared memory in a node, MPI between nodes
+ *     d.parts[0] = py, d.parts[1] = px;              the code's process grid; 0: the best one
+ *     dpar_grid_make(world, &d, &g, &why);
+ *     dpar_grid_attach(g, u, DPAR_F64, NULL, &why);  u: the address of its first own cell
+ *     ...
+ *     dpar_grid_exchange(g, u);
+ *     ...
+ *     dpar_grid_free(g), dpar_comm_close(world);
+ *
+ * An array is known by the address of its first own point. Its halo lies before and after it: u[-1]
+ * is the neighbour below in the last dim. Functions with a `list` take several arrays and send one
+ * message to each neighbour for all of them. The first exchange of a combination of shapes plans
+ * and allocates; later ones do neither. Arrays of one shape may be swapped without a word. A shape
+ * is a type, a dpar_grid_field and whether the array lies in registered memory (dpar_comm_alloc).
+ *
+ * Halo cells inside the grid, or round a periodic end, get what their owner has. Those beyond a
+ * mirror get the reflected values, edges and corners too. Those beyond other ends are never
+ * touched: the code keeps its boundary values there.
+ *
+ * What has no `why` leaves its sentence in g->comm->why. For all else there is the full API of
+ * halo_exchange.h, on which this is built: dpar_grid_halo and dpar_grid_plan lead to it. */
+#ifndef DPARI_HALO_GRID_H
+#define DPARI_HALO_GRID_H
+
+#include "../base/text.h"
+#include "../comm/comm.h"
+#include "halo_exchange.h"
+
+/* Where points lie in a dim of a field (dpar_grid_field.at): in the middle of the cells
+ * (DPAR_AT_CELLS, 0), or on the faces between them. */
+enum { DPAR_AT_FACES = DPAR_AT_LOW_FACES };
+
+/* What lies beyond an end of a dim. The wall is the outer face of the end cell, or goes through its
+ * middle: then the end cell itself is its own image. */
+enum { DPAR_MIRROR_NONE, DPAR_MIRROR_AT_FACE, DPAR_MIRROR_AT_CELL };
+
+/* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
+typedef struct dpar_grid_desc {
+    int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
+    int32_t star;                       /* 1: no edges and corners. 0: all neighbours, a box */
+    int64_t cells[DPAR_MAX_DIMS];       /* of the whole grid, at least 1 */
+    int64_t halo;                       /* cells on every side of every dim */
+    int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
+    int64_t high[DPAR_MAX_DIMS];        /* and above. (One side alone, one dim alone: halo 0) */
+    int32_t periodic[DPAR_MAX_DIMS];    /* 1: the end of the dim meets its beginning */
+    int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_MIRROR_x, at cell 0, */
+    int32_t mirror_high[DPAR_MAX_DIMS]; /* and at the last one */
+    int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0: chosen for the least halo. A dim that
+                                     has no halo is then left whole, if another one has */
+    int32_t order; /* which rank has which block. DPAR_LAST_FASTEST (0): neighbours in the last dim
+                      follow one another, as in MPI_Cart; or DPAR_FIRST_FASTEST */
+    int32_t check; /* 1: each exchange compares which arrays the ranks handed in: E_MISMATCH. Costs
+                      a small all-reduce an exchange */
+    const int64_t *cuts[DPAR_MAX_DIMS]; /* NULL: the first (cells mod parts) ranks have one cell
+                                           more; or parts + 1 numbers, from 0 to cells: part p has
+                                           cells cuts[p] to cuts[p+1] - 1, one at least. Copied */
+    const dpar_mem *mem; /* where arrays are that the CPU does not reach; as long as the grid. NULL:
+                            as the communicator says, see dpar_comm.mem */
+} dpar_grid_desc;
+
+/* Made by dpar_grid_make; to be read. */
+typedef struct dpar_grid {
+    dpar_comm *comm;
+    int32_t dims;
+    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim, */
+    int32_t coord[DPAR_MAX_DIMS];  /* and where among them this one is */
+    int64_t cells[DPAR_MAX_DIMS];  /* of the whole grid; */
+    int64_t first[DPAR_MAX_DIMS];  /* of them the first own one, */
+    int64_t own[DPAR_MAX_DIMS];    /* and how many */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in an array of cells of
+                                      dpar_grid_array (dense, with its halo) */
+} dpar_grid;
+
+/* What an array holds and how it lies. Zero it and fill in what differs; type and field are the
+ * same on all ranks, strides need not be. */
+typedef struct dpar_grid_field {
+    int32_t components; /* elements at each point; 0: 1 */
+    int32_t order;      /* dense arrays. DPAR_LAST_FASTEST (0): C, or DPAR_FIRST_FASTEST: dim 0 is
+                           the contiguous one */
+    int32_t at[DPAR_MAX_DIMS];     /* DPAR_AT_CELLS or DPAR_AT_FACES. Faces in one dim: a flux or a
+                                      velocity; in all dims: vertices. A rank has own + 1 faces,
+                                      the outer ones shared with its neighbours, and the halo
+                                      beyond; the upper shared one gets the neighbour's value */
+    uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
+                                      the velocity across it does */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
+                                      dense with its halo */
+    int64_t component_stride;      /* elements between components; 0: 1, they lie together */
+} dpar_grid_field;
+
+/* A rank's part of an array, as MPI_Type_create_subarray, H5Sselect_hyperslab and nc_put_vara want
+ * it; components would be one more dim. */
+typedef struct dpar_grid_part {
+    int64_t whole[DPAR_MAX_DIMS];  /* points of the whole array, each once; */
+    int64_t start[DPAR_MAX_DIMS];  /* of them the first that this rank owns, */
+    int64_t count[DPAR_MAX_DIMS];  /* and how many */
+    int64_t memory[DPAR_MAX_DIMS]; /* points of its array, with the halo; */
+    int64_t inside[DPAR_MAX_DIMS]; /* of them the first that it owns; */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, */
+    int64_t component_stride;      /* and between components */
+} dpar_grid_part;
+
+/* ---- a grid and its arrays ---- */
+
+/* Cuts the grid over the ranks of c, a block each. COLLECTIVE. E_ARG, E_DIVIDE, E_NONE, E_RANGE
+ * with the sentence on all ranks; E_MISMATCH: ranks gave different grids. O(sum of parts). */
+DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dpar_grid **grid,
+                                    dpar_why *why);
+/* Closes what was planned and gives the arrays of dpar_grid_array back, before dpar_comm_close.
+ * COLLECTIVE. NULL is fine. E_ARG, and nothing done: an exchange has not ended. Else errors as
+ * dpar_halo_exchange_close, and all is given back. */
+DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
+/* An array with its halo from the communicator's memory, where neighbours read it directly: the
+ * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
+ * the sentence is in comm->why (E_ARG, E_RANGE, E_MEMORY, E_MISMATCH). The second form takes a
+ * field: faces, components. COLLECTIVE: some small all-reduces. */
+DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
+DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
+/* Makes an array of your own known by `u`, the address of its first own point; field NULL: cells,
+ * dense in C order with the grid's halo. It stays where it is as long as it is exchanged; a second
+ * one at the same address takes its place. What lies beyond the grid's open ends needs no memory.
+ * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. */
+DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
+                                      const dpar_grid_field *field, dpar_why *why);
+
+/* ---- exchanges ----
+ *
+ * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
+ * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
+ * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
+ * wait for it until the deadline. Else errors as these two. */
+
+/* Fills the halo of one array; of n arrays with one message a neighbour. */
+DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
+DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n);
+/* Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all that
+ * there are; E_RANGE: more). For codes whose steps need different fields and depths: each
+ * combination is planned when it first comes. DONE, and nothing done: mask has none of the bits. */
+DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
+                                             uint64_t mask, int32_t depth);
+/* Plans such an exchange now, so that the first one does not. */
+DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
+                                       int32_t depth);
+/* Starts one (all: u is NULL in `end` of none; some: as above), and ends the one that u takes part
+ * in. Between the two own cells may be read, not written, and the halo neither; compute the core.
+ * Then the rim. Several may be under way, ended in the same order on all ranks. */
+DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
+DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
+                                          uint64_t mask, int32_t depth);
+DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
+/* The own cells that are further than the halo's width from what an exchange or a mirror fills, and
+ * the n-th of the disjoint boxes that make up the other own cells (at most 2 dims). In the numbers
+ * of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no n-th.
+ * Local. */
+DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box);
+DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box);
+
+/* ---- the whole array, files, pictures ---- */
+
+/* All points of an array to `whole` of rank 0, each once, dense in C order, components last; and
+ * from there to the own points of all ranks. Elsewhere `whole` is not looked at (NULL). Arrays in a
+ * device's memory: whole is memory that the device reaches. COLLECTIVE. E_ARG, E_MEMORY,
+ * E_MISMATCH on all ranks. A message a rank, and memory for a block. */
+DPAR_API dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole);
+DPAR_API dpar_status dpar_grid_scatter(dpar_grid *grid, void *u, const void *whole);
+/* Which part of a whole array this rank has: to write and read files (MPI-IO, HDF5, NetCDF) that
+ * any number of ranks can read again. field NULL: of cells. Local. E_ARG, E_RANGE without a
+ * sentence: what dpar_grid_attach would refuse. */
+DPAR_API dpar_status dpar_grid_block(const dpar_grid *grid, const dpar_grid_field *field,
+                                     dpar_grid_part *part);
+/* Who owns what, as text: the grid in one line, then a table of ranks by the cells of the last two
+ * dims, one for each part of the others. Local. O(ranks). */
+DPAR_API void dpar_grid_draw(const dpar_grid *grid, dpar_text *out);
+
+/* ---- the full API ---- */
+
+/* The halo of its cells: for dpar_halo_x of dpar.h. As long as the grid. */
+DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid);
+/* The plan of an exchange of these arrays, over them, made now where there is none: for adjoints,
+ * tests, reports (halo_exchange.h, dpar_debug.h). Mirrors are not in it. As long as the grid. NULL:
+ * the sentence is in comm->why. COLLECTIVE. */
+DPAR_API dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n);
+
+#endif

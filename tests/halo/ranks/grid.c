@@ -1,0 +1,807 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_grid over real ranks. Random grids, fields and exchanges: each element of each array is
+ * looked at afterwards. What an element is to hold follows from where its point lies in space: a
+ * point beyond a periodic end is one of the grid some rounds away, one beyond a mirror is as far
+ * before the wall (positions, as doubles; no indices), with a sign for each wall. All else,
+ * padding too, is as it was. Then swaps, begin and end, whole arrays, files' parts, bad input.
+ *     ./grid [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+#include "dpar_halo.h"
+#include "rank_program.h"
+
+enum { MOST = 4, POISON = -77, CELLS = 1 << 16, ROUNDS = 60 };
+
+static int below(uint64_t *lot, int n)
+{
+    return (int)lot_below(lot, n);
+}
+
+/* ---- a case: what is exchanged, and how it lies ---- */
+
+typedef struct array {
+    dpar_grid_field f;
+    int32_t type, comps, attached;
+    int64_t points[DPAR_MAX_DIMS]; /* of its memory, without padding */
+    int64_t stride[DPAR_MAX_DIMS], component_stride;
+    int64_t count, at; /* elements of its memory; where the first own point lies */
+    unsigned char *memory, *u;
+} array;
+
+typedef struct one_case {
+    dpar_grid_desc d;
+    dpar_grid *g;
+    int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
+    int64_t cuts[DPAR_MAX_DIMS][16];
+    int n;
+    array a[MOST];
+} one_case;
+
+static double get(const array *a, int64_t i)
+{
+    float s;
+    int32_t w;
+    double v;
+    const unsigned char *at = a->memory + i * dpar_type_bytes(a->type);
+    switch (a->type) {
+    case DPAR_F64: memcpy(&v, at, 8); return v;
+    case DPAR_F32: memcpy(&s, at, 4); return (double)s;
+    default: memcpy(&w, at, 4); return (double)w;
+    }
+}
+
+static void set(const array *a, int64_t i, double v)
+{
+    const float s = (float)v;
+    const int32_t w = (int32_t)v;
+    unsigned char *at = a->memory + i * dpar_type_bytes(a->type);
+    switch (a->type) {
+    case DPAR_F64: memcpy(at, &v, 8); break;
+    case DPAR_F32: memcpy(at, &s, 4); break;
+    default: memcpy(at, &w, 4);
+    }
+}
+
+static void random_case(one_case *k, uint64_t *lot, int ranks)
+{
+    int left = ranks;
+    memset(k, 0, sizeof *k);
+    k->d.dims = 1 + below(lot, 3);
+    k->d.star = below(lot, 4) == 0;
+    k->d.order = below(lot, 2);
+    k->d.check = below(lot, 4) == 0;
+    k->d.halo = below(lot, 3);
+    for (int d = 0; d < k->d.dims; d++) {
+        k->d.cells[d] = ranks + 2 + below(lot, 5);
+        if (below(lot, 3) == 0) {
+            k->d.low[d] = below(lot, 3);
+            k->d.high[d] = below(lot, 3);
+        }
+        k->d.periodic[d] = below(lot, 3) == 0;
+        if (!k->d.periodic[d] && below(lot, 2)) {
+            k->d.mirror_low[d] = below(lot, 3);
+            k->d.mirror_high[d] = below(lot, 3);
+        }
+        k->low[d] = k->d.low[d] ? k->d.low[d] : k->d.halo;
+        k->high[d] = k->d.high[d] ? k->d.high[d] : k->d.halo;
+    }
+    for (int d = 0; d < k->d.dims && below(lot, 3) > 0; d++) {
+        int p = 1 + below(lot, left);
+        while (left % p != 0) {
+            p--;
+        }
+        k->d.parts[d] = d + 1 == k->d.dims ? left : p;
+        left /= k->d.parts[d];
+        if (below(lot, 2)) { /* the first parts have one cell, the last the rest */
+            for (int i = 0; i < k->d.parts[d]; i++) {
+                k->cuts[d][i] = i;
+            }
+            k->cuts[d][k->d.parts[d]] = k->d.cells[d];
+            k->d.cuts[d] = k->cuts[d];
+        }
+    }
+}
+
+/* Strides of its own for some; memory for all, poisoned. */
+static void random_array(one_case *k, array *a, uint64_t *lot)
+{
+    static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32};
+    const int planes = below(lot, 4) == 0, strided = below(lot, 3) == 0;
+    const int dims = k->d.dims;
+    int64_t step, low = 0, high = 0;
+    memset(a, 0, sizeof *a);
+    a->type = types[below(lot, 3)];
+    a->f.components = below(lot, 4);
+    a->f.order = below(lot, 2);
+    a->comps = a->f.components ? a->f.components : 1;
+    a->attached = strided || below(lot, 2);
+    for (int d = 0; d < dims; d++) {
+        a->f.at[d] = below(lot, 3) == 0;
+        a->f.odd[d] = (uint32_t)below(lot, 8);
+        a->points[d] = k->low[d] + k->g->own[d] + (a->f.at[d] ? 1 : 0) + k->high[d];
+    }
+    step = planes ? 1 : a->comps;
+    for (int i = 0; i < dims; i++) {
+        const int d = a->f.order == DPAR_FIRST_FASTEST ? i : dims - 1 - i;
+        const int64_t pad = strided ? below(lot, 3) : 0;
+        a->stride[d] = step;
+        step *= a->points[d] + pad;
+        if (strided && below(lot, 4) == 0) {
+            a->stride[d] = -a->stride[d];
+        }
+    }
+    a->component_stride = planes ? step + 3 : 1;
+    a->f.component_stride = planes ? a->component_stride : 0;
+    for (int d = 0; d < dims; d++) {
+        const int64_t s = a->stride[d], b = k->low[d], c = a->points[d] - 1 - k->low[d];
+        a->f.stride[d] = strided ? s : 0;
+        low += s > 0 ? b * s : -c * s;
+        high += s > 0 ? c * s : -b * s;
+    }
+    if (planes) {
+        high += (a->comps - 1) * a->component_stride;
+    } else {
+        high += a->comps - 1;
+    }
+    a->at = low + 5;
+    a->count = low + high + 11;
+}
+
+static int make_array(one_case *k, array *a)
+{
+    dpar_why why;
+    const int64_t bytes = dpar_type_bytes(a->type);
+    if (a->attached) {
+        a->memory = (unsigned char *)zeroed(a->count * bytes);
+        a->u = a->memory + a->at * bytes;
+        CHECK_INT(dpar_grid_attach(k->g, a->u, a->type, &a->f, &why), DPAR_OK);
+    } else {
+        a->u = (unsigned char *)dpar_grid_array_of(k->g, a->type, &a->f);
+        CHECK(a->u != NULL);
+        if (!a->u) {
+            printf("    %s\n", k->g->comm->why.text);
+            return 0;
+        }
+        CHECK_INT((uintptr_t)a->u % 64, 0);
+        CHECK(*a->u == 0);
+        a->memory = a->u - (a->at - 5) * bytes; /* without a margin: others' memory */
+        a->at -= 5;
+        a->count -= 10;
+    }
+    return 1;
+}
+
+/* ---- what each element is to hold ---- */
+
+static double value(int number, const int64_t *p, int comp)
+{
+    uint32_t h = scrambled((uint32_t)(number * 8 + comp), p[0] * 4096 + p[1] * 64 + p[2]);
+    return (double)(h % 100003u) + 1.0;
+}
+
+/* The point of the grid that local point x of dim d shows; 0: none. */
+static int image(const one_case *k, const array *a, int d, int64_t x, int comp, int64_t *p,
+                 double *sign)
+{
+    const double cells = (double)k->d.cells[d], half = a->f.at[d] ? 0.0 : 0.5;
+    double place = (double)(k->g->first[d] + x) + half, wall;
+    if (k->d.periodic[d]) {
+        place -= floor(place / cells) * cells;
+    } else if (place < 0 && k->d.mirror_low[d]) {
+        wall = k->d.mirror_low[d] == DPAR_MIRROR_AT_CELL ? 0.5 : 0.0;
+        place = 2 * wall - place;
+        *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
+    } else if (place > cells && k->d.mirror_high[d]) {
+        wall = k->d.mirror_high[d] == DPAR_MIRROR_AT_CELL ? cells - 0.5 : cells;
+        place = 2 * wall - place;
+        *sign *= a->f.odd[d] >> comp & 1u ? -1.0 : 1.0;
+    }
+    *p = (int64_t)floor(place - half + 0.25);
+    return place >= 0 && place <= cells;
+}
+
+/* Is it this rank's own? */
+static int owned(const one_case *k, const array *a, int d, int64_t x)
+{
+    const int end = a->f.at[d] && !k->d.periodic[d] && k->g->first[d] + k->g->own[d] == k->d.cells[d];
+    return x >= 0 && x < k->g->own[d] + end;
+}
+
+/* Steps through local points; 0 at the end. */
+static int next_local(const one_case *k, const array *a, int64_t *x)
+{
+    for (int d = k->d.dims - 1; d >= 0; d--) {
+        if (++x[d] < a->points[d] - k->low[d]) {
+            return 1;
+        }
+        x[d] = -k->low[d];
+    }
+    return 0;
+}
+
+static void first_local(const one_case *k, int64_t *x)
+{
+    for (int d = 0; d < DPAR_MAX_DIMS; d++) {
+        x[d] = d < k->d.dims ? -k->low[d] : 0;
+    }
+}
+
+static int64_t place_of(const one_case *k, const array *a, const int64_t *x, int comp)
+{
+    int64_t at = a->at + comp * a->component_stride;
+    for (int d = 0; d < k->d.dims; d++) {
+        at += x[d] * a->stride[d];
+    }
+    return at;
+}
+
+/* Own points hold value(number), all else poison. */
+static void fill(const one_case *k, const array *a, int number)
+{
+    int64_t x[DPAR_MAX_DIMS], p[DPAR_MAX_DIMS] = {0};
+    for (int64_t i = 0; i < a->count; i++) {
+        set(a, i, POISON);
+    }
+    first_local(k, x);
+    do {
+        int own = 1;
+        for (int d = 0; d < k->d.dims; d++) {
+            own = own && owned(k, a, d, x[d]);
+            p[d] = k->g->first[d] + x[d];
+        }
+        for (int c = 0; own && c < a->comps; c++) {
+            set(a, place_of(k, a, x, c), value(number, p, c));
+        }
+    } while (next_local(k, a, x));
+}
+
+/* Mistakes in an array after an exchange so deep (-1: none was made). Poisons it. */
+static int64_t look(const one_case *k, const array *a, int number, int64_t depth)
+{
+    int64_t x[DPAR_MAX_DIMS], mistakes = 0;
+    first_local(k, x);
+    do {
+        int outside = 0, reached = 1, beside = 0;
+        for (int d = 0; d < k->d.dims; d++) {
+            const int64_t w = depth < k->low[d] ? depth : k->low[d];
+            const int64_t v = depth < k->high[d] ? depth : k->high[d];
+            outside += !owned(k, a, d, x[d]);
+            beside += a->f.at[d] && !owned(k, a, d, x[d]);
+            reached = reached && x[d] >= -w && x[d] < k->g->own[d] + (a->f.at[d] ? 1 : 0) + v;
+        }
+        for (int c = 0; c < a->comps; c++) {
+            const int64_t at = place_of(k, a, x, c);
+            int64_t p[DPAR_MAX_DIMS] = {0};
+            double sign = 1.0, want;
+            int shown = outside == 0 || (depth >= 0 && reached);
+            for (int d = 0; d < k->d.dims; d++) {
+                shown = image(k, a, d, x[d], c, &p[d], &sign) && shown;
+            }
+            if (k->d.star && outside > 1) {
+                if (beside > 0) { /* on a shared face and beyond: filled or not */
+                    set(a, at, POISON);
+                    continue;
+                }
+                shown = 0;
+            }
+            want = shown ? sign * value(number, p, c) : POISON;
+            if (get(a, at) != want) {
+                if (mistakes++ < 2) {
+                    printf("    rank %d, point %lld %lld %lld, component %d: %g, not %g\n",
+                           (int)k->g->comm->rank, (long long)x[0], (long long)x[1],
+                           (long long)x[2], c, get(a, at), want);
+                }
+            }
+            set(a, at, POISON);
+        }
+    } while (next_local(k, a, x));
+    for (int64_t i = 0; i < a->count; i++) {
+        mistakes += get(a, i) != POISON; /* padding and margins */
+    }
+    return mistakes;
+}
+
+/* ---- whole arrays ---- */
+
+static int64_t points_of(const one_case *k, const array *a, int d)
+{
+    return k->d.cells[d] + (a->f.at[d] && !k->d.periodic[d]);
+}
+
+/* To rank 0, where each point is looked at, and from there with other values. */
+static int64_t whole_array(const one_case *k, const array *a, int number)
+{
+    int64_t n = a->comps, mistakes = 0, i = 0, p[DPAR_MAX_DIMS] = {0}, end[3] = {1, 1, 1};
+    array w = *a;
+    for (int d = 0; d < k->d.dims; d++) {
+        end[d] = points_of(k, a, d);
+        n *= end[d];
+    }
+    w.memory = (unsigned char *)(k->g->comm->rank == 0 ? zeroed(8 * n) : NULL);
+    fill(k, a, number);
+    CHECK_INT(dpar_grid_gather(k->g, a->u, w.memory), DPAR_OK);
+    for (p[0] = 0; w.memory && p[0] < end[0]; p[0]++) {
+        for (p[1] = 0; p[1] < end[1]; p[1]++) {
+            for (p[2] = 0; p[2] < end[2]; p[2]++) {
+                for (int c = 0; c < a->comps; c++, i++) {
+                    mistakes += get(&w, i) != value(number, p, c);
+                    set(&w, i, value(number + 1, p, c));
+                }
+            }
+        }
+    }
+    mistakes += look(k, a, number, -1);
+    CHECK_INT(dpar_grid_scatter(k->g, a->u, w.memory), DPAR_OK);
+    mistakes += look(k, a, number + 1, -1);
+    free(w.memory);
+    return mistakes;
+}
+
+/* What the head says of arrays of cells. */
+static int64_t head_wrong(const one_case *k)
+{
+    const dpar_grid *g = k->g;
+    int64_t step = 1, mistakes = g->dims != k->d.dims;
+    int32_t size = 1, d;
+    for (d = g->dims - 1; d >= 0; d--) {
+        mistakes += g->stride[d] != step || g->cells[d] != k->d.cells[d];
+        mistakes += g->coord[d] < 0 || g->coord[d] >= g->parts[d];
+        mistakes += g->first[d] < 0 || g->own[d] < 1 || g->first[d] + g->own[d] > g->cells[d];
+        mistakes += k->d.parts[d] > 0 && g->parts[d] != k->d.parts[d];
+        step *= k->low[d] + g->own[d] + k->high[d];
+        size *= g->parts[d];
+    }
+    return mistakes + (size != g->comm->size);
+}
+
+/* A part of a file: its points are those that the rank owns, where the array has them. */
+static int64_t part_of_file(const one_case *k, const array *a)
+{
+    dpar_grid_part b;
+    int64_t mistakes = 0;
+    CHECK_INT(dpar_grid_block(k->g, &a->f, &b), DPAR_OK);
+    for (int d = 0; d < k->d.dims; d++) {
+        int64_t own = 0;
+        while (owned(k, a, d, own)) {
+            own++;
+        }
+        mistakes += b.whole[d] != points_of(k, a, d) || b.start[d] != k->g->first[d] ||
+                    b.count[d] != own || b.memory[d] != a->points[d] || b.inside[d] != k->low[d] ||
+                    b.stride[d] != a->stride[d];
+    }
+    return mistakes + (b.component_stride != a->component_stride);
+}
+
+/* ---- core and rim ---- */
+
+/* Together each own cell once; the core is as far from halos that are filled as these are wide. */
+static int64_t core_and_rim(const one_case *k)
+{
+    unsigned char met[CELLS] = {0};
+    const dpar_grid *g = k->g;
+    dpar_box b;
+    int64_t mistakes = 0, cells = 1, x[3];
+    int boxes = 0, n;
+    for (int d = 0; d < g->dims; d++) {
+        cells *= g->own[d];
+    }
+    for (n = -1; n < 0 || dpar_grid_rim(g, n, &b); n++) {
+        if (n < 0 && !dpar_grid_core(g, &b)) {
+            continue;
+        }
+        boxes++;
+        for (x[0] = b.lo[0]; x[0] < b.hi[0]; x[0]++) {
+            for (x[1] = g->dims > 1 ? b.lo[1] : 0; x[1] < (g->dims > 1 ? b.hi[1] : 1); x[1]++) {
+                for (x[2] = g->dims > 2 ? b.lo[2] : 0; x[2] < (g->dims > 2 ? b.hi[2] : 1); x[2]++) {
+                    int64_t at = 0;
+                    for (int d = 0; d < g->dims; d++) {
+                        const int low = g->first[d] > 0 || k->d.periodic[d] || k->d.mirror_low[d];
+                        const int high = g->first[d] + g->own[d] < g->cells[d] ||
+                                         k->d.periodic[d] || k->d.mirror_high[d];
+                        at = at * g->own[d] + x[d];
+                        mistakes += x[d] < 0 || x[d] >= g->own[d];
+                        mistakes += n < 0 && ((low && x[d] < k->low[d]) ||
+                                              (high && x[d] + k->high[d] >= g->own[d]));
+                    }
+                    met[at]++;
+                }
+            }
+        }
+    }
+    mistakes += boxes > 2 * g->dims + 1;
+    while (cells-- > 0) {
+        mistakes += met[cells] != 1;
+    }
+    return mistakes;
+}
+
+/* ---- a round ---- */
+
+static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
+{
+    one_case *k = (one_case *)zeroed((int64_t)sizeof *k);
+    void *list[MOST];
+    dpar_why why;
+    int64_t mistakes = 0, widest = 0;
+    int i, turn;
+    dpar_status st;
+    random_case(k, lot, c->size);
+    st = dpar_grid_make(c, &k->d, &k->g, &why);
+    if (st != DPAR_OK) { /* a mirror of too few cells, cuts where other parts were chosen */
+        CHECK(st == DPAR_E_RANGE || st == DPAR_E_DIVIDE || st == DPAR_E_NONE || st == DPAR_E_ARG);
+        if (st == DPAR_E_ARG || strncmp(why.text, "grid: dim", 9) == 0) {
+            CHECK(strstr(why.text, "mirror") != NULL);
+        }
+        free(k);
+        return 0;
+    }
+    ++*made;
+    k->n = 1 + below(lot, MOST);
+    for (i = 0; i < k->n; i++) {
+        random_array(k, &k->a[i], lot);
+        if (!make_array(k, &k->a[i])) {
+            return 1;
+        }
+        list[i] = k->a[i].u;
+    }
+    for (int d = 0; d < k->d.dims; d++) {
+        widest = k->low[d] > widest ? k->low[d] : widest;
+        widest = k->high[d] > widest ? k->high[d] : widest;
+    }
+    for (turn = 0; turn < 6; turn++) {
+        const int way = below(lot, 5), which = below(lot, k->n);
+        uint64_t mask = (uint64_t)(1 + below(lot, (1 << k->n) - 1));
+        int64_t depth = below(lot, (int)widest + 1);
+        for (i = 0; i < k->n; i++) {
+            fill(k, &k->a[i], 100 * turn + 10 * i);
+        }
+        if (way == 0 || way == 3) {
+            mask = 1u << which;
+            depth = 0;
+        } else if (way == 1) {
+            mask = (1u << k->n) - 1;
+            depth = 0;
+        }
+        st = way == 0   ? dpar_grid_exchange(k->g, list[which])
+             : way == 1 ? dpar_grid_exchange_all(k->g, list, k->n)
+             : way == 2 ? dpar_grid_exchange_some(k->g, list, k->n, mask, (int32_t)depth)
+             : way == 3 ? dpar_grid_begin(k->g, list[which])
+                        : dpar_grid_begin_some(k->g, list, k->n, mask, (int32_t)depth);
+        if (way > 2 && st == DPAR_OK) {
+            for (i = k->n - 1; !(mask >> i & 1u); i--) {
+            }
+            st = dpar_grid_end(k->g, list[i]);
+        }
+        CHECK_INT(st, DPAR_OK);
+        if (st != DPAR_OK) {
+            printf("    %s\n", c->why.text);
+            return 1;
+        }
+        for (i = 0; i < k->n; i++) {
+            const int64_t deep = !(mask >> i & 1u) ? -1 : depth > 0 ? depth : 1000;
+            const int64_t wrong = look(k, &k->a[i], 100 * turn + 10 * i, deep);
+            if (wrong > 0) {
+                printf("    turn %d, way %d, array %d, depth %d\n", turn, way, i, (int)deep);
+            }
+            mistakes += wrong;
+        }
+    }
+    for (i = 0; i < k->n; i++) {
+        mistakes += whole_array(k, &k->a[i], 10 * i);
+        mistakes += part_of_file(k, &k->a[i]);
+    }
+    mistakes += head_wrong(k) + core_and_rim(k);
+    CHECK_INT(dpar_grid_free(k->g), DPAR_OK);
+    for (i = 0; i < k->n; i++) {
+        if (k->a[i].attached) {
+            free(k->a[i].memory);
+        }
+    }
+    free(k);
+    return mistakes;
+}
+
+/* ---- swaps, several at once ---- */
+
+static dpar_grid *ring(dpar_comm *c, int check)
+{
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    memset(&d, 0, sizeof d);
+    d.dims = 1;
+    d.cells[0] = 3 * (int64_t)c->size;
+    d.halo = 1;
+    d.periodic[0] = 1;
+    d.check = check;
+    CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+    return g;
+}
+
+/* Does u[3] of a ring have its halo, its cells being base + their number? */
+static int64_t ring_wrong(const dpar_grid *g, const double *u, double base)
+{
+    const int64_t n = g->cells[0], first = g->first[0];
+    return (u[-1] != base + (double)((first + n - 1) % n)) +
+           (u[3] != base + (double)((first + 3) % n));
+}
+
+static void ring_fill(const dpar_grid *g, double *u, double base)
+{
+    u[-1] = u[3] = POISON;
+    for (int64_t i = 0; i < 3; i++) {
+        u[i] = base + (double)(g->first[0] + i);
+    }
+}
+
+static int64_t swaps(dpar_comm *c)
+{
+    dpar_grid *g = ring(c, 0);
+    double own[5] = {0}, *u[4], *t;
+    void *list[2], *other[1];
+    dpar_halo_exchange *x;
+    dpar_why why;
+    int64_t mistakes = 0;
+    int i;
+    for (i = 0; i < 3; i++) {
+        u[i] = (double *)dpar_grid_array(g, DPAR_F64);
+    }
+    u[3] = own + 1;
+    CHECK_INT(dpar_grid_attach(g, u[3], DPAR_F64, NULL, &why), DPAR_OK);
+    CHECK(dpar_grid_halo(g)->low[0] == 1 && dpar_grid_halo(NULL) == NULL);
+    other[0] = u[0];
+    CHECK_INT(dpar_grid_prepare(g, other, 1, 1, 0), DPAR_OK);
+    x = dpar_grid_plan(g, other, 1);
+    CHECK(x != NULL);
+    for (i = 0; i < 9; i++) { /* old and new in turns, one plan for both */
+        ring_fill(g, u[0], 10 * i);
+        CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_OK);
+        mistakes += ring_wrong(g, u[0], 10 * i);
+        t = u[0], u[0] = u[1], u[1] = t;
+    }
+    other[0] = u[1];
+    CHECK(dpar_grid_plan(g, other, 1) == x);
+    ring_fill(g, u[3], 4); /* the same but for where it lies: peers do not read it there */
+    CHECK_INT(dpar_grid_exchange(g, u[3]), DPAR_OK);
+    mistakes += ring_wrong(g, u[3], 4);
+    for (i = 0; i < 4; i++) { /* two of one shape, and one of another, under way at a time */
+        ring_fill(g, u[0], 1);
+        ring_fill(g, u[2], 2);
+        ring_fill(g, u[3], 3);
+        CHECK_INT(dpar_grid_begin(g, u[0]), DPAR_OK);
+        CHECK_INT(dpar_grid_begin(g, u[2]), DPAR_OK);
+        CHECK_INT(dpar_grid_begin(g, u[3]), DPAR_OK);
+        CHECK_INT(dpar_grid_free(g), DPAR_E_ARG);
+        CHECK(strstr(c->why.text, "has not ended") != NULL);
+        CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
+        CHECK_INT(dpar_grid_end(g, u[2]), DPAR_OK);
+        CHECK_INT(dpar_grid_end(g, u[3]), DPAR_OK);
+        mistakes += ring_wrong(g, u[0], 1) + ring_wrong(g, u[2], 2) + ring_wrong(g, u[3], 3);
+    }
+    for (i = 0; i < 4; i++) { /* lists whose members change places */
+        list[0] = u[i % 2 ? 2 : 0];
+        list[1] = u[i % 2 ? 0 : 2];
+        ring_fill(g, (double *)list[0], 5);
+        ring_fill(g, (double *)list[1], 6);
+        CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_OK);
+        mistakes += ring_wrong(g, (double *)list[0], 5) + ring_wrong(g, (double *)list[1], 6);
+    }
+    /* another shape at an old address */
+    CHECK_INT(dpar_grid_attach(g, u[3], DPAR_F32, NULL, &why), DPAR_OK);
+    {
+        float *f = (float *)(void *)u[3];
+        f[-1] = f[3] = POISON;
+        for (i = 0; i < 3; i++) {
+            f[i] = (float)g->first[0] + (float)i;
+        }
+        CHECK_INT(dpar_grid_exchange(g, f), DPAR_OK);
+        mistakes += f[-1] != (float)((g->first[0] + g->cells[0] - 1) % g->cells[0]);
+        mistakes += f[3] != (float)((g->first[0] + 3) % g->cells[0]);
+    }
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    return mistakes;
+}
+
+/* ---- what is refused, and how ---- */
+
+static void says(const char *text, const char *want)
+{
+    CHECK(strstr(text, want) != NULL);
+    if (strstr(text, want) == NULL) {
+        printf("    \"%s\" does not say \"%s\"\n", text, want);
+    }
+}
+
+static void refused(dpar_comm *c, const dpar_grid_desc *d, dpar_status st, const char *want)
+{
+    dpar_grid *g = (dpar_grid *)(void *)&g; /* is left as it is */
+    dpar_grid *const before = g;
+    dpar_why why;
+    why.text[0] = 0;
+    CHECK_INT(dpar_grid_make(c, d, &g, &why), st);
+    CHECK(g == before);
+    says(why.text, want);
+}
+
+static void refusals(dpar_comm *c)
+{
+    const int64_t uneven[3] = {0, 5, 5}, cuts[3] = {0, 3, 8};
+    dpar_grid_desc good, d;
+    dpar_why why;
+    char word[100];
+    memset(&good, 0, sizeof good);
+    good.dims = 2;
+    good.cells[0] = good.cells[1] = 8;
+    good.halo = 1;
+    CHECK_INT(dpar_grid_make(NULL, &good, NULL, &why), DPAR_E_ARG);
+    refused(c, NULL, DPAR_E_ARG, "NULL");
+    d = good, d.dims = 0, refused(c, &d, DPAR_E_ARG, "0 dims (1 to 6)");
+    d = good, d.dims = 7, refused(c, &d, DPAR_E_ARG, "7 dims");
+    d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "axis 1 has 0 cells");
+    d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0 has a halo of -2 below");
+    d = good, d.high[1] = -1, refused(c, &d, DPAR_E_ARG, "dim 1 has a halo of 1 below and -1 above");
+    d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times round");
+    d = good, d.star = 2, refused(c, &d, DPAR_E_ARG, "star 2");
+    d = good, d.order = 2, refused(c, &d, DPAR_E_ARG, "order 2");
+    d = good, d.periodic[1] = 2, refused(c, &d, DPAR_E_ARG, "dim 1 is periodic 2");
+    d = good, d.mirror_low[0] = 3, refused(c, &d, DPAR_E_ARG, "mirrors 3 and 0");
+    d = good, d.periodic[0] = d.mirror_high[0] = 1;
+    refused(c, &d, DPAR_E_ARG, "dim 0 is periodic 1 (0, 1) with mirrors 0 and 1");
+    d = good, d.parts[0] = c->size, d.parts[1] = 3;
+    sprintf(word, "%d parts do not divide %d ranks", 3 * (int)c->size, (int)c->size);
+    refused(c, &d, DPAR_E_DIVIDE, word);
+    d = good, d.cuts[0] = cuts, refused(c, &d, DPAR_E_ARG, "dim 0 has cuts for 0 parts");
+    if (c->size == 2) {
+        d = good, d.parts[0] = 2, d.cuts[0] = uneven;
+        refused(c, &d, DPAR_E_ARG, "cuts of dim 0 give part 1 no cell: from 5 up to 5");
+        d.cuts[0] = cuts, d.cells[0] = 9, refused(c, &d, DPAR_E_DIVIDE, "9");
+        d = good, d.cells[0] = d.cells[1] = 1;
+        refused(c, &d, DPAR_E_NONE, "");
+    }
+    d = good, d.halo = 9, d.mirror_low[0] = 1, d.parts[0] = 1;
+    d.parts[1] = c->size, d.low[1] = d.high[1] = 1;
+    refused(c, &d, DPAR_E_RANGE, "dim 0 has a halo of 9 and 9 beside 8 own cells");
+    if (c->size > 1) { /* each its own */
+        d = good, d.halo = c->rank + 1 < c->size ? 1 : 2;
+        memset(&why, 0, sizeof why);
+        {
+            dpar_grid *g;
+            CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_E_MISMATCH);
+        }
+        CHECK(says_who_differs(why.text, c->size, "grid: halo", "1", "2"));
+    }
+    CHECK_INT(dpar_grid_free(NULL), DPAR_OK);
+}
+
+static void refused_arrays(dpar_comm *c)
+{
+    dpar_grid *g = ring(c, 1);
+    double own[5], *u = (double *)dpar_grid_array(g, DPAR_F64), *v;
+    void *list[2];
+    dpar_grid_field f;
+    dpar_grid_part part;
+    dpar_why why;
+    memset(&f, 0, sizeof f);
+    v = (double *)dpar_grid_array(g, DPAR_F64);
+    CHECK_INT(dpar_grid_attach(NULL, u, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_attach(g, NULL, DPAR_F64, NULL, &why), DPAR_E_ARG);
+    says(why.text, "is NULL");
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_NO_TYPE, NULL, &why), DPAR_E_ARG);
+    says(why.text, "type none (0)");
+    f.components = -1;
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
+    says(why.text, "-1 components");
+    CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_ARG);
+    f.components = 0, f.at[0] = 2;
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
+    says(why.text, "dim 0 are at 2");
+    f.at[0] = 0, f.odd[0] = 1;
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F8, &f, &why), DPAR_E_ARG);
+    says(why.text, "f8 has no sign");
+    f.odd[0] = 0, f.stride[0] = INT64_C(1) << 60;
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_RANGE);
+    CHECK(dpar_grid_array_of(g, DPAR_F64, &f) == NULL);
+    says(c->why.text, "2^57");
+    f.stride[0] = 0, f.components = 1 << 24;
+    CHECK(dpar_grid_array(g, 99) == NULL);
+    CHECK(dpar_grid_array(NULL, DPAR_F64) == NULL);
+    CHECK_INT(dpar_grid_exchange(NULL, u), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_E_ARG);
+    says(c->why.text, "number 0 of the list is the address of no array");
+    list[0] = u, list[1] = own;
+    CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG);
+    says(c->why.text, "number 1 of the list");
+    CHECK_INT(dpar_grid_exchange_all(g, list, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_all(g, NULL, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_some(g, list, 65, 1, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 0, 0), DPAR_DONE);
+    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 4, 0), DPAR_DONE);
+    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 1, 2), DPAR_E_RANGE);
+    says(c->why.text, "depth 2, the halo is 1 wide");
+    CHECK_INT(dpar_grid_exchange_some(g, list, 2, 1, -1), DPAR_E_RANGE);
+    list[1] = u;
+    CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG); /* twice the same */
+    says(c->why.text, "in common");
+    CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
+    says(c->why.text, "has begun");
+    CHECK_INT(dpar_grid_gather(g, own, own), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_gather(g, u, NULL), DPAR_E_ARG);
+    says(c->why.text, "rank 0");
+    CHECK_INT(dpar_grid_scatter(NULL, u, own), DPAR_E_ARG);
+    if (c->size > 1) { /* each hands in another one; then all are well again */
+        CHECK_INT(dpar_grid_exchange(g, c->rank + 1 < c->size ? u : v), DPAR_E_MISMATCH);
+        CHECK(says_who_differs(c->why.text, c->size, "grid: array 0 of the list", "0", "1"));
+        CHECK(dpar_grid_array(g, c->rank + 1 < c->size ? DPAR_F64 : DPAR_F32) == NULL);
+        CHECK(says_who_differs(c->why.text, c->size, "grid: type", "f64", "f32"));
+    }
+    ring_fill(g, u, 7);
+    CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
+    CHECK_INT(ring_wrong(g, u, 7), 0);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
+/* ---- pictures ---- */
+
+static void pictures(dpar_comm *c)
+{
+    dpar_grid_desc d;
+    dpar_grid *g;
+    dpar_text t;
+    char page[2000];
+    memset(&d, 0, sizeof d);
+    d.dims = 3;
+    d.cells[0] = 4, d.cells[1] = 9, d.cells[2] = 7;
+    d.low[1] = d.high[1] = d.low[2] = 2, d.high[2] = 1;
+    CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
+    CHECK_INT(g->parts[0], 1); /* no halo there, and others have some */
+    dpar_text_init(&t, page, sizeof page);
+    dpar_grid_draw(g, &t);
+    if (c->size == 4) { /* by hand: least cut, 2 x 2 */
+        CHECK(strcmp(page,
+                     "4 x 9 x 7 cells on 1 x 2 x 2 ranks, halo 0 2 2 below, 0 2 1 above\n"
+                     "dim 0: 0..3\n"
+                     "              0..3          4..6\n"
+                     "  0..4        rank 0        rank 1\n"
+                     "  5..8        rank 2        rank 3\n") == 0);
+    }
+    CHECK(strstr(page, "rank 0") != NULL);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    dpar_grid_draw(NULL, &t);
+    memset(&d, 0, sizeof d);
+    d.dims = 2;
+    d.cells[0] = d.cells[1] = 24;
+    d.halo = 1;
+    CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
+    if (c->size == 2) { /* of equal cuts the one with whole rows */
+        CHECK(g->parts[0] == 2 && g->parts[1] == 1);
+    }
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
+static int each(dpar_comm *c, void *arg)
+{
+    const double began = now();
+    uint64_t lot = 36;
+    int64_t mistakes = 0;
+    int i, made = 0, before;
+    (void)arg;
+    for (i = 0; i < ROUNDS && mistakes == 0; i++) {
+        lot = (uint64_t)i * 1000 + 7;
+        before = made;
+        mistakes += one_round(c, &lot, &made);
+        mistakes = all_sum(c, mistakes);
+        if (mistakes > 0) {
+            printf("    round %d%s\n", i, made > before ? "" : ", none made");
+        }
+    }
+    CHECK(made > ROUNDS / 2);
+    mistakes += swaps(c);
+    refusals(c);
+    refused_arrays(c);
+    pictures(c);
+    return all_right(c, mistakes + failures(), began);
+}
+
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, each, NULL, 6, 4, NULL);
+}
