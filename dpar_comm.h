@@ -8701,7 +8701,7 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
     return r < g->comm.size ? r : -1;
 }
 
-DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
+DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
                                        double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
@@ -16576,7 +16576,7 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 }
 
 /* What all ranks must give alike, of lists and of layouts. */
-static void dpari_move_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
 {
     const dpari_move *m = (const dpari_move *)given;
     dpari_fact_type(f, "type", 0, m->type);
@@ -16818,7 +16818,7 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     return DPAR_OK;
 }
 
-static void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
+static DPARI_COLD void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
 {
     int32_t d;
     f->of = of;

@@ -9032,8 +9032,9 @@ static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates 
     } while (!one_node && dpari_halo_next_order(order, n));
 }
 
-DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                           dpar_halo_grid *grid, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_grid_choose(const dpar_halo_job *job,
+                                                      const dpar_halo_rates *rates,
+                                                      dpar_halo_grid *grid, dpar_why *why)
 {
     dpar_halo_rates usual;
     const dpar_halo_rates *r = rates ? rates : &usual;

@@ -1512,8 +1512,8 @@ static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t com
 }
 
 /* Where the box that begins at local point at[] lies in an array. */
-DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                               dpari_hx_spot *p)
+DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
+                                          int32_t components, dpari_hx_spot *p)
 {
     const int32_t dims = a->h->grid.dims;
     int32_t d, own = 1;
@@ -1608,8 +1608,8 @@ typedef struct dpari_hx_cells {
 } dpari_hx_cells;
 
 /* The elements of a part of a field; 0: none. */
-static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
-                             dpari_hx_cells *g)
+static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
+                                        dpari_hx_cells *g)
 {
     const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
     dpari_hx_array a;
@@ -2245,8 +2245,8 @@ static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_strid
     }
 }
 
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list)
+DPARI_API DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
+                                               int64_t from_at, dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;
@@ -2672,7 +2672,8 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
+DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it,
+                                           int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
@@ -2782,7 +2783,8 @@ static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item,
 }
 
 /* The lists of n items that are given or taken one after the other. */
-static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
+static DPARI_COLD void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                                       int takes)
 {
     int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
     int32_t step = 0; /* from the item before */
@@ -3047,8 +3049,8 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 }
 
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
-static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
-                                 const dpari_hx_suspect *q, double waited)
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+                                            const dpari_hx_suspect *q, double waited)
 {
     dpari_group *g = dpari_group_of(x->node);
     const dpari_hx_peer *p = &x->peer[peer];
@@ -3607,7 +3609,7 @@ static void dpari_hx_over(dpar_halo_exchange *x)
 }
 
 /* The exchange failed: nothing of it stays under way. */
-static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {
@@ -3826,7 +3828,8 @@ static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
     return most;
 }
 
-DPARI_DOOR int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k, dpari_hx_traffic *t)
+DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32_t k,
+                                              dpari_hx_traffic *t)
 {
     int32_t peer = k, s;
     int64_t i;
@@ -4439,7 +4442,7 @@ typedef struct dpari_hx_given {
     int32_t n;
 } dpari_hx_given;
 
-static void dpari_hx_state(dpari_facts *g, const void *given)
+static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
 {
     const dpari_hx_given *all = (const dpari_hx_given *)given;
     const dpar_halo_options *o = all->options;
@@ -5555,8 +5558,8 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
         g->head.first[d] = own.lo[d];
         g->head.own[d] = own.hi[d] - own.lo[d];
         g->head.stride[d] = step;
-        if (!dpari_mul(step, g->low[d] + g->head.own[d] + g->high[d], &step) ||
-            step > INT64_C(1) << 56) {
+        if (!dpari_mul(step, g->low[d] + g->head.own[d] + g->high[d], &step) || step > INT64_C(1)
+                                                                                           << 56) {
             return dpari_say(DPAR_E_RANGE, why,
                              "grid: rank # would have more than 2^56 points: # cells of dim #",
                              c->rank, g->head.own[d], d, 0);
@@ -6544,40 +6547,51 @@ DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box)
 /* ---- the whole array --------------------------------------------------------------------------
  */
 
-/* The points that a rank owns; *elements of them, in memory densely. */
-static DPARI_COLD void dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, dpar_box *own,
-                                      int64_t *elements)
+/* A block that goes to or comes from rank 0. */
+typedef struct dpari_gx_block {
+    const dpari_gx_array *a;
+    char *whole, *dense; /* dense: its points one after the other */
+    int back;            /* from the whole to the parts */
+} dpari_gx_block;
+
+/* The points that a rank owns; elements of them. */
+static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, dpar_box *own)
 {
     (void)dpar_halo_owned(&s->halo, rank, own);
-    *elements = dpar_box_volume(own) * s->components;
+    return dpar_box_volume(own) * s->components;
 }
 
-/* A rank's own points in an array with these strides and, densely, at `dense`: to there, or back.
- */
-static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_shape *s,
-                                            const dpar_box *own, char *at, const int64_t *stride,
-                                            int64_t component_stride, char *dense, int back)
+/* Between the block and this rank's array, or (whole) rank 0's whole one. */
+static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_block *k,
+                                            const dpar_box *own, int whole)
 {
+    const dpari_gx_shape *s = k->a->shape;
     const int32_t dims = g->head.dims;
+    const int out = k->back == whole; /* into the block */
     dpar_mem_box b;
     dpar_status st;
-    int64_t step = s->components;
+    int64_t dense = s->components, step = dense, at = 0;
+    int64_t *there = out ? b.from_stride : b.to_stride, *here = out ? b.to_stride : b.from_stride;
+    char *array = whole ? k->whole : (char *)k->a->at;
     int32_t d;
     dpari_zero(&b, sizeof b);
     b.to_type = b.from_type = s->type;
     b.op = DPAR_COPY;
     b.dims = dims + 1;
-    b.to = back ? at : dense;
-    b.from = back ? dense : at;
-    b.extent[dims] = s->components;
-    b.to_stride[dims] = back ? component_stride : 1;
-    b.from_stride[dims] = back ? 1 : component_stride;
+    b.extent[dims] = dense;
+    there[dims] = whole ? 1 : s->f.component_stride;
+    here[dims] = 1;
     for (d = dims - 1; d >= 0; d--) {
         b.extent[d] = own->hi[d] - own->lo[d];
-        b.to_stride[d] = back ? stride[d] : step;
-        b.from_stride[d] = back ? step : stride[d];
-        step *= b.extent[d];
+        there[d] = whole ? step : s->f.stride[d];
+        here[d] = dense;
+        at += whole ? own->lo[d] * step : 0;
+        step *= dpar_halo_points(&s->halo, d);
+        dense *= b.extent[d];
     }
+    array += at * dpar_type_bytes(s->type);
+    b.to = out ? k->dense : array;
+    b.from = out ? array : k->dense;
     if (!g->mem) {
         return dpar_mem_move_box(&b);
     }
@@ -6585,49 +6599,25 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_sh
     return st == DPAR_OK ? g->mem->wait(g->mem->ctx) : st;
 }
 
-/* One array, rank after rank: rank 0 has `whole`, the others send or get a block. */
-static DPARI_COLD dpar_status dpari_gx_blocks(dpari_gx *g, const dpari_gx_array *a, char *whole,
-                                              char *block, int back)
+/* Rank after rank: its array, its block, a message, rank 0's whole array; or the other way. */
+static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *g, const dpari_gx_block *k)
 {
-    const dpari_gx_shape *s = a->shape;
-    const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
     dpar_comm *c = g->head.comm;
-    int64_t stride[DPAR_MAX_DIMS], step = s->components, elements, at;
     dpar_status st = DPAR_OK;
     dpar_box own;
-    int32_t r, d;
-    for (d = dims - 1; d >= 0; d--) {
-        stride[d] = step;
-        step *= dpar_halo_points(&s->halo, d);
-    }
-    if (c->rank > 0) {
-        dpari_gx_owned(s, c->rank, &own, &elements);
-        st = back ? dpar_recv(c, block, elements, s->type, 0, 0, NULL)
-                  : dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride, s->f.component_stride,
-                                  block, 0);
-        if (st == DPAR_OK) {
-            st = back ? dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride, s->f.component_stride,
-                                      block, 1)
-                      : dpar_send(c, block, elements, s->type, 0, 0, NULL);
-        }
-        return st;
-    }
-    for (r = 0; r < c->size && st == DPAR_OK; r++) {
-        dpari_gx_owned(s, r, &own, &elements);
-        for (d = 0, at = 0; d < dims; d++) {
-            at += own.lo[d] * stride[d];
-        }
-        if (!back) {
-            st = r > 0 ? dpar_recv(c, block, elements, s->type, r, 0, NULL)
-                       : dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride,
-                                       s->f.component_stride, block, 0);
-        }
-        st = st == DPAR_OK ? dpari_gx_copy(g, s, &own, whole + at * bytes, stride, 1, block, !back)
-                           : st;
-        if (back && st == DPAR_OK) {
-            st = r > 0 ? dpar_send(c, block, elements, s->type, r, 0, NULL)
-                       : dpari_gx_copy(g, s, &own, (char *)a->at, s->f.stride,
-                                       s->f.component_stride, block, 1);
+    int32_t r, i;
+    for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
+        const int64_t n = dpari_gx_owned(k->a->shape, r, &own);
+        const int32_t other = c->rank > 0 ? 0 : r;
+        for (i = 0; i < 3 && st == DPAR_OK; i++) {
+            const int step = k->back ? 2 - i : i;
+            if (step == 1 && other != c->rank) {
+                st = k->back == (c->rank > 0)
+                         ? dpar_recv(c, k->dense, n, k->a->shape->type, other, 0, NULL)
+                         : dpar_send(c, k->dense, n, k->a->shape->type, other, 0, NULL);
+            } else if ((step == 0 && r == c->rank) || (step == 2 && c->rank == 0)) {
+                st = dpari_gx_copy(g, k, &own, step / 2);
+            }
         }
     }
     return st;
@@ -6636,9 +6626,10 @@ static DPARI_COLD dpar_status dpari_gx_blocks(dpari_gx *g, const dpari_gx_array 
 static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, int back)
 {
     dpar_comm *c = g ? g->head.comm : NULL;
-    const dpari_gx_array *a;
+    const int pins = g && g->mem && g->mem != c->mem;
     dpari_gx_numbers given;
-    int64_t elements, most = 0;
+    dpari_gx_block k;
+    int64_t bytes = 0;
     void *block = NULL;
     dpar_status st;
     dpar_why why;
@@ -6648,22 +6639,18 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
         return DPAR_E_ARG;
     }
     st = dpari_gx_check_list(g, &u, 1, 0, &why);
-    a = dpari_gx_find(g, u);
+    k.a = dpari_gx_find(g, u);
     if (st == DPAR_OK && c->rank == 0 && !whole) {
         st = dpari_say(DPAR_E_ARG, &why, "grid: rank 0 gave NULL for the whole array", 0, 0, 0, 0);
     }
-    for (r = c->rank == 0 ? 0 : c->rank;
-         st == DPAR_OK && r < (c->rank == 0 ? c->size : c->rank + 1); r++) {
-        dpari_gx_owned(a->shape, r, &own, &elements);
-        most = dpari_most(most, elements);
-    }
     if (st == DPAR_OK) {
-        st = dpar_comm_alloc(c, most * dpar_type_bytes(a->shape->type), &block);
-        why = c->why;
-    }
-    if (st == DPAR_OK && g->mem && g->mem != c->mem) {
-        st = g->mem->pin(g->mem->ctx, block, most * dpar_type_bytes(a->shape->type));
-        (void)dpari_say(st, &why, "grid: memory for a block cannot be pinned", 0, 0, 0, 0);
+        for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
+            bytes = dpari_most(bytes, dpari_gx_owned(k.a->shape, r, &own));
+        }
+        bytes *= dpar_type_bytes(k.a->shape->type);
+        st = dpar_comm_alloc(c, bytes, &block);
+        st = st == DPAR_OK && pins ? g->mem->pin(g->mem->ctx, block, bytes) : st;
+        (void)dpari_say(st, &why, "grid: # bytes for a block cannot be had", bytes, 0, 0, 0);
     }
     given.g = g;
     given.list = &u;
@@ -6671,8 +6658,11 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
     given.depth = 0;
     st = dpari_gx_say(g, dpari_agree_on(c, st, "grid", dpari_gx_state_list, &given, &why), &why);
     if (st == DPAR_OK) {
-        st = dpari_gx_blocks(g, a, (char *)whole, (char *)block, back);
-        if (g->mem && g->mem != c->mem) {
+        k.whole = (char *)whole;
+        k.dense = (char *)block;
+        k.back = back;
+        st = dpari_gx_blocks(g, &k);
+        if (pins) {
             (void)g->mem->unpin(g->mem->ctx, block);
         }
     }

@@ -2027,7 +2027,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {
@@ -3392,9 +3392,9 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
                                               : dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
-DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                                    const dpar_lowering *how, void *mem,
+                                                    int64_t bytes, dpar_why *why)
 {
     dpar_lowering h;
     dpar_schedule got;
@@ -8914,9 +8914,9 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     return st;
 }
 
-DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
-                                         dpar_pipe_result *result, void *mem, int64_t bytes,
-                                         dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                                    dpar_pipe_result *result, void *mem,
+                                                    int64_t bytes, dpar_why *why)
 {
     const dpar_pipe_job *job = how->job;
     dpari_placing *x;

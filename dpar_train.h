@@ -703,8 +703,7 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  *     options.units = units; options.params_of = params_of; options.numel = numel;
  *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
  *     dpar_optimizer_init(&options.optimizer, DPAR_ADAMW);
- *     dpar_fsdp_bytes(c->size, &options, &sizes, &why);
- *     dpar_fsdp_init(memory, sizes.plan, c, &options, &f, &why);
+ *     dpar_fsdp_make(c, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
@@ -723,7 +722,17 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     dpar_fsdp_close(f);
+ *     dpar_fsdp_free(f);
+ *
+ * (dpar_fsdp_bytes, _init and _close: the same in memory of yours; _bytes also plans.)
+ *
+ * A weight that several layers use (tied: the embedding is the output, too) is a unit of its own
+ * that stays in use: unshard it before the first of them and reshard it after the last, forward and
+ * backward, ready after the last gradient. options.at_once says how many units are in use together:
+ * 2 then. Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come
+ * just before backward. Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a
+ * parameter in every step, and so does dpar_fsdp_gradient where gradients are whole (ZeRO-1,
+ * `once`); with ZeRO-3, and gradients of ZeRO-2, ask again after each unshard.
  *
  * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
  * reads it, on as many ranks or others.
@@ -749,7 +758,8 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  * In a device's memory (c->mem) all arrays lie there, also those that set and load are given;
  * functions follow what its stream was given and order what follows; only norm and load wait. */
 
-/* Zero it and fill in what differs. The same on all ranks, but for replicas. */
+/* Zero it and fill in what differs. The same on all ranks, but for replicas and
+ * names. */
 typedef struct dpar_fsdp_options {
     int32_t units;            /* of the model, in the order of forward */
     int32_t zero;             /* 1, 2, 3 */
@@ -768,15 +778,21 @@ typedef struct dpar_fsdp_options {
                          over replicas once more); micro-batches are summed in F32
                          (F64 for type F64) by ZeRO-2 and 3 */
     int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
-    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: 1 */
+    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: as
+                         at_once; fewer: E_ROOM */
+    int32_t at_once;  /* units that are in use at the same time, or whose gradients are computed; 0:
+                         1. The pool has prefetch + at_once units, and there are `buffers` for as
+                         many. More is E_ROOM, which names them */
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
     int32_t
-        assigned;  /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                      element of each parameter of the unit (0 where it has none), rather than
-                      adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
-    int64_t align; /* starts of parameters in their unit, in elements; 0: 1 */
+        assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
+                     element of each parameter of the unit (0 where it has none), rather than
+                     adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
+                                 numbers */
+    int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
     dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
                                  by the number of an element among all, the units end to end:
                                  copies in other fsdp's (of tensor-parallel ranks) stay equal where
@@ -791,7 +807,7 @@ typedef struct dpar_fsdp_sizes {
     int64_t gradients;  /* whole, of type gradient; or shards */
     int64_t master;     /* shards; 0 where the masters are pieces of the whole weights */
     int64_t moments;    /* the optimizer's shards */
-    int64_t gathered;   /* ZeRO-3: prefetch + 1 units, each as large as the largest */
+    int64_t gathered;   /* ZeRO-3: prefetch + at_once units, each as large as the largest */
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
 
@@ -826,9 +842,10 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
  * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
  * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
- * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
- * or more with gradients that are not ready than `buffers`. Then errors as comm.h. An all-gather of
- * each unit that is not there yet: a rank sends its shard to the other ranks, in type compute. */
+ * backward outside of a pass or twice in it. E_ROOM: more units in use at once than
+ * options.at_once, or more with gradients that are not ready; the sentence names them. Then errors
+ * as comm.h. An all-gather of each unit that is not there yet: a rank sends its shard to the other
+ * ranks, in type compute. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. O(1). */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
@@ -908,6 +925,13 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, 
  * communicators live and the plan's memory is left alone, it is one without units and parameters.
  * O(units). */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
+
+/* dpar_fsdp_bytes, the memory and dpar_fsdp_init in one, with their errors and cost; E_ROOM, too,
+ * where there is no memory. COLLECTIVE over c and replicas. */
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why);
+/* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
+DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
 /* ==== train/tensor.h ==== */
 
@@ -1113,12 +1137,13 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
- *     dpar_attention_bytes(c, &layer, &bytes, &why);
- *     dpar_attention_init(memory, bytes, c, &layer, &plan, &why);
+ *     dpar_attention_make(c, &layer, &plan, &why);
  *     arrays.q = ...                            plan->tokens rows each, the rank's own tokens
  *     dpar_attention_forward(plan, &arrays);    every layer, every step
  *     dpar_attention_backward(plan, &arrays);
- *     dpar_attention_close(plan);
+ *     dpar_attention_free(plan);
+ *
+ * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
  * out[tokens][heads][values], lse[tokens][heads]; each heads / groups query heads share a group.
@@ -1257,6 +1282,13 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
  * or errors as dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
+/* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
+ * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
+DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+                                         dpar_attention_plan **plan, dpar_why *why);
+/* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
+
 /* ==== train/ulysses.h ==== */
 
 /* ulysses - attention (sequence.h) by exchanging tokens for heads: from some tokens with all heads
@@ -1264,7 +1296,7 @@ DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
- *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
+ *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
  *     arrays.kept = plan->kept bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
@@ -1311,13 +1343,12 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
- *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
- *     dpar_experts_init(memory, bytes, c, &layer, &plan, &why);      one plan for all such layers
+ *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
  *
  *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
  *     dpar_router_forward(&router, &route, &why);                    choices and weights
  *     choices.tokens = tokens; choices.chosen = chosen;
- *     dpar_experts_route(plan, mine, each, &choices, &routing, &why);
+ *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
  *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
@@ -1328,7 +1359,10 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     dpar_experts_dispatch_backward(plan, routing, &a);
  *     dpar_router_backward(&router, &route, NULL, &why);
  *
- *     dpar_experts_close(plan);             where it works in a device's memory
+ *     dpar_experts_free(plan);
+ *
+ * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
+ * later each need a routing of their own: give dpar_experts_route memory.)
  *
  * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
  * one after the other that is the order of one rank, so that an expert's sums have the same bits.
@@ -1537,7 +1571,8 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
  * in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
+ * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used. NULL:
+ * the plan's own, where dpar_experts_make made it (without comm->mem): the routing before is gone.
  * COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are
  * too few on one of them, with the numbers: nothing has happened then, the plan is as good as
  * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
@@ -1569,21 +1604,34 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
 
+/* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
+ * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
+ * COLLECTIVE. */
+DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+                                       dpar_experts_plan **plan, dpar_why *why);
+/* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
+DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
+
 /* ==== train/pipeline.h ==== */
 
 /* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
- *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
- *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
- *     dpar_pipeline_bytes(c, &options, &bytes, &why);
- *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
+ *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
  *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
- *     dpar_pipeline_close(p);
+ *     dpar_pipeline_free(p);
+ *
+ * A list of your own, in memory of yours:
+ *
+ *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
+ *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
+ *     dpar_pipeline_bytes(c, &options, &bytes, &why);
+ *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
+ *     ... dpar_pipeline_close(p);
  *
  * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
  * rank_of. Neighbouring stages of one rank hand over in memory, without a message.
@@ -1708,6 +1756,17 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
  * caller's memory is left alone, a run is E_ARG. With tied_count
  * errors and cost as dpar_comm_close. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
+
+/* A pipeline with its schedule, in memory of its own: of the rule `order` ("1f1b", "zbv", ...:
+ * dpar_order_find) for the ranks of c and so many micro-batches, lowered with its messages, with
+ * REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where options.unshard is.
+ * options.schedule is not read. COLLECTIVE. Errors as dpar_order_find, dpar_schedule_generate and
+ * dpar_pipeline_init, on all ranks; E_ROOM, too, where there is no memory. O(actions). */
+DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
+                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        dpar_why *why);
+/* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 /* The inner door: what the headers above this one call. Private: it changes without notice. */
 
@@ -1918,13 +1977,13 @@ DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, doubl
 /* made - private: the memory of what a _make makes. */
 
 /* Zeroed memory of the host at a multiple of 64, and what gives it back (NULL is fine): of
- * dpar_comm_alloc; where c->mem is a device's, pages of its own. E_MEMORY without a sentence. */
-DPARI_API dpar_status dpari_made_take(dpar_comm *c, int64_t bytes, void **memory);
+ * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
+DPARI_API void *dpari_made_room(dpar_comm *c, int64_t bytes);
 DPARI_API void dpari_made_give(void *memory);
-/* The same for a plan, on all ranks: st is how this one has fared so far; name: of its kind.
- * COLLECTIVE. */
-DPARI_API dpar_status dpari_made_plan(dpar_comm *c, dpar_status st, int64_t bytes, void **memory,
-                                      dpar_why *why);
+/* How an init in that memory ended, which is given back after an error. */
+DPARI_API dpar_status dpari_made_or(dpar_status st, void *memory);
+/* How a close ended: E_ARG refused it, and the memory stays. */
+DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
 
 /* ==== train/ddp_run.h ==== */
 
@@ -5110,24 +5169,23 @@ typedef struct dpari_made {
     int64_t pages; /* bytes of its own pages; 0: of dpar_comm_alloc */
 } dpari_made;
 
-DPARI_API DPARI_COLD dpar_status dpari_made_take(dpar_comm *c, int64_t bytes, void **memory)
+DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
-    dpar_status st = DPAR_OK;
-    if (c->mem == NULL) {
-        st = dpar_comm_alloc(c, all, &at);
-    } else {
+    dpari_made *m;
+    if (c->mem != NULL) {
         at = dpari_os_pages(all);
-        st = at != NULL ? DPAR_OK : DPAR_E_MEMORY;
+    } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
+        at = NULL;
     }
-    if (st == DPAR_OK) {
-        dpari_made *m = (dpari_made *)at;
-        m->c = c;
-        m->pages = c->mem != NULL ? all : 0;
-        *memory = (unsigned char *)at + DPARI_ROOM_ALIGN;
+    if (at == NULL) {
+        return NULL;
     }
-    return st;
+    m = (dpari_made *)at;
+    m->c = c;
+    m->pages = c->mem != NULL ? all : 0;
+    return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
 
 DPARI_API DPARI_COLD void dpari_made_give(void *memory)
@@ -5142,16 +5200,20 @@ DPARI_API DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_plan(dpar_comm *c, dpar_status st, int64_t bytes,
-                                                 void **memory, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
 {
-    if (st == DPAR_OK) {
-        st = dpari_made_take(c, bytes, memory);
-        if (st != DPAR_OK) {
-            (void)dpari_say(st, why, "no memory for a plan of # B", bytes, 0, 0, 0);
-        }
+    if (st < DPAR_OK) {
+        dpari_made_give(memory);
     }
-    return dpari_agree(c, st, why);
+    return st;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+{
+    if (st != DPAR_E_ARG) {
+        dpari_made_give(memory);
+    }
+    return st;
 }
 
 /* ==== train/ddp.c ==== */
@@ -5753,19 +5815,18 @@ static void dpari_spans_drop(dpari_spans *s, int32_t i)
 static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
 {
     const int32_t room = 255 + s->room * 2;
-    void *memory = NULL;
+    dpari_span *at = (dpari_span *)dpari_made_room(c, room * (int64_t)sizeof *at);
     int32_t i;
-    const dpar_status st = dpari_made_take(c, room * (int64_t)sizeof *s->at, &memory);
-    if (st == DPAR_OK) {
-        dpari_span *at = (dpari_span *)memory;
-        for (i = 0; i < s->count; i++) {
-            at[i] = s->at[i];
-        }
-        dpari_made_give(s->at);
-        s->at = at;
-        s->room = room;
+    if (at == NULL) {
+        return DPAR_E_MEMORY;
     }
-    return st;
+    for (i = 0; i < s->count; i++) {
+        at[i] = s->at[i];
+    }
+    dpari_made_give(s->at);
+    s->at = at;
+    s->room = room;
+    return DPAR_OK;
 }
 
 /* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
@@ -6158,18 +6219,20 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     counted.d.options.type = type;
     counted.arrays = arrays;
     counted.share = dpari_ceil_div(counted.elements, c->size);
+    counted.bucket_bytes =
+        dpari_most(DPARI_OVER_BUCKET, counted.elements * dpar_type_bytes(type) / DPARI_OVER_MOST);
+    if (st == DPAR_OK) {
+        const int64_t bytes = dpari_over_place(&counted, NULL, c->size);
+        memory = dpari_made_room(c, bytes);
+        st = memory != NULL
+                 ? st
+                 : dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for # B", bytes, 0, 0, 0);
+    }
     given.o = &counted;
     given.list = list;
-    st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
-    if (st == DPAR_OK) {
-        const int64_t bytes = counted.elements * dpar_type_bytes(type);
-        counted.bucket_bytes = dpari_most(DPARI_OVER_BUCKET, bytes / DPARI_OVER_MOST);
-        st = dpari_made_plan(c, st, dpari_over_place(&counted, NULL, c->size), &memory, why);
-    }
+    st = dpari_made_or(dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why), memory);
     if (st == DPAR_OK) {
         *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
-    } else {
-        dpari_made_give(memory);
     }
     return st;
 }
@@ -6392,12 +6455,15 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_
     g.group = group;
     g.groups = groups;
     st = dpari_zero1_judge_groups(o, &g, why);
-    st = dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why);
     if (st == DPAR_OK) {
-        st = dpari_made_plan(d->c, st, groups * (int64_t)sizeof *group, &memory, why);
+        memory = dpari_made_room(d->c, groups * (int64_t)sizeof *group);
+        st = memory != NULL
+                 ? st
+                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for # groups", groups, 0, 0, 0);
     }
+    st =
+        dpari_made_or(dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why), memory);
     if (st != DPAR_OK) {
-        dpari_made_give(memory);
         return st;
     }
     dpari_made_give(o->zero1.group);
@@ -6649,10 +6715,16 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_options *o, 
                          "fsdp: zero # is 1, 2 or 3; once #, sum # and assigned # are 0 or 1",
                          o->zero, o->once, o->sum, o->assigned);
     }
-    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0) {
+    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0 || o->at_once < 0) {
         return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: prefetch #, buffers #, align #: none may be negative", o->prefetch,
-                         o->buffers, o->align, 0);
+                         "fsdp: prefetch #, buffers #, align #, at_once #: none may be negative",
+                         o->prefetch, o->buffers, o->align, o->at_once);
+    }
+    if (o->buffers > 0 && o->buffers < o->at_once) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "fsdp: # units are in use at once (at_once), and buffers # has room for "
+                         "the gradients of #",
+                         o->at_once, o->buffers, o->buffers, 0);
     }
     st = dpari_fsdp_judge_types(o, why);
     return st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why) : st;
@@ -6730,9 +6802,13 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         }
     }
     d->params = (int32_t)params;
-    d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
+    d->slots = dpari_fsdp_wide(o)
+                   ? units
+                   : (int32_t)dpari_least(d->full, o->prefetch + dpari_most(1, o->at_once));
     d->buckets =
-        dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+        dpari_fsdp_kept(o)
+            ? units
+            : (int32_t)dpari_least(d->full, dpari_most(1, dpari_most(o->at_once, o->buffers)));
     if (d->largest >
         DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
                                                    dpari_fsdp_kept(o) ? 0 : d->buckets))) {
@@ -6817,6 +6893,7 @@ static void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "gradient", 0, o->gradient);
     dpari_fact(f, "prefetch", 0, o->prefetch);
     dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
+    dpari_fact(f, "at_once", 0, dpari_most(1, o->at_once));
     dpari_fact(f, "once", 0, o->once);
     dpari_fact(f, "sum", 0, o->sum);
     dpari_fact(f, "assigned", 0, o->assigned);
@@ -6987,6 +7064,25 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar
     }
     *fsdp = d;
     return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
+                                               dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp_sizes sizes;
+    void *memory;
+    dpar_status st;
+    sizes.plan = 0;
+    memory = c == NULL || dpar_fsdp_bytes(c->size, options, &sizes, NULL) != DPAR_OK
+                 ? NULL
+                 : dpari_made_room(c, sizes.plan);
+    st = dpar_fsdp_init(memory, memory != NULL ? sizes.plan : 0, c, options, fsdp, why);
+    return dpari_made_or(st, memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
+{
+    return dpari_made_end(dpar_fsdp_close(d), d);
 }
 
 static int dpari_fsdp_broken(const dpar_fsdp *d)
@@ -7194,6 +7290,48 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
 /* ---- weights ----------------------------------------------------------------------------------
  */
 
+/* "unit 'wte'" or "unit 3". */
+static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
+{
+    const char *name = d->options.names != NULL ? d->options.names[u] : NULL;
+    dpar_text_put(t, name != NULL ? "unit '" : "unit ");
+    if (name != NULL) {
+        dpar_text_put(t, name);
+        dpar_text_put(t, "'");
+    } else {
+        dpari_text_int(t, u);
+    }
+}
+
+/* More is in use at once than there is room for: which units. */
+static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_t gradients)
+{
+    enum { NAMED = 3 };
+    dpar_why why;
+    dpar_text t;
+    int32_t v, n = 0;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, gradients ? "fsdp: no room for the gradients of "
+                                : "fsdp: no room for the weights of ");
+    dpari_fsdp_put_unit(d, &t, u);
+    dpar_text_put(&t, " beside those of ");
+    for (v = 0; v < d->units; v++) {
+        if (gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used) {
+            if (n < NAMED) {
+                dpar_text_put(&t, n > 0 ? ", " : "");
+                dpari_fsdp_put_unit(d, &t, v);
+            }
+            n++;
+        }
+    }
+    if (n > NAMED) {
+        dpar_text_put(&t, " and # more");
+    }
+    dpar_text_put(&t, gradients ? ", which are not ready: options.at_once"
+                                : ", which are in use: options.at_once");
+    return dpari_comm_wrong(d->shard, DPAR_E_ROOM, why.text, n - NAMED, 0, 0, 0);
+}
+
 /* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
  * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
@@ -7294,11 +7432,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
         st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_comm_wrong(
-            d->shard, DPAR_E_ROOM,
-            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
-            "many",
-            u, d->slots, d->options.prefetch, 0);
+        return dpari_fsdp_no_room(d, u, 0);
     }
     st = st == DPAR_MORE ? DPAR_OK : st;
     if (st == DPAR_OK && d->unit[u].slot >= 0) {
@@ -7415,10 +7549,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
             }
         }
         if (b < 0) {
-            return dpari_comm_wrong(d->shard, DPAR_E_ROOM,
-                                    "fsdp: gradients of unit # while those of # are not ready: "
-                                    "options.buffers",
-                                    u, d->buckets, 0, 0);
+            return dpari_fsdp_no_room(d, u, 1);
         }
         if (d->bucket[b].unit >= 0) {
             const dpar_status st = dpari_fsdp_collect(d, b);
@@ -8199,8 +8330,8 @@ static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const c
                         : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
 }
 
-static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
-                                      const dpar_linear_arrays *a, int forward)
+static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
+                                                 const dpar_linear_arrays *a, int forward)
 {
     const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
     const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);
@@ -9133,6 +9264,22 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
         dpari_seq_give_back(p);
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+                                                    dpar_attention_plan **plan, dpar_why *why)
+{
+    int64_t bytes = 0;
+    void *memory = c == NULL || dpar_attention_bytes(c, layer, &bytes, NULL) != DPAR_OK
+                       ? NULL
+                       : dpari_made_room(c, bytes);
+    return dpari_made_or(
+        dpar_attention_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why), memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
+{
+    return dpari_made_end(dpar_attention_close(plan), plan);
 }
 
 /* Is all memory there that a step reads and writes? */
@@ -10609,6 +10756,7 @@ typedef struct dpari_experts {
     int32_t *place, *token, *choice;
     void *weight; /* of each kept row */
     const struct dpari_routing *there;
+    void *room;          /* of a plan that was made: one routing's, of `each` bytes */
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
@@ -10890,6 +11038,28 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
         (void)dpar_experts_close(&p->head);
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+                                                  dpar_experts_plan **plan, dpar_why *why)
+{
+    int64_t bytes = 0, each = 0;
+    unsigned char *memory = NULL;
+    dpar_status st;
+    if (c != NULL && dpar_experts_bytes(c, layer, &bytes, &each, NULL) == DPAR_OK) {
+        bytes = dpari_room_up(bytes);
+        memory = (unsigned char *)dpari_made_room(c, bytes + each);
+    }
+    st = dpar_experts_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why);
+    if (st == DPAR_OK && c->mem == NULL) {
+        ((dpari_experts *)(void *)memory)->room = memory + bytes;
+    }
+    return dpari_made_or(st, memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
+{
+    return dpari_made_end(dpar_experts_close(plan), plan);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
@@ -11220,7 +11390,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
                                         dpar_experts_routing **routing, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
-    dpari_routing *r = (dpari_routing *)memory;
+    dpari_routing *r;
     const int32_t *chosen;
     dpar_why said;
     int64_t i;
@@ -11228,6 +11398,11 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     if (plan == NULL || routing == NULL) {
         return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
     }
+    if (memory == NULL && p->room != NULL) {
+        memory = p->room;
+        bytes = p->each;
+    }
+    r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
         return dpari_expert_wrong(p->comm, &said, why);
     }
@@ -11879,6 +12054,7 @@ struct dpar_pipeline {
     int64_t oldest, posted; /* messages: those before are seen, those from here on not posted */
     double began;
     int32_t last, under_way;
+    void *made; /* memory of the schedule, of dpar_pipeline_make */
 };
 
 static int dpari_pl_is_message(int32_t kind)
@@ -12346,6 +12522,81 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
     p->tied = NULL;
     p->slots = NULL;
     p->c = NULL;
+    return st;
+}
+
+/* The schedule of this name, with what the callbacks ask for, and its memory: NULL: none. */
+static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name, int32_t micros,
+                                                 dpar_pipeline_options *o, void **memory,
+                                                 dpar_why *why)
+{
+    dpar_order order;
+    dpar_lowering how;
+    dpar_schedule plain, *list;
+    const int64_t head = dpari_room_up((int64_t)sizeof *list);
+    void *room = NULL;
+    int64_t bytes;
+    dpar_status st;
+    dpari_zero(&order, sizeof order);
+    dpari_zero(&how, sizeof how);
+    order.ranks = c->size;
+    order.micros = micros;
+    how.passes = DPAR_LOWER_MESSAGES + (o->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
+                 (o->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
+    st = dpar_order_find(&order, name, why);
+    bytes = st == DPAR_OK ? dpar_schedule_generate_bytes(&order, why) : 0;
+    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    st = st == DPAR_OK ? dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why)
+                       : st;
+    if (st == DPAR_OK) {
+        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
+        st = bytes < 0      ? DPAR_E_ARG
+             : list == NULL ? dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists",
+                                        bytes, 0, 0, 0)
+                            : dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head,
+                                                  bytes, why);
+        *memory = list;
+        o->schedule = list;
+    }
+    dpari_made_give(room);
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
+                                                   const dpar_pipeline_options *options,
+                                                   dpar_pipeline **out, dpar_why *why)
+{
+    dpar_pipeline_options o;
+    void *list = NULL, *memory = NULL;
+    int64_t bytes = 0;
+    dpar_status st;
+    if (c == NULL || options == NULL || out == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or result is NULL", 0, 0,
+                         0, 0);
+    }
+    o = *options;
+    st = dpari_agree(c, dpari_pl_make_list(c, order, micros, &o, &list, why), why);
+    if (st == DPAR_OK) {
+        st = dpar_pipeline_bytes(c, &o, &bytes, NULL);
+        memory = st == DPAR_OK ? dpari_made_room(c, bytes) : NULL;
+        st = dpar_pipeline_init(memory, memory != NULL ? bytes : 0, c, &o, out, why);
+    }
+    if (st != DPAR_OK) {
+        dpari_made_give(list);
+        return dpari_made_or(st, memory);
+    }
+    (*out)->made = list;
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
+{
+    const dpar_status st = dpar_pipeline_close(p);
+    if (p != NULL) {
+        dpari_made_give(p->made);
+    }
+    dpari_made_give(p);
     return st;
 }
 

@@ -1510,7 +1510,7 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 }
 
 /* What all ranks must give alike, of lists and of layouts. */
-static void dpari_move_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
 {
     const dpari_move *m = (const dpari_move *)given;
     dpari_fact_type(f, "type", 0, m->type);
@@ -1752,7 +1752,7 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     return DPAR_OK;
 }
 
-static void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
+static DPARI_COLD void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
 {
     int32_t d;
     f->of = of;

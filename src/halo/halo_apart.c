@@ -22,8 +22,8 @@ typedef struct dpari_hx_cells {
 } dpari_hx_cells;
 
 /* The elements of a part of a field; 0: none. */
-static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
-                             dpari_hx_cells *g)
+static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
+                                        dpari_hx_cells *g)
 {
     const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
     dpari_hx_array a;

@@ -442,8 +442,8 @@ static void dpari_stride_move_list(const dpari_stride_rows *k, const dpari_strid
     }
 }
 
-DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
-                                    dpari_stride_spot *list)
+DPARI_API DPARI_COLD int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at,
+                                               int64_t from_at, dpari_stride_spot *list)
 {
     int64_t runs = 1, k;
     int32_t d;

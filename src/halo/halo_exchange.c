@@ -601,7 +601,7 @@ typedef struct dpari_hx_given {
     int32_t n;
 } dpari_hx_given;
 
-static void dpari_hx_state(dpari_facts *g, const void *given)
+static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
 {
     const dpari_hx_given *all = (const dpari_hx_given *)given;
     const dpar_halo_options *o = all->options;

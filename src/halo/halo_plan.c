@@ -168,8 +168,8 @@ static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t com
 }
 
 /* Where the box that begins at local point at[] lies in an array. */
-DPARI_DOOR void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                               dpari_hx_spot *p)
+DPARI_DOOR DPARI_COLD void dpari_hx_place(const dpari_hx_array *a, const int64_t *at,
+                                          int32_t components, dpari_hx_spot *p)
 {
     const int32_t dims = a->h->grid.dims;
     int32_t d, own = 1;

@@ -11,7 +11,8 @@
  */
 
 /* Its loops: giving, taking with `op`. */
-DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
+DPARI_API DPARI_COLD void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it,
+                                           int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
@@ -121,7 +122,8 @@ static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item,
 }
 
 /* The lists of n items that are given or taken one after the other. */
-static void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int takes)
+static DPARI_COLD void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                                       int takes)
 {
     int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
     int32_t step = 0; /* from the item before */

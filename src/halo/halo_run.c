@@ -62,8 +62,8 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 }
 
 /* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
-static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
-                                 const dpari_hx_suspect *q, double waited)
+static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+                                            const dpari_hx_suspect *q, double waited)
 {
     dpari_group *g = dpari_group_of(x->node);
     const dpari_hx_peer *p = &x->peer[peer];
@@ -622,7 +622,7 @@ static void dpari_hx_over(dpar_halo_exchange *x)
 }
 
 /* The exchange failed: nothing of it stays under way. */
-static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
 {
     dpari_hx_break_both(x);
     if (dpari_hx_broken(x) != DPAR_OK) {

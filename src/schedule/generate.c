@@ -301,7 +301,7 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_order_check(const dpar_order *order, dpar_why *why)
 {
     dpar_status st = dpari_order_numbers(order, why);
     if (st == DPAR_OK) {

@@ -906,9 +906,9 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
                                               : dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
-DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                         const dpar_lowering *how, void *mem, int64_t bytes,
-                                         dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                                    const dpar_lowering *how, void *mem,
+                                                    int64_t bytes, dpar_why *why)
 {
     dpar_lowering h;
     dpar_schedule got;

@@ -417,9 +417,9 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     return st;
 }
 
-DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
-                                         dpar_pipe_result *result, void *mem, int64_t bytes,
-                                         dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
+                                                    dpar_pipe_result *result, void *mem,
+                                                    int64_t bytes, dpar_why *why)
 {
     const dpar_pipe_job *job = how->job;
     dpari_placing *x;

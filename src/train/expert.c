@@ -11,6 +11,7 @@
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "layers_run.h"
+#include "made.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
@@ -343,6 +344,7 @@ typedef struct dpari_experts {
     int32_t *place, *token, *choice;
     void *weight; /* of each kept row */
     const struct dpari_routing *there;
+    void *room;          /* of a plan that was made: one routing's, of `each` bytes */
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
@@ -624,6 +626,28 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
         (void)dpar_experts_close(&p->head);
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+                                                  dpar_experts_plan **plan, dpar_why *why)
+{
+    int64_t bytes = 0, each = 0;
+    unsigned char *memory = NULL;
+    dpar_status st;
+    if (c != NULL && dpar_experts_bytes(c, layer, &bytes, &each, NULL) == DPAR_OK) {
+        bytes = dpari_room_up(bytes);
+        memory = (unsigned char *)dpari_made_room(c, bytes + each);
+    }
+    st = dpar_experts_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why);
+    if (st == DPAR_OK && c->mem == NULL) {
+        ((dpari_experts *)(void *)memory)->room = memory + bytes;
+    }
+    return dpari_made_or(st, memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
+{
+    return dpari_made_end(dpar_experts_close(plan), plan);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
@@ -954,7 +978,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
                                         dpar_experts_routing **routing, dpar_why *why)
 {
     dpari_experts *p = (dpari_experts *)(void *)plan;
-    dpari_routing *r = (dpari_routing *)memory;
+    dpari_routing *r;
     const int32_t *chosen;
     dpar_why said;
     int64_t i;
@@ -962,6 +986,11 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     if (plan == NULL || routing == NULL) {
         return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
     }
+    if (memory == NULL && p->room != NULL) {
+        memory = p->room;
+        bytes = p->each;
+    }
+    r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
         return dpari_expert_wrong(p->comm, &said, why);
     }

@@ -7,13 +7,12 @@
  *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
  *     layer.tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
- *     dpar_experts_bytes(c, &layer, &bytes, &each, &why);
- *     dpar_experts_init(memory, bytes, c, &layer, &plan, &why);      one plan for all such layers
+ *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
  *
  *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
  *     dpar_router_forward(&router, &route, &why);                    choices and weights
  *     choices.tokens = tokens; choices.chosen = chosen;
- *     dpar_experts_route(plan, mine, each, &choices, &routing, &why);
+ *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
  *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
@@ -24,7 +23,10 @@
  *     dpar_experts_dispatch_backward(plan, routing, &a);
  *     dpar_router_backward(&router, &route, NULL, &why);
  *
- *     dpar_experts_close(plan);             where it works in a device's memory
+ *     dpar_experts_free(plan);
+ *
+ * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
+ * later each need a routing of their own: give dpar_experts_route memory.)
  *
  * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
  * one after the other that is the order of one rank, so that an expert's sums have the same bits.
@@ -238,7 +240,8 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
  * in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used.
+ * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used. NULL:
+ * the plan's own, where dpar_experts_make made it (without comm->mem): the routing before is gone.
  * COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are
  * too few on one of them, with the numbers: nothing has happened then, the plan is as good as
  * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
@@ -269,5 +272,13 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
+
+/* A plan in memory of its own, with room for one routing: dpar_experts_bytes, the memory and
+ * dpar_experts_init in one, with their errors and cost; E_ROOM, too, where there is no memory.
+ * COLLECTIVE. */
+DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts *layer,
+                                       dpar_experts_plan **plan, dpar_why *why);
+/* Ends what dpar_experts_make made, as dpar_experts_close. NULL is fine. */
+DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 #endif

@@ -2,6 +2,8 @@
 #include "fsdp.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
+#include "../base/text.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
@@ -13,6 +15,7 @@
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "layers_run.h"
+#include "made.h"
 #include "optimizer_run.h"
 
 typedef struct dpari_fsdp_unit {
@@ -136,10 +139,16 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_options *o, 
                          "fsdp: zero # is 1, 2 or 3; once #, sum # and assigned # are 0 or 1",
                          o->zero, o->once, o->sum, o->assigned);
     }
-    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0) {
+    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0 || o->at_once < 0) {
         return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: prefetch #, buffers #, align #: none may be negative", o->prefetch,
-                         o->buffers, o->align, 0);
+                         "fsdp: prefetch #, buffers #, align #, at_once #: none may be negative",
+                         o->prefetch, o->buffers, o->align, o->at_once);
+    }
+    if (o->buffers > 0 && o->buffers < o->at_once) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "fsdp: # units are in use at once (at_once), and buffers # has room for "
+                         "the gradients of #",
+                         o->at_once, o->buffers, o->buffers, 0);
     }
     st = dpari_fsdp_judge_types(o, why);
     return st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, o->type, NULL, NULL, why) : st;
@@ -217,9 +226,13 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         }
     }
     d->params = (int32_t)params;
-    d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
+    d->slots = dpari_fsdp_wide(o)
+                   ? units
+                   : (int32_t)dpari_least(d->full, o->prefetch + dpari_most(1, o->at_once));
     d->buckets =
-        dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+        dpari_fsdp_kept(o)
+            ? units
+            : (int32_t)dpari_least(d->full, dpari_most(1, dpari_most(o->at_once, o->buffers)));
     if (d->largest >
         DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
                                                    dpari_fsdp_kept(o) ? 0 : d->buckets))) {
@@ -304,6 +317,7 @@ static void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "gradient", 0, o->gradient);
     dpari_fact(f, "prefetch", 0, o->prefetch);
     dpari_fact(f, "buffers", 0, dpari_most(1, o->buffers));
+    dpari_fact(f, "at_once", 0, dpari_most(1, o->at_once));
     dpari_fact(f, "once", 0, o->once);
     dpari_fact(f, "sum", 0, o->sum);
     dpari_fact(f, "assigned", 0, o->assigned);
@@ -474,6 +488,25 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar
     }
     *fsdp = d;
     return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
+                                               dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp_sizes sizes;
+    void *memory;
+    dpar_status st;
+    sizes.plan = 0;
+    memory = c == NULL || dpar_fsdp_bytes(c->size, options, &sizes, NULL) != DPAR_OK
+                 ? NULL
+                 : dpari_made_room(c, sizes.plan);
+    st = dpar_fsdp_init(memory, memory != NULL ? sizes.plan : 0, c, options, fsdp, why);
+    return dpari_made_or(st, memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
+{
+    return dpari_made_end(dpar_fsdp_close(d), d);
 }
 
 static int dpari_fsdp_broken(const dpar_fsdp *d)
@@ -681,6 +714,48 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
 /* ---- weights ----------------------------------------------------------------------------------
  */
 
+/* "unit 'wte'" or "unit 3". */
+static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
+{
+    const char *name = d->options.names != NULL ? d->options.names[u] : NULL;
+    dpar_text_put(t, name != NULL ? "unit '" : "unit ");
+    if (name != NULL) {
+        dpar_text_put(t, name);
+        dpar_text_put(t, "'");
+    } else {
+        dpari_text_int(t, u);
+    }
+}
+
+/* More is in use at once than there is room for: which units. */
+static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_t gradients)
+{
+    enum { NAMED = 3 };
+    dpar_why why;
+    dpar_text t;
+    int32_t v, n = 0;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, gradients ? "fsdp: no room for the gradients of "
+                                : "fsdp: no room for the weights of ");
+    dpari_fsdp_put_unit(d, &t, u);
+    dpar_text_put(&t, " beside those of ");
+    for (v = 0; v < d->units; v++) {
+        if (gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used) {
+            if (n < NAMED) {
+                dpar_text_put(&t, n > 0 ? ", " : "");
+                dpari_fsdp_put_unit(d, &t, v);
+            }
+            n++;
+        }
+    }
+    if (n > NAMED) {
+        dpar_text_put(&t, " and # more");
+    }
+    dpar_text_put(&t, gradients ? ", which are not ready: options.at_once"
+                                : ", which are in use: options.at_once");
+    return dpari_comm_wrong(d->shard, DPAR_E_ROOM, why.text, n - NAMED, 0, 0, 0);
+}
+
 /* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
  * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
@@ -781,11 +856,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
         st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
     }
     if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
-        return dpari_comm_wrong(
-            d->shard, DPAR_E_ROOM,
-            "fsdp: unit # is used while # are in use: options.prefetch # allows so "
-            "many",
-            u, d->slots, d->options.prefetch, 0);
+        return dpari_fsdp_no_room(d, u, 0);
     }
     st = st == DPAR_MORE ? DPAR_OK : st;
     if (st == DPAR_OK && d->unit[u].slot >= 0) {
@@ -902,10 +973,7 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
             }
         }
         if (b < 0) {
-            return dpari_comm_wrong(d->shard, DPAR_E_ROOM,
-                                    "fsdp: gradients of unit # while those of # are not ready: "
-                                    "options.buffers",
-                                    u, d->buckets, 0, 0);
+            return dpari_fsdp_no_room(d, u, 1);
         }
         if (d->bucket[b].unit >= 0) {
             const dpar_status st = dpari_fsdp_collect(d, b);

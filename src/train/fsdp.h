@@ -15,8 +15,7 @@
  *     options.units = units; options.params_of = params_of; options.numel = numel;
  *     options.zero = 3; options.type = options.compute = options.gradient = DPAR_F32;
  *     dpar_optimizer_init(&options.optimizer, DPAR_ADAMW);
- *     dpar_fsdp_bytes(c->size, &options, &sizes, &why);
- *     dpar_fsdp_init(memory, sizes.plan, c, &options, &f, &why);
+ *     dpar_fsdp_make(c, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
@@ -35,7 +34,17 @@
  *             dpar_fsdp_end(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, 1.0));
- *     dpar_fsdp_close(f);
+ *     dpar_fsdp_free(f);
+ *
+ * (dpar_fsdp_bytes, _init and _close: the same in memory of yours; _bytes also plans.)
+ *
+ * A weight that several layers use (tied: the embedding is the output, too) is a unit of its own
+ * that stays in use: unshard it before the first of them and reshard it after the last, forward and
+ * backward, ready after the last gradient. options.at_once says how many units are in use together:
+ * 2 then. Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come
+ * just before backward. Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a
+ * parameter in every step, and so does dpar_fsdp_gradient where gradients are whole (ZeRO-1,
+ * `once`); with ZeRO-3, and gradients of ZeRO-2, ask again after each unshard.
  *
  * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
  * reads it, on as many ranks or others.
@@ -69,7 +78,8 @@
 #include "../comm/comm.h"
 #include "optimizer.h"
 
-/* Zero it and fill in what differs. The same on all ranks, but for replicas. */
+/* Zero it and fill in what differs. The same on all ranks, but for replicas and
+ * names. */
 typedef struct dpar_fsdp_options {
     int32_t units;            /* of the model, in the order of forward */
     int32_t zero;             /* 1, 2, 3 */
@@ -88,15 +98,21 @@ typedef struct dpar_fsdp_options {
                          over replicas once more); micro-batches are summed in F32
                          (F64 for type F64) by ZeRO-2 and 3 */
     int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
-    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: 1 */
+    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: as
+                         at_once; fewer: E_ROOM */
+    int32_t at_once;  /* units that are in use at the same time, or whose gradients are computed; 0:
+                         1. The pool has prefetch + at_once units, and there are `buffers` for as
+                         many. More is E_ROOM, which names them */
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
     int32_t
-        assigned;  /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                      element of each parameter of the unit (0 where it has none), rather than
-                      adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
-    int64_t align; /* starts of parameters in their unit, in elements; 0: 1 */
+        assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
+                     element of each parameter of the unit (0 where it has none), rather than
+                     adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
+                                 numbers */
+    int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
     dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
                                  by the number of an element among all, the units end to end:
                                  copies in other fsdp's (of tensor-parallel ranks) stay equal where
@@ -111,7 +127,7 @@ typedef struct dpar_fsdp_sizes {
     int64_t gradients;  /* whole, of type gradient; or shards */
     int64_t master;     /* shards; 0 where the masters are pieces of the whole weights */
     int64_t moments;    /* the optimizer's shards */
-    int64_t gathered;   /* ZeRO-3: prefetch + 1 units, each as large as the largest */
+    int64_t gathered;   /* ZeRO-3: prefetch + at_once units, each as large as the largest */
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
 
@@ -146,9 +162,10 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
  * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
  * COLLECTIVE over c: all ranks call it in the same order. E_ARG: no such unit, already in use,
- * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
- * or more with gradients that are not ready than `buffers`. Then errors as comm.h. An all-gather of
- * each unit that is not there yet: a rank sends its shard to the other ranks, in type compute. */
+ * backward outside of a pass or twice in it. E_ROOM: more units in use at once than
+ * options.at_once, or more with gradients that are not ready; the sentence names them. Then errors
+ * as comm.h. An all-gather of each unit that is not there yet: a rank sends its shard to the other
+ * ranks, in type compute. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. O(1). */
 DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t direction);
@@ -228,5 +245,12 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, 
  * communicators live and the plan's memory is left alone, it is one without units and parameters.
  * O(units). */
 DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
+
+/* dpar_fsdp_bytes, the memory and dpar_fsdp_init in one, with their errors and cost; E_ROOM, too,
+ * where there is no memory. COLLECTIVE over c and replicas. */
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why);
+/* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
+DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
 #endif

@@ -12,24 +12,23 @@ typedef struct dpari_made {
     int64_t pages; /* bytes of its own pages; 0: of dpar_comm_alloc */
 } dpari_made;
 
-DPARI_API DPARI_COLD dpar_status dpari_made_take(dpar_comm *c, int64_t bytes, void **memory)
+DPARI_API DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
-    dpar_status st = DPAR_OK;
-    if (c->mem == NULL) {
-        st = dpar_comm_alloc(c, all, &at);
-    } else {
+    dpari_made *m;
+    if (c->mem != NULL) {
         at = dpari_os_pages(all);
-        st = at != NULL ? DPAR_OK : DPAR_E_MEMORY;
+    } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
+        at = NULL;
     }
-    if (st == DPAR_OK) {
-        dpari_made *m = (dpari_made *)at;
-        m->c = c;
-        m->pages = c->mem != NULL ? all : 0;
-        *memory = (unsigned char *)at + DPARI_ROOM_ALIGN;
+    if (at == NULL) {
+        return NULL;
     }
-    return st;
+    m = (dpari_made *)at;
+    m->c = c;
+    m->pages = c->mem != NULL ? all : 0;
+    return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
 
 DPARI_API DPARI_COLD void dpari_made_give(void *memory)
@@ -44,14 +43,18 @@ DPARI_API DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_plan(dpar_comm *c, dpar_status st, int64_t bytes,
-                                                 void **memory, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
 {
-    if (st == DPAR_OK) {
-        st = dpari_made_take(c, bytes, memory);
-        if (st != DPAR_OK) {
-            (void)dpari_say(st, why, "no memory for a plan of # B", bytes, 0, 0, 0);
-        }
+    if (st < DPAR_OK) {
+        dpari_made_give(memory);
     }
-    return dpari_agree(c, st, why);
+    return st;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+{
+    if (st != DPAR_E_ARG) {
+        dpari_made_give(memory);
+    }
+    return st;
 }

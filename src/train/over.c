@@ -50,19 +50,18 @@ static void dpari_spans_drop(dpari_spans *s, int32_t i)
 static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
 {
     const int32_t room = 255 + s->room * 2;
-    void *memory = NULL;
+    dpari_span *at = (dpari_span *)dpari_made_room(c, room * (int64_t)sizeof *at);
     int32_t i;
-    const dpar_status st = dpari_made_take(c, room * (int64_t)sizeof *s->at, &memory);
-    if (st == DPAR_OK) {
-        dpari_span *at = (dpari_span *)memory;
-        for (i = 0; i < s->count; i++) {
-            at[i] = s->at[i];
-        }
-        dpari_made_give(s->at);
-        s->at = at;
-        s->room = room;
+    if (at == NULL) {
+        return DPAR_E_MEMORY;
     }
-    return st;
+    for (i = 0; i < s->count; i++) {
+        at[i] = s->at[i];
+    }
+    dpari_made_give(s->at);
+    s->at = at;
+    s->room = room;
+    return DPAR_OK;
 }
 
 /* Adds lo .. hi, which meets none of them; *where: in which one it is now. */
@@ -455,18 +454,20 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     counted.d.options.type = type;
     counted.arrays = arrays;
     counted.share = dpari_ceil_div(counted.elements, c->size);
+    counted.bucket_bytes =
+        dpari_most(DPARI_OVER_BUCKET, counted.elements * dpar_type_bytes(type) / DPARI_OVER_MOST);
+    if (st == DPAR_OK) {
+        const int64_t bytes = dpari_over_place(&counted, NULL, c->size);
+        memory = dpari_made_room(c, bytes);
+        st = memory != NULL
+                 ? st
+                 : dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for # B", bytes, 0, 0, 0);
+    }
     given.o = &counted;
     given.list = list;
-    st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
-    if (st == DPAR_OK) {
-        const int64_t bytes = counted.elements * dpar_type_bytes(type);
-        counted.bucket_bytes = dpari_most(DPARI_OVER_BUCKET, bytes / DPARI_OVER_MOST);
-        st = dpari_made_plan(c, st, dpari_over_place(&counted, NULL, c->size), &memory, why);
-    }
+    st = dpari_made_or(dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why), memory);
     if (st == DPAR_OK) {
         *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
-    } else {
-        dpari_made_give(memory);
     }
     return st;
 }

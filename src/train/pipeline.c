@@ -8,8 +8,11 @@
 #include "../comm/comm.h"
 #include "../comm/os.h"
 #include "../schedule/check.h"
+#include "../schedule/generate.h"
+#include "../schedule/lower.h"
 #include "../schedule/schedule.h"
 #include "../schedule/steps.h"
+#include "made.h"
 
 enum {
     DPARI_PL_BATCH = 8, /* messages posted at once */
@@ -47,6 +50,7 @@ struct dpar_pipeline {
     int64_t oldest, posted; /* messages: those before are seen, those from here on not posted */
     double began;
     int32_t last, under_way;
+    void *made; /* memory of the schedule, of dpar_pipeline_make */
 };
 
 static int dpari_pl_is_message(int32_t kind)
@@ -514,6 +518,81 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_close(dpar_pipeline *p)
     p->tied = NULL;
     p->slots = NULL;
     p->c = NULL;
+    return st;
+}
+
+/* The schedule of this name, with what the callbacks ask for, and its memory: NULL: none. */
+static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, const char *name, int32_t micros,
+                                                 dpar_pipeline_options *o, void **memory,
+                                                 dpar_why *why)
+{
+    dpar_order order;
+    dpar_lowering how;
+    dpar_schedule plain, *list;
+    const int64_t head = dpari_room_up((int64_t)sizeof *list);
+    void *room = NULL;
+    int64_t bytes;
+    dpar_status st;
+    dpari_zero(&order, sizeof order);
+    dpari_zero(&how, sizeof how);
+    order.ranks = c->size;
+    order.micros = micros;
+    how.passes = DPAR_LOWER_MESSAGES + (o->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
+                 (o->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
+    st = dpar_order_find(&order, name, why);
+    bytes = st == DPAR_OK ? dpar_schedule_generate_bytes(&order, why) : 0;
+    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    st = st == DPAR_OK ? dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why)
+                       : st;
+    if (st == DPAR_OK) {
+        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
+        st = bytes < 0      ? DPAR_E_ARG
+             : list == NULL ? dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists",
+                                        bytes, 0, 0, 0)
+                            : dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head,
+                                                  bytes, why);
+        *memory = list;
+        o->schedule = list;
+    }
+    dpari_made_give(room);
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
+                                                   const dpar_pipeline_options *options,
+                                                   dpar_pipeline **out, dpar_why *why)
+{
+    dpar_pipeline_options o;
+    void *list = NULL, *memory = NULL;
+    int64_t bytes = 0;
+    dpar_status st;
+    if (c == NULL || options == NULL || out == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator, options or result is NULL", 0, 0,
+                         0, 0);
+    }
+    o = *options;
+    st = dpari_agree(c, dpari_pl_make_list(c, order, micros, &o, &list, why), why);
+    if (st == DPAR_OK) {
+        st = dpar_pipeline_bytes(c, &o, &bytes, NULL);
+        memory = st == DPAR_OK ? dpari_made_room(c, bytes) : NULL;
+        st = dpar_pipeline_init(memory, memory != NULL ? bytes : 0, c, &o, out, why);
+    }
+    if (st != DPAR_OK) {
+        dpari_made_give(list);
+        return dpari_made_or(st, memory);
+    }
+    (*out)->made = list;
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
+{
+    const dpar_status st = dpar_pipeline_close(p);
+    if (p != NULL) {
+        dpari_made_give(p->made);
+    }
+    dpari_made_give(p);
     return st;
 }
 

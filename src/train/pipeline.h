@@ -3,15 +3,20 @@
  * what stands in the list happens in the order of the list. Messages go through the slots that
  * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
  *
- *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
- *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
- *     dpar_pipeline_bytes(c, &options, &bytes, &why);
- *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
+ *     dpar_pipeline_make(c, "1f1b", micros, &options, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
  *     in my_forward, where it computes for long: dpar_pipeline_poll(p);
- *     dpar_pipeline_close(p);
+ *     dpar_pipeline_free(p);
+ *
+ * A list of your own, in memory of yours:
+ *
+ *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
+ *     options.schedule = &list;          (how.passes: MESSAGES, REDUCE, SHARDS as you like)
+ *     dpar_pipeline_bytes(c, &options, &bytes, &why);
+ *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
+ *     ... dpar_pipeline_close(p);
  *
  * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
  * rank_of. Neighbouring stages of one rank hand over in memory, without a message.
@@ -141,5 +146,16 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
  * caller's memory is left alone, a run is E_ARG. With tied_count
  * errors and cost as dpar_comm_close. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
+
+/* A pipeline with its schedule, in memory of its own: of the rule `order` ("1f1b", "zbv", ...:
+ * dpar_order_find) for the ranks of c and so many micro-batches, lowered with its messages, with
+ * REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where options.unshard is.
+ * options.schedule is not read. COLLECTIVE. Errors as dpar_order_find, dpar_schedule_generate and
+ * dpar_pipeline_init, on all ranks; E_ROOM, too, where there is no memory. O(actions). */
+DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
+                                        const dpar_pipeline_options *options, dpar_pipeline **out,
+                                        dpar_why *why);
+/* Ends what dpar_pipeline_make made, as dpar_pipeline_close. COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 #endif

@@ -13,6 +13,7 @@
 #include "lanes.h"
 #include "layers_norm.h"
 #include "layers_run.h"
+#include "made.h"
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
@@ -561,6 +562,22 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_close(dpar_attention_plan *plan)
         dpari_seq_give_back(p);
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+                                                    dpar_attention_plan **plan, dpar_why *why)
+{
+    int64_t bytes = 0;
+    void *memory = c == NULL || dpar_attention_bytes(c, layer, &bytes, NULL) != DPAR_OK
+                       ? NULL
+                       : dpari_made_room(c, bytes);
+    return dpari_made_or(
+        dpar_attention_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why), memory);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
+{
+    return dpari_made_end(dpar_attention_close(plan), plan);
 }
 
 /* Is all memory there that a step reads and writes? */

@@ -8,12 +8,13 @@
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
- *     dpar_attention_bytes(c, &layer, &bytes, &why);
- *     dpar_attention_init(memory, bytes, c, &layer, &plan, &why);
+ *     dpar_attention_make(c, &layer, &plan, &why);
  *     arrays.q = ...                            plan->tokens rows each, the rank's own tokens
  *     dpar_attention_forward(plan, &arrays);    every layer, every step
  *     dpar_attention_backward(plan, &arrays);
- *     dpar_attention_close(plan);
+ *     dpar_attention_free(plan);
+ *
+ * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
  * out[tokens][heads][values], lse[tokens][heads]; each heads / groups query heads share a group.
@@ -157,5 +158,12 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
 /* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. OK,
  * or errors as dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
+
+/* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
+ * with their errors and cost; E_ROOM, too, where there is no memory. COLLECTIVE. */
+DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention *layer,
+                                         dpar_attention_plan **plan, dpar_why *why);
+/* Ends what dpar_attention_make made, as dpar_attention_close. COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 #endif

@@ -402,8 +402,8 @@ static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const c
                         : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
 }
 
-static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
-                                      const dpar_linear_arrays *a, int forward)
+static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
+                                                 const dpar_linear_arrays *a, int forward)
 {
     const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
     const int64_t n = t->tokens.count, own = dpari_tensor_tokens(t, t->comm->rank);

@@ -4,7 +4,7 @@
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
- *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
+ *     dpar_attention_make(c, &layer, &plan, &why);         and on, as for the ring
  *     arrays.kept = plan->kept bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by

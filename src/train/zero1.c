@@ -196,12 +196,15 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_
     g.group = group;
     g.groups = groups;
     st = dpari_zero1_judge_groups(o, &g, why);
-    st = dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why);
     if (st == DPAR_OK) {
-        st = dpari_made_plan(d->c, st, groups * (int64_t)sizeof *group, &memory, why);
+        memory = dpari_made_room(d->c, groups * (int64_t)sizeof *group);
+        st = memory != NULL
+                 ? st
+                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for # groups", groups, 0, 0, 0);
     }
+    st =
+        dpari_made_or(dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why), memory);
     if (st != DPAR_OK) {
-        dpari_made_give(memory);
         return st;
     }
     dpari_made_give(o->zero1.group);

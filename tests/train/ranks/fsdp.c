@@ -1341,11 +1341,13 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_BACKWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* prefetch 0: one at a time */
     CHECK_TEXT(c->why.text,
-               "fsdp: unit 1 is used while 1 are in use: options.prefetch 0 allows so many");
+               "fsdp: no room for the weights of unit 1 beside those of unit 2, which are in use: "
+               "options.at_once");
     CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM); /* 2 is not ready: one bucket */
     CHECK_TEXT(c->why.text,
-               "fsdp: gradients of unit 1 while those of 1 are not ready: options.buffers");
+               "fsdp: no room for the gradients of unit 1 beside those of unit 2, which are not "
+               "ready: options.at_once");
     for (n = 2; n >= 0; n--) {
         CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);
         CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_BACKWARD) == DPAR_OK);

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* What takes its own memory: fsdp, pipelines, attention and experts by _make, on real ranks, beside
+ * the same by _bytes and _init, or beside numbers written out here.
+ *
+ *   made [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
+ *   mpirun -np 4 made                    built with -DUSE_MPI */
+#include "dpar_train.h"
+#include "rank_program.h"
+
+/* ---- fsdp: a tied embedding (unit 0), used first and last, and two layers ---------------------
+ */
+
+enum { UNITS = 3, NUMEL = 37 };
+
+static const char *const unit_names[UNITS] = {"wte", "h.0", "h.1"};
+
+static double gradient_of(int rank, int step, int u, int i)
+{
+    return (double)((int)(scrambled((uint32_t)(rank * 97 + step * 7 + u), i) % 9u) - 4);
+}
+
+static void fsdp_begin(dpar_fsdp_options *o, int32_t zero)
+{
+    static const int32_t params_of[UNITS] = {1, 1, 1};
+    static const int64_t numel[UNITS] = {NUMEL, NUMEL + 4, NUMEL};
+    memset(o, 0, sizeof *o);
+    o->units = UNITS;
+    o->params_of = params_of;
+    o->numel = numel;
+    o->zero = zero;
+    o->type = o->compute = o->gradient = DPAR_F64;
+    dpar_optimizer_init(&o->optimizer, DPAR_SGD);
+    o->names = unit_names;
+    o->at_once = 2;
+}
+
+static void backward(dpar_fsdp *f, int rank, int step, int32_t u)
+{
+    double *g = (double *)dpar_fsdp_gradient(f, u, NULL);
+    int i;
+    CHECK(g != NULL);
+    for (i = 0; g != NULL && i < NUMEL; i++) {
+        g[i] += gradient_of(rank, step, u, i);
+    }
+}
+
+/* w -= rate average, of averages of small whole numbers, on 1 to 4 ranks: exact to a rounding of
+ * the average and one of the weight. */
+static void fsdp_made(dpar_comm *c, int32_t zero)
+{
+    double value[NUMEL + 4], want[UNITS][NUMEL];
+    const void *at[2] = {NULL, NULL};
+    dpar_fsdp_options o;
+    dpar_fsdp *f = NULL;
+    dpar_why why;
+    int32_t u;
+    int i, r, step;
+    fsdp_begin(&o, zero);
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_OK);
+    for (u = 0; u < UNITS; u++) {
+        for (i = 0; i < NUMEL + 4; i++) {
+            value[i] = u + 0.5 * i;
+            if (i < NUMEL) {
+                want[u][i] = value[i];
+            }
+        }
+        CHECK_INT(dpar_fsdp_set(f, u, value), DPAR_OK);
+    }
+    for (step = 0; step < 3; step++) {
+        dpar_fsdp_zero(f);
+        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_FORWARD), DPAR_OK); /* outside of a pass: fine */
+        if (step < 2) {
+            at[step] = dpar_fsdp_weight(f, 0);
+        }
+        for (u = 1; u < UNITS; u++) {
+            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_FORWARD), DPAR_OK);
+        }
+        CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
+        CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_BACKWARD), DPAR_OK);
+        for (u = UNITS - 1; u > 0; u--) {
+            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_BACKWARD), DPAR_OK);
+            backward(f, c->rank, step, u);
+            if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
+                CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_BACKWARD), DPAR_E_ROOM);
+                CHECK_TEXT(c->why.text, "fsdp: no room for the weights of unit 'h.0' beside those "
+                                        "of unit 'wte', unit 'h.1', which are in use: "
+                                        "options.at_once");
+            }
+            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_BACKWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
+        }
+        backward(f, c->rank, step, 0);
+        CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_OK);
+        CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
+        CHECK_INT(dpar_fsdp_step(f, 0.25, 1.0), DPAR_OK);
+        for (u = 0; u < UNITS; u++) {
+            const double *w;
+            CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_FORWARD), DPAR_OK);
+            w = (const double *)dpar_fsdp_weight(f, u);
+            for (i = 0; i < NUMEL; i++) {
+                double sum = 0.0;
+                for (r = 0; r < c->size; r++) {
+                    sum += gradient_of(r, step, u, i);
+                }
+                want[u][i] -= 0.25 * (sum / c->size);
+                CHECK(fabs(w[i] - want[u][i]) <= (step + 1) * 4e-15);
+            }
+            CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_FORWARD), DPAR_OK);
+        }
+    }
+    CHECK(zero == 3 || at[0] == at[1]); /* whole weights stay where they are */
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
+}
+
+static void fsdp_refused(dpar_comm *c)
+{
+    dpar_fsdp_options o;
+    dpar_fsdp *f = NULL;
+    dpar_why why;
+    fsdp_begin(&o, 3);
+    o.buffers = 1;
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ROOM);
+    CHECK_TEXT(why.text, "fsdp: 2 units are in use at once (at_once), and buffers 1 has room for "
+                         "the gradients of 1");
+    o.buffers = 0;
+    o.at_once = c->rank == c->size - 1 ? -1 : 2;
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
+    o.at_once = c->rank == c->size - 1 ? 3 : 2;
+    CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 || says_who_differs(why.text, c->size, "fsdp: at_once", "2", "3"));
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_make(c, NULL, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_make(NULL, &o, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_make(c, &o, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_free(NULL), DPAR_OK);
+}
+
+/* ---- pipelines: stage s gives 2 x + s; its gradient is 2 g ------------------------------------
+ */
+
+enum { MICROS = 8, COUNT = 5 };
+
+typedef struct pipe {
+    int stages, wrong, reduced, forward, backward;
+} pipe_state;
+
+/* What stage s gives of micro-batch m, element i: f_s = 2 f_(s-1) + s, f_(-1) = m + i. */
+static double value_of(int s, int m, int i)
+{
+    double v = m + i;
+    int k;
+    for (k = 0; k <= s; k++) {
+        v = 2.0 * v + k;
+    }
+    return v;
+}
+
+static dpar_status pipe_forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    pipe_state *p = (pipe_state *)ctx;
+    int i;
+    (void)why;
+    p->forward++;
+    for (i = 0; i < COUNT; i++) {
+        const double in = t->in != NULL ? ((const double *)t->in)[i] : (double)(t->action.micro + i);
+        const double out = 2.0 * in + t->action.stage;
+        p->wrong += out != value_of(t->action.stage, t->action.micro, i);
+        if (t->out != NULL) {
+            ((double *)t->out)[i] = out;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status pipe_backward(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    pipe_state *p = (pipe_state *)ctx;
+    int i;
+    (void)why;
+    p->backward++;
+    for (i = 0; i < COUNT; i++) {
+        const double in = t->in != NULL ? ((const double *)t->in)[i] : 1.0 + i;
+        p->wrong += in != ldexp(1.0 + i, p->stages - 1 - t->action.stage);
+        if (t->out != NULL) {
+            ((double *)t->out)[i] = 2.0 * in;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status pipe_reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    (void)t;
+    (void)why;
+    ((pipe_state *)ctx)->reduced++;
+    return DPAR_OK;
+}
+
+static dpar_status pipe_nothing(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    (void)ctx;
+    (void)t;
+    (void)why;
+    return DPAR_OK;
+}
+
+static void pipeline_made(dpar_comm *c, const char *order, int chunks, int reduces)
+{
+    pipe_state state;
+    dpar_pipeline_options o;
+    dpar_pipeline *p = NULL;
+    dpar_why why;
+    int step;
+    memset(&state, 0, sizeof state);
+    memset(&o, 0, sizeof o);
+    state.stages = c->size * chunks;
+    o.type = DPAR_F64;
+    o.count = COUNT;
+    o.forward = pipe_forward;
+    o.backward = o.input = pipe_backward;
+    o.weight = pipe_nothing;
+    o.reduce = reduces ? pipe_reduce : NULL;
+    o.ctx = &state;
+    CHECK_INT(dpar_pipeline_make(c, order, MICROS, &o, &p, &why), DPAR_OK);
+    for (step = 1; step <= 2; step++) {
+        CHECK_INT(dpar_pipeline_run(p, 1, &why), DPAR_OK);
+        CHECK_INT(state.wrong, 0);
+        CHECK_INT(state.forward, step * MICROS * chunks);
+        CHECK_INT(state.backward, step * MICROS * chunks);
+        CHECK_INT(state.reduced, reduces ? step * chunks : 0);
+    }
+    CHECK_INT(dpar_pipeline_free(p), DPAR_OK);
+}
+
+static void pipeline_refused(dpar_comm *c)
+{
+    const int last = c->rank == c->size - 1;
+    dpar_pipeline_options o;
+    dpar_pipeline *p = NULL;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.type = DPAR_F64;
+    o.count = COUNT;
+    o.forward = o.backward = pipe_nothing;
+    CHECK_INT(dpar_pipeline_make(c, last ? "zigzag" : "1f1b", 4, &o, &p, &why), DPAR_E_UNKNOWN);
+    CHECK(strstr(why.text, "zigzag") != NULL);
+    CHECK_INT(dpar_pipeline_make(c, "1f1b", last ? 0 : 4, &o, &p, &why), DPAR_E_ARG);
+    if (c->size > 1) {
+        CHECK_INT(dpar_pipeline_make(c, "1f1b", last ? 5 : 4, &o, &p, &why), DPAR_E_MISMATCH);
+        o.count = last ? 6 : 5;
+        CHECK_INT(dpar_pipeline_make(c, "1f1b", 4, &o, &p, &why), DPAR_E_MISMATCH);
+        o.count = COUNT;
+    }
+    o.backward = NULL;
+    CHECK_INT(dpar_pipeline_make(c, "1f1b", 4, &o, &p, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_make(c, "1f1b", 4, NULL, &p, &why), DPAR_E_ARG);
+    CHECK(p == NULL);
+    CHECK_INT(dpar_pipeline_free(NULL), DPAR_OK);
+}
+
+/* ---- attention: the bits of the plan in the caller's memory ----------------------------------- */
+
+static void attention_made(dpar_comm *c, int ulysses)
+{
+    enum { HEADS = 4, WIDTH = 3, ROW = HEADS * WIDTH };
+    const int64_t ends[2] = {0, 16 * c->size};
+    dpar_attention layer;
+    dpar_attention_plan *plan[2] = {NULL, NULL};
+    dpar_attention_arrays a;
+    dpar_why why;
+    double *q, *out[2], *lse;
+    void *memory = NULL, *kept;
+    int64_t bytes = 0, i;
+    int k;
+    memset(&layer, 0, sizeof layer);
+    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size,
+                               ulysses ? DPAR_EVEN : DPAR_ZIGZAG, &why),
+              DPAR_OK);
+    layer.way = ulysses ? dpar_attention_ulysses : NULL;
+    layer.heads = HEADS;
+    layer.width = WIDTH;
+    layer.type = DPAR_F64;
+    layer.causal = 1;
+    CHECK_INT(dpar_attention_bytes(c, &layer, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
+    CHECK_INT(dpar_attention_init(memory, bytes, c, &layer, &plan[0], &why), DPAR_OK);
+    CHECK_INT(dpar_attention_make(c, &layer, &plan[1], &why), DPAR_OK);
+    CHECK_INT(plan[0]->tokens, plan[1]->tokens);
+    q = (double *)zeroed(3 * 16 * ROW * 8);
+    lse = (double *)zeroed(16 * HEADS * 8);
+    kept = zeroed(plan[1]->kept + 64);
+    for (i = 0; i < 3 * plan[1]->tokens * ROW; i++) {
+        q[i] = (double)(scrambled((uint32_t)c->rank, i) % 1000u) / 500.0 - 1.0;
+    }
+    for (k = 0; k < 2; k++) {
+        out[k] = (double *)zeroed(16 * ROW * 8);
+        memset(&a, 0, sizeof a);
+        a.q = q;
+        a.k = q + plan[k]->tokens * ROW;
+        a.v = q + 2 * plan[k]->tokens * ROW;
+        a.out = out[k];
+        a.lse = lse;
+        a.kept = kept;
+        CHECK_INT(dpar_attention_forward(plan[k], &a), DPAR_OK);
+    }
+    CHECK(memcmp(out[0], out[1], (size_t)(plan[1]->tokens * ROW * 8)) == 0);
+    CHECK(out[0][0] != 0.0);
+    CHECK_INT(dpar_attention_free(plan[1]), DPAR_OK);
+    CHECK_INT(dpar_attention_close(plan[0]), DPAR_OK);
+    layer.heads = c->rank == c->size - 1 ? -1 : HEADS;
+    CHECK_INT(dpar_attention_make(c, &layer, &plan[1], &why), DPAR_E_ARG);
+    CHECK_INT(dpar_attention_make(NULL, &layer, &plan[1], &why), DPAR_E_ARG);
+    CHECK_INT(dpar_attention_free(NULL), DPAR_OK);
+    dpar_comm_release(c, memory);
+    free(q);
+    free(lse);
+    free(kept);
+    free(out[0]);
+    free(out[1]);
+}
+
+/* ---- experts: expert e makes (e + 1) x of each row --------------------------------------------
+ */
+
+static void experts_made(dpar_comm *c)
+{
+    enum { EXPERTS = 6, TOKENS = 11, WIDTH = 3, CHOICES = 2 };
+    dpar_experts layer;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_experts_choices choices;
+    dpar_experts_arrays a;
+    dpar_why why;
+    int32_t chosen[TOKENS * CHOICES], e;
+    double x[TOKENS * WIDTH], y[TOKENS * WIDTH], weight[TOKENS * CHOICES], *rows;
+    int64_t i;
+    int turn, k;
+    memset(&layer, 0, sizeof layer);
+    memset(&choices, 0, sizeof choices);
+    CHECK_INT(dpar_split_init(&layer.experts, DPAR_EVEN, EXPERTS, c->size, 1, &why), DPAR_OK);
+    layer.choices = CHOICES;
+    layer.drop = DPAR_DROP_NONE;
+    layer.tokens = TOKENS;
+    layer.width = WIDTH;
+    layer.type = DPAR_F64;
+    CHECK_INT(dpar_experts_make(c, &layer, &plan, &why), DPAR_OK);
+    rows = (double *)zeroed(plan->most * WIDTH * 8 + 8);
+    for (turn = 0; turn < 2; turn++) { /* the same room for both */
+        choices.tokens = TOKENS - turn;
+        choices.chosen = chosen;
+        for (i = 0; i < TOKENS; i++) {
+            chosen[2 * i] = (int32_t)((i + c->rank + turn) % EXPERTS);
+            chosen[2 * i + 1] = (int32_t)((chosen[2 * i] + 1 + i % 3) % EXPERTS);
+            weight[2 * i] = 0.5;
+            weight[2 * i + 1] = 0.25;
+        }
+        for (i = 0; i < TOKENS * WIDTH; i++) {
+            x[i] = (double)(100 * c->rank + i);
+        }
+        CHECK_INT(dpar_experts_route(plan, NULL, 0, &choices, &route, &why), DPAR_OK);
+        memset(&a, 0, sizeof a);
+        a.x = x;
+        a.rows = rows;
+        a.results = rows;
+        a.weight = weight;
+        a.y = y;
+        CHECK_INT(dpar_experts_dispatch(plan, route, &a), DPAR_OK);
+        for (e = 0; e < plan->own; e++) {
+            for (i = route->begin[e] * WIDTH; i < (route->begin[e] + route->count[e]) * WIDTH; i++) {
+                rows[i] *= plan->first + e + 1;
+            }
+        }
+        CHECK_INT(dpar_experts_combine(plan, route, &a), DPAR_OK);
+        for (i = 0; i < choices.tokens; i++) { /* halves and quarters of whole numbers: exact */
+            const double by = 0.5 * (chosen[2 * i] + 1) + 0.25 * (chosen[2 * i + 1] + 1);
+            for (k = 0; k < WIDTH; k++) {
+                CHECK(y[i * WIDTH + k] == by * x[i * WIDTH + k]);
+            }
+        }
+    }
+    CHECK_INT(dpar_experts_free(plan), DPAR_OK);
+    layer.choices = c->rank == c->size - 1 ? 0 : CHOICES;
+    CHECK_INT(dpar_experts_make(c, &layer, &plan, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_experts_make(NULL, &layer, &plan, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_experts_free(NULL), DPAR_OK);
+    free(rows);
+}
+
+static int everything(dpar_comm *c, void *arg)
+{
+    int zero;
+    (void)arg;
+    for (zero = 1; zero <= 3; zero++) {
+        fsdp_made(c, zero);
+    }
+    fsdp_refused(c);
+    pipeline_made(c, "1f1b", 1, 1);
+    pipeline_made(c, "zbv", 2, 0);
+    pipeline_made(c, "Interleaved-1F1B", 2, 1);
+    pipeline_refused(c);
+    attention_made(c, 0);
+    attention_made(c, 1);
+    experts_made(c);
+    return failures() > 0;
+}
+
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, everything, NULL, 4, 3, NULL);
+}
