@@ -5,9 +5,6 @@
 # (the proofs use it).
 . tests/compile/common.sh
 : "${DPAR_PAGES:=$(ls README.md docs/*.md docs/guide/*.md 2> /dev/null | grep -v '^docs/api\.md$')}" # that one is made
-coming='dpar_grid dpar_grid_desc dpar_grid_field dpar_grid_array dpar_grid_attach
-dpar_grid_begin dpar_grid_end dpar_grid_block dpar_grid_draw dpar_grid_exchange dpar_grid_exchange_all dpar_grid_free
-dpar_grid_gather dpar_grid_halo dpar_grid_make'
 
 # The code without comments: words, and "type.field".
 cat dpar*.h bindings/fortran/dpar.f90 bindings/fortran/dpar.c > "$work/all"
@@ -34,8 +31,6 @@ awk '
     echo dpar_all
     echo dpar_fortran
     grep -ohE 'DPAR_[A-Z0-9_]+' tools/gpu-check tests/gpu/*.sh # what scripts read of the environment
-    # To come, from branches that are not here yet.
-    echo "$coming" | tr ' ' '\n'
 } > "$work/other"
 cat $DPAR_PAGES | grep -oE '(dpar|DPAR)_[A-Za-z0-9_]+(\.[a-z_0-9]+)?' | sort -u > "$work/said"
 awk -v known="$work/known" -v other="$work/other" '

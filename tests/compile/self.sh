@@ -118,6 +118,18 @@ printf '```c\nextern int puts(const char *);\nint main(void) { puts("one"); retu
 DPAR_README=$work/bad.md sh tests/compile/readme.sh > "$work/log" 2>&1 && { echo 'readme does not notice a block that prints something else'; exit 1; }
 grep -q 'prints something else' "$work/log" || { cat "$work/log"; echo 'readme fails, but for another reason than what is printed'; exit 1; }
 echo 'readme notices: a block that prints something else'
+printf 'a name: dpar_mesh_inti\na field: dpar_call.knid\n' > "$work/bad.md"
+DPAR_PAGES="docs/conventions.md $work/bad.md" sh tests/compile/names.sh > "$work/log" 2>&1 && { echo 'names does not notice a name that is none'; exit 1; }
+for words in dpar_mesh_inti knid; do
+    grep -q "$words" "$work/log" || { cat "$work/log"; echo "names does not notice: $words"; exit 1; }
+done
+echo 'names notices: a name and a field that no header has'
+awk 'BEGIN { for (i = 0; i < 36; i++) printf "w%d%s", i, i % 9 == 8 ? "\n" : " "; printf "is. A line of "; for (i = 0; i < 101; i++) printf "x"; print "." }' > "$work/bad.md"
+DPAR_PAGES=$work/bad.md sh tests/compile/words.sh > "$work/log" 2>&1 && { echo 'words does not notice anything'; exit 1; }
+for words in 'a sentence of 37 words' ' wide'; do
+    grep -q "$words" "$work/log" || { cat "$work/log"; echo "words does not notice: $words"; exit 1; }
+done
+echo 'words notices: a long sentence, a wide line'
 }
 
 if mine && { have cmake || have pkg-config; }; then
