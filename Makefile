@@ -158,16 +158,17 @@ $(B)/lbm: apps/lbm.f90 bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(HEADE
 	$(CC) $(CFLAGS) -I. -c bindings/fortran/dpar.c -o $(B)/fortran/dpar.o
 	$(FORTRAN) -O3 -ffp-contract=off -cpp -J$(B)/fortran bindings/fortran/dpar.f90 apps/lbm.f90 $(B)/fortran/dpar.o -o $@
 
-$(B)/01_who_owns_what: examples/01_who_owns_what.c dpar.h
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
-$(B)/02_all_reduce: examples/02_all_reduce.c dpar_comm.h dpar.h
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
-$(B)/03_halo: examples/03_halo.c dpar_halo.h dpar_comm.h dpar.h
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
-
 commands: $(COMMANDS)
 apps: $(APPS)
-examples: $(B)/01_who_owns_what $(B)/02_all_reduce $(B)/03_halo
+# As each says in its first lines: nothing but its command.
+examples:
+	@mkdir -p $(B)
+	@for each in examples/[0-9]*.c; do \
+	    grep -q '^ \*   cc ' $$each || continue; \
+	    number=$$(basename $$each | sed 's/_.*//'); \
+	    echo "$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number"; \
+	    $(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number || exit 1; \
+	done
 
 run:
 	@echo 'building the library (one object a header) and five programs...'
