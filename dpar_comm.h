@@ -8701,8 +8701,8 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
     return r < g->comm.size ? r : -1;
 }
 
-DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                       double quiet, int32_t *links)
+DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
+                                                  double now, double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;
