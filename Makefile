@@ -12,7 +12,7 @@ OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B
 	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
-SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/strategies \
+SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
 	$(B)/overlap $(B)/host_kernels $(B)/scale
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
@@ -135,6 +135,8 @@ $(B)/order_speed: bench/order_speed.c $(B)/libdpar.a
 	$(LINK)
 $(B)/p2p_speed: bench/p2p_speed.c $(B)/libdpar.a
 	$(LINK)
+$(B)/grid_speed: bench/grid_speed.c $(B)/libdpar.a
+	$(CC) $(CFLAGS) -I. bench/grid_speed.c $(B)/libdpar.a -o $@
 $(B)/strategies: bench/strategies.c $(B)/libdpar.a
 	$(LINK)
 $(B)/overlap: bench/overlap.c $(B)/libdpar.a
@@ -246,6 +248,7 @@ bench:
 	./$(B)/order_speed
 	./$(B)/kernel_speed
 	./$(B)/p2p_speed
+	./$(B)/grid_speed
 	./$(B)/strategies 1
 	./$(B)/overlap
 	./$(B)/host_kernels
