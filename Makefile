@@ -12,7 +12,7 @@ OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B
 	$(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
 APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
-SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/strategies \
+SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
 	$(B)/overlap $(B)/host_kernels $(B)/scale
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
@@ -135,6 +135,8 @@ $(B)/order_speed: bench/order_speed.c $(B)/libdpar.a
 	$(LINK)
 $(B)/p2p_speed: bench/p2p_speed.c $(B)/libdpar.a
 	$(LINK)
+$(B)/grid_speed: bench/grid_speed.c $(B)/libdpar.a
+	$(CC) $(CFLAGS) -I. bench/grid_speed.c $(B)/libdpar.a -o $@
 $(B)/strategies: bench/strategies.c $(B)/libdpar.a
 	$(LINK)
 $(B)/overlap: bench/overlap.c $(B)/libdpar.a
@@ -158,16 +160,17 @@ $(B)/lbm: apps/lbm.f90 bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(HEADE
 	$(CC) $(CFLAGS) -I. -c bindings/fortran/dpar.c -o $(B)/fortran/dpar.o
 	$(FORTRAN) -O3 -ffp-contract=off -cpp -J$(B)/fortran bindings/fortran/dpar.f90 apps/lbm.f90 $(B)/fortran/dpar.o -o $@
 
-$(B)/01_who_owns_what: examples/01_who_owns_what.c dpar.h
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
-$(B)/02_all_reduce: examples/02_all_reduce.c dpar_comm.h dpar.h
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
-$(B)/03_halo: examples/03_halo.c dpar_halo.h dpar_comm.h dpar.h
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $< -o $@
-
 commands: $(COMMANDS)
 apps: $(APPS)
-examples: $(B)/01_who_owns_what $(B)/02_all_reduce $(B)/03_halo
+# As each says in its first lines: nothing but its command.
+examples:
+	@mkdir -p $(B)
+	@for each in examples/[0-9]*.c; do \
+	    grep -q '^ \*   cc ' $$each || continue; \
+	    number=$$(basename $$each | sed 's/_.*//'); \
+	    echo "$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number"; \
+	    $(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. $$each -o $(B)/$$number || exit 1; \
+	done
 
 run:
 	@echo 'building the library (one object a header) and five programs...'
@@ -245,6 +248,7 @@ bench:
 	./$(B)/order_speed
 	./$(B)/kernel_speed
 	./$(B)/p2p_speed
+	./$(B)/grid_speed
 	./$(B)/strategies 1
 	./$(B)/overlap
 	./$(B)/host_kernels

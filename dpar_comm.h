@@ -16897,8 +16897,8 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
-DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
-                                     dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move,
+                                                int64_t *bytes, dpar_why *why)
 {
     dpari_redistribution r;
     dpar_comm shape;

@@ -7049,7 +7049,7 @@ static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_w
                      rank, always, need, cap);
 }
 
-DPARI_API dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_pipe_check(const dpar_pipe_job *job, dpar_why *why)
 {
     dpar_status st = dpari_job_shape(job, why);
     int32_t r;

@@ -5345,7 +5345,7 @@ typedef struct dpari_ddp_given {
     dpar_bucketing how;
 } dpari_ddp_given;
 
-static void dpari_ddp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 {
     const dpari_ddp_given *g = (const dpari_ddp_given *)given;
     const dpar_ddp_options *o = g->options;
@@ -6879,7 +6879,7 @@ static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
     }
 }
 
-static void dpari_fsdp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_options *o = &g->d->options;
@@ -12209,7 +12209,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
 }
 
 /* What all ranks have to give alike. */
-static void dpari_pl_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 {
     const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
     const dpar_schedule *s = o->schedule;
@@ -12857,7 +12857,7 @@ static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
     p->posted = 0;
 }
 
-static dpar_status dpari_pl_list(dpar_pipeline *p)
+static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
 {
     int64_t k = 0, m;
     dpar_status st = DPAR_OK;

@@ -1,41 +1,46 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* 01 - a matrix of 10 x 6 on 2 x 2 ranks: which part does each rank own, and who owns one element?
+/* 01 - who owns what: of a row, and of a grid.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/01_who_owns_what.c -o 01 && ./01
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/01_who_owns_what.c -o build/01 && build/01
  *
- *   rank 0: rows 0 to 4, columns 0 to 2
- *   rank 1: rows 0 to 4, columns 3 to 5
- *   rank 2: rows 5 to 9, columns 0 to 2
- *   rank 3: rows 5 to 9, columns 3 to 5
- *   element (7, 4) is on rank 3, at (2, 1) of its array
+ *   1000 rows in 7 chunks: part 3 has 143, from 429 on; row 500 is of part 3
+ *   6 x 20 cells on 6 ranks, as 3 x 2:
+ *   0 0 0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1 1 1
+ *   0 0 0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1 1 1
+ *   2 2 2 2 2 2 2 2 2 2 3 3 3 3 3 3 3 3 3 3
+ *   2 2 2 2 2 2 2 2 2 2 3 3 3 3 3 3 3 3 3 3
+ *   4 4 4 4 4 4 4 4 4 4 5 5 5 5 5 5 5 5 5 5
+ *   4 4 4 4 4 4 4 4 4 4 5 5 5 5 5 5 5 5 5 5
+ *   rank 5 has 2 x 10 cells, from (4, 10) on
  */
 #include "dpar.h"
 #include <stdio.h>
 
 int main(void)
 {
-    const int32_t ranks[2] = {2, 2};
-    const int64_t extent[2] = {10, 6}, element[2] = {7, 4};
-    int64_t shape[2], first[2], at[2] = {0, 0};
-    dpar_placement cut[2];
-    dpar_mesh mesh;
-    dpar_layout matrix;
+    const int64_t cells[2] = {6, 20};
+    int32_t parts[2] = {0, 0}; /* 0: to be chosen */
+    int64_t first[2], count[2], cell[2];
     dpar_why why;
-    int32_t rank, owner;
-    cut[0] = dpar_shard(0); /* the first mesh axis cuts the rows */
-    cut[1] = dpar_shard(1); /* the second cuts the columns */
-    if (dpar_mesh_init(&mesh, "y x", ranks, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-        dpar_layout_init(&matrix, &mesh, 2, extent, cut, &why) < 0) {
-        puts(why.text);
-        return 1;
+
+    /* a row: by the rule of torch.chunk, MPI's darray and others; 7 more rules have names */
+    dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first[0], &count[0]);
+    printf("1000 rows in 7 chunks: part 3 has %d, from %d on; row 500 is of part %d\n",
+           (int)count[0], (int)first[0], (int)dpar_split_owner(DPAR_CHUNK, 1000, 7, 500));
+
+    /* a grid: as MPI_Dims_create and MPI_Cart */
+    if (dpar_cart_dims(6, 2, parts, &why) < 0) {
+        return puts(why.text);
     }
-    for (rank = 0; rank < 4; rank++) {
-        dpar_layout_local(&matrix, rank, shape, first);
-        printf("rank %d: rows %d to %d, columns %d to %d\n", (int)rank, (int)first[0],
-               (int)(first[0] + shape[0] - 1), (int)first[1], (int)(first[1] + shape[1] - 1));
+    printf("6 x 20 cells on 6 ranks, as %d x %d:\n", (int)parts[0], (int)parts[1]);
+    for (cell[0] = 0; cell[0] < cells[0]; cell[0]++) {
+        for (cell[1] = 0; cell[1] < cells[1]; cell[1]++) {
+            printf("%d%s", (int)dpar_cart_owner(2, cells, parts, cell),
+                   cell[1] + 1 < cells[1] ? " " : "\n");
+        }
     }
-    owner = dpar_layout_owner(&matrix, element, 0, at);
-    printf("element (7, 4) is on rank %d, at (%d, %d) of its array\n", (int)owner, (int)at[0],
-           (int)at[1]);
+    dpar_cart_range(2, cells, parts, 5, first, count);
+    printf("rank 5 has %d x %d cells, from (%d, %d) on\n", (int)count[0], (int)count[1],
+           (int)first[0], (int)first[1]);
     return 0;
 }

@@ -136,7 +136,8 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
 }
 
-DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
+DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s,
+                                            dpar_traffic *t)
 {
     dpari_layers layers;
     dpari_stage st;

@@ -196,6 +196,25 @@ static dpari_stride_pair_loop *dpari_stride_round_of(dpari_stride_pair *k, const
     return NULL;
 }
 
+/* Two at once where halos are usual: one to four elements of 4 or 8 bytes wide. */
+#define DPARI_STRIDE_PAIRED_COPIES(X)                                                              \
+    X(DPARI_STRIDE_4)                                                                              \
+    X(DPARI_STRIDE_8)                                                                              \
+    X(DPARI_STRIDE_TWO_8)                                                                          \
+    X(DPARI_STRIDE_16)                                                                             \
+    X(DPARI_STRIDE_TWO_16)
+#if DPARI_STRIDE_VECTOR
+#define DPARI_STRIDE_PAIRS(X)                                                                      \
+    DPARI_STRIDE_PAIRED_COPIES(X)                                                                  \
+    X(DPARI_STRIDE_SUM_F32)                                                                        \
+    X(DPARI_STRIDE_SUM_F32_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F64)                                                                        \
+    X(DPARI_STRIDE_SUM_F64_2)                                                                      \
+    X(DPARI_STRIDE_SUM_F64_4)
+#else
+#define DPARI_STRIDE_PAIRS(X) DPARI_STRIDE_PAIRED_COPIES(X) DPARI_STRIDE_SUMS(X)
+#endif
+
 /* Of the loops that dpari_stride_pairs allows. */
 DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair *k, int32_t loop)
 {
@@ -208,9 +227,7 @@ DPARI_STRIDE_ALIGNED static void dpari_stride_move_pair(const dpari_stride_pair 
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_both_of(&r, k, id, 0); break;                                        \
     case 2 * id + 1: dpari_stride_both_of(&r, k, id, 1); break;
-        DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIRS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
     default: break;
     }
@@ -220,9 +237,7 @@ static int dpari_stride_has_pair(int32_t loop)
 {
     switch (loop) {
 #define DPARI_STRIDE_CASE(id) case id:
-        DPARI_STRIDE_COPIES(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_SUMS(DPARI_STRIDE_CASE)
-        DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
+        DPARI_STRIDE_PAIRS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
         return 1;
     default: return 0;

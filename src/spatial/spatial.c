@@ -829,7 +829,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spat
 }
 
 /* What all ranks must give alike besides what their exchange compares: layouts, types. */
-static void dpari_spatial_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
 {
     const dpar_spatial *s = (const dpar_spatial *)given;
     int32_t d;

@@ -142,7 +142,7 @@ typedef struct dpari_ddp_given {
     dpar_bucketing how;
 } dpari_ddp_given;
 
-static void dpari_ddp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 {
     const dpari_ddp_given *g = (const dpari_ddp_given *)given;
     const dpar_ddp_options *o = g->options;

@@ -303,7 +303,7 @@ static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
     }
 }
 
-static void dpari_fsdp_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     const dpar_fsdp_options *o = &g->d->options;

@@ -205,7 +205,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_bytes(const dpar_comm *c,
 }
 
 /* What all ranks have to give alike. */
-static void dpari_pl_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 {
     const dpar_pipeline_options *o = (const dpar_pipeline_options *)given;
     const dpar_schedule *s = o->schedule;
@@ -853,7 +853,7 @@ static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
     p->posted = 0;
 }
 
-static dpar_status dpari_pl_list(dpar_pipeline *p)
+static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
 {
     int64_t k = 0, m;
     dpar_status st = DPAR_OK;

@@ -18,7 +18,7 @@ build() {
     here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $reached "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
-ran=0 all='here:strategies here:overlap here:p2p_speed here:scale' mpis=
+ran=0 all='here:strategies here:overlap here:p2p_speed here:grid_speed here:scale' mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     mpis="$mpis $mpi"
@@ -32,6 +32,8 @@ timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &
 timeout -k 5 120 "$work/p2p_speed" 0.0005 > "$work/rows" && # a row of each size, all five columns
     [ "$(grep -c '^ *[0-9]*\( *[0-9.]* */ *[0-9.]* *([ 0-9.]*)\)\{5\}$' "$work/rows")" -eq 12 ] ||
     { echo 'p2p_speed:'; cat "$work/rows"; exit 1; }
+timeout -k 5 60 "$work/grid_speed" 0.001 > "$work/rows" && # 3 sizes, 2 widths, 3 lists of arrays
+    [ "$(grep -c '^ *[0-9]* *[12]  [a-z]\+\( *[0-9.]\+\)\{6\}$' "$work/rows")" -eq 18 ] || { echo 'grid_speed:'; cat "$work/rows"; exit 1; }
 timeout -k 5 60 "$work/scale" nodes=2,64 ranks=8 > "$work/rows" && # all_reduce, all_to_all, halos; cache lines
     [ "$(grep -c '^| [0-9]* x 8 |' "$work/rows")" -eq 14 ] && [ "$(grep -c '^| [0-9]* | .*: [0-9]* B' "$work/rows")" -eq 11 ] ||
     { echo 'scale:'; cat "$work/rows"; exit 1; }

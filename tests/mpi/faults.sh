@@ -45,7 +45,8 @@ while [ "$next" -lt "$end" ]; do
     [ -n "$ranks" ] || fail "it did not start"
     ! grep -q 'WRONG' "$work/lines" || fail "$(grep -c WRONG "$work/lines") lines are wrong"
     last=$(sed 's/^round \([0-9]*\) .*/\1/' "$work/lines" | sort -n | tail -n 1)
-    if grep -q '^\[mpiexec@.*error' "$work/said"; then # Hydra falls over a rank that dies while it asks it something
+    # Hydra falls over a rank that dies while it asks it something (141: by SIGPIPE)
+    if [ "$rc" -eq 141 ] || grep -q '^\[mpiexec@.*error' "$work/said"; then
         fallen=$((fallen + 1)) next=$((${last:-$next} + 1))
         [ "$fallen" -le $((1 + rounds / 10)) ] || fail "the launcher fell $fallen times"
         cat "$work/lines" >> "$work/all"

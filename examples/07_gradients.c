@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* 07 - gradients averaged over the ranks, in the array that a training code has anyway: a small
+ * regression over 48 samples ends at the same weights on any number of ranks.
+ *
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/07_gradients.c -o 07 && ./07
+ *
+ *   loss 6.570 at first, 0.000 at the end
+ *   weights 2.0000 -3.0000 0.5000
+ *
+ * Try ./07 --ranks 1 and 4, mpiexec -n 4 ./07, torchrun --no-python --nproc-per-node 4 ./07. */
+#include "dpar_train.h"
+#include <stdio.h>
+
+enum { SAMPLES = 48, WEIGHTS = 3, STEPS = 100 };
+
+/* Adds a sample's part of the gradient, returns its loss: the user's, as before. */
+static double backward(int sample, const float *w, float *grads)
+{
+    const double x[WEIGHTS] = {sample % 7 / 3.0 - 1.0, sample % 5 / 2.0 - 1.0, 1.0};
+    const double error = (w[0] - 2.0) * x[0] + (w[1] + 3.0) * x[1] + (w[2] - 0.5) * x[2];
+    for (int i = 0; i < WEIGHTS; i++) {
+        grads[i] += (float)(2.0 * error * x[i]);
+    }
+    return error * error;
+}
+
+static int train(dpar_comm *world, void *unused)
+{
+    const float own = (float)(SAMPLES / world->size); /* as many on 1, 2, 3, 4, 6 ranks */
+    float w[WEIGHTS] = {0}, *grads = (float *)dpar_alloc(world, sizeof w); /* in place of malloc */
+    double loss[STEPS] = {0};
+    dpar_ddp *ddp = NULL;
+    dpar_why why;
+    (void)unused;
+    if (dpar_comm_agree(world, w, WEIGHTS, DPAR_F32, &why) < 0 || /* all begin alike? */
+        dpar_ddp_over(world, grads, WEIGHTS, DPAR_F32, &ddp, &why) < 0) {
+        return dpar_fail(world, &why);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        for (int s = world->rank; s < SAMPLES; s += world->size) {
+            loss[step] += backward(s, w, grads) / own;
+        }
+        dpar_ddp_end(ddp); /* grads are averages over the ranks */
+        for (int i = 0; i < WEIGHTS; i++) {
+            w[i] -= 0.3f * grads[i] / own;
+            grads[i] = 0.0f;
+        }
+        loss[step] = dpar_mean(world, loss[step]);
+    }
+    if (world->rank == 0 && world->status == 0) {
+        printf("loss %.3f at first, %.3f at the end\n", loss[0], loss[STEPS - 1]);
+        printf("weights %.4f %.4f %.4f\n", w[0], w[1], w[2]);
+    }
+    return dpar_ddp_free(ddp) < 0 || world->status < 0 ? dpar_fail(world, NULL) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    return dpar_launch_main(argc, argv, train, NULL);
+}
