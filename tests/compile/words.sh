@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # Pages that one can read: no sentence of README or guide has more than 35 words, no line of README and docs/ is
 # wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and from-*.md; generated
-# pages may be. README has at most 150 lines. DPAR_PAGES: other pages, judged as README (the proofs use it).
+# pages may be. README has at most 150 lines. Links lead somewhere. DPAR_PAGES: other pages, judged as README (the proofs use it).
 generated='docs/api.md docs/accuracy.md docs/performance.md'
 bad=0
 complain() { echo "$1"; bad=1; }
@@ -47,5 +47,11 @@ for page in $first; do
         /^ *(\* |[0-9]+\. )/ { flush() }
         { if (text == "") began = NR; text = text " " $0 }
         END { flush(); exit bad }' "$page" || bad=1
+done
+# Links lead to files that are there.
+for page in $first $others; do
+    for link in $(grep -ohE '\]\([^)]*\)' "$page" | sed 's/^](//; s/)$//; s/#.*//' | grep -v '^http'); do
+        [ -e "$(dirname "$page")/$link" ] || complain "$page: no $link"
+    done
 done
 exit $bad
