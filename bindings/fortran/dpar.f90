@@ -687,8 +687,7 @@ module dpar
     end type
 
     ! ==== move ====
-    ! transfer lists that run: boxes into messages and out of them, an array from one layout to
-    ! another, and any other lists (halos, checkpoints) over any communicator.
+    ! transfer lists that run, over any communicator.
 
     ! How messages travel.
     integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! as dpar thinks best; today P2P
@@ -726,7 +725,7 @@ module dpar
     end type
 
     ! ==== mem ====
-    ! memory that the CPU does not reach, a device's say.
+    ! memory that the CPU does not reach, such as a device's.
 
     integer(c_int32_t), parameter :: DPAR_MEM_DIMS = 7
 
