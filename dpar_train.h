@@ -174,8 +174,8 @@ DPAR_API double dpar_optimizer_clip(double norm, double limit);
 /* ==== train/layers.h ==== */
 
 /* layers - memory that the CPU does not reach, such as a device's: what layers of training ask of
- * it, beyond the dpar_mem that comm and halo use (mem.h). Who has such memory fills this table in as
- * well, and gives it as dpar_mem.layers (dpar_cuda.h does):
+ * it, beyond the dpar_mem that comm and halo use (mem.h). Who has such memory fills this table in
+ * as well, and gives it as dpar_mem.layers (dpar_cuda.h does):
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
  *     dpar_mem_layers layers;
@@ -1342,9 +1342,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
 /* ==== train/expert.h ==== */
 
 /* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
- * chooses k experts for each token. Tokens travel to their experts' ranks, and results back, forward
- * and backward. Each step gives what one rank with all tokens and all experts would give. The
- * experts themselves are yours:
+ * chooses k experts for each token. Tokens travel to their experts' ranks, and results back,
+ * forward and backward. Each step gives what one rank with all tokens and all experts would give.
+ * The experts themselves are yours:
  *
  *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
@@ -1382,25 +1382,26 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
- * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it belongs:
- * one pass, which moves less than two bare all-to-alls. For that what the others read is memory of
- * dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs need not
- * be. Else rows are packed before an all-to-all and sorted after it: three passes. Both ways give
- * the same bits and counts. Such inputs stay as they are until the call returns; none returns before
- * all ranks have read them.
+ * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
+ * belongs: one pass, which moves less than two bare all-to-alls. For that what the others read is
+ * memory of dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs
+ * need not be. Else rows are packed before an all-to-all and sorted after it: three passes. Both
+ * ways give the same bits and counts. Such inputs stay as they are until the call returns; none
+ * returns before all ranks have read them.
  *
  * In a device's memory (comm->mem) lie x, rows, results, kept, y, weights and all their gradients.
  * Dispatch, combine and their backward order work on its stream: they wait for nothing and allocate
  * nothing. What decides is the host's: `chosen`, and the weights that route reads (DROP_LIGHT_OWN
  * alone), lie where the CPU reads them. You download them and wait for that. Plans are the host's,
- * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes for
- * each choice with the first operation of a routing after another's. route waits for the stream
+ * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
+ * for each choice with the first operation of a routing after another's. route waits for the stream
  * before it writes: it needs counts in any case, and the device may be reading what this memory was
  * before. So these are no calls for a captured graph.
  *
  * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in the
- * results of combine_backward, which becomes 0, and sums of dweight, whose order is the device's.
+ * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in
+ * the results of combine_backward, which becomes 0, and sums of dweight, whose order is the
+ * device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
