@@ -45,10 +45,11 @@
  *         alone: all_reduces below 4 to 256 KiB, as dpar_mpi_make measures
  *     all_to_all of small pieces   in the node, then one message from each rank to each node. Up to
  *         4 KiB; with more than 8 ranks a node to 32 KiB / ranks
- *     the other collectives, the _v forms, rank_order   by messages alone. So do sums of F16 and
- *         BF16 from 4096 elements on, all_gather, all_to_all and reduce_scatter where nodes have
- *         different numbers of ranks, and reduce_scatter where the ranks of a node do not follow
- *         each other
+ *     the other collectives, the _v forms, rank_order   by messages alone. (The ranks would have to
+ *         agree first on a way for the sizes of a _v form: a message as long as those it saves.)
+ *         So do sums of F16 and BF16 from 4096 elements on, all_gather, all_to_all and
+ *         reduce_scatter where nodes have different numbers of ranks, and reduce_scatter where the
+ *         ranks of a node do not follow each other
  *     a communicator that is split from it and lies on one node   by memory, all of it
  *     dpar_comm_alloc   gives memory that the node's ranks reach
  * dpar_comm_describe says how it is, and why.

@@ -385,12 +385,18 @@ static int names_victim(const job *j)
             strstr(list, host[j->p->victim]) != NULL);
 }
 
+/* MPI noticed first that a rank is gone, and said so in its own words. */
+static int by_mpi(const job *j, dpar_status s)
+{
+    return s == DPAR_E_SYSTEM && fatal(j->p->fault) && strstr(j->c->why.text, "MPI says") != NULL;
+}
+
 static int expected(const job *j, dpar_status s)
 {
     switch (j->p->fault) {
     case KILLED:
     case ENDS:
-    case STOPPED_KILLED: return s == DPAR_E_PEER || s == DPAR_E_TIMEOUT;
+    case STOPPED_KILLED: return s == DPAR_E_PEER || s == DPAR_E_TIMEOUT || by_mpi(j, s);
     case STOPPED:
     case LATE: return s == DPAR_E_TIMEOUT;
     case ABORTS: return s == DPAR_E_SYSTEM;
@@ -411,7 +417,7 @@ static void afterwards(job *j, dpar_status s, double took)
     if (!me && took > deadline + margin) {
         wrong(j, "after %.1f s", took);
     }
-    if (!me && !names_victim(j)) {
+    if (!me && !names_victim(j) && !by_mpi(j, s)) {
         wrong(j, "does not name rank %d on %s", p->victim, host[p->victim]);
     }
     if (!me && p->fault == ABORTS && strstr(j->c->why.text, "the disk is full") == NULL) {
