@@ -752,9 +752,10 @@ DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *
 /* ==== index/redistribute.h ==== */
 
 /* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers alone; all lists fit together. Rank n of
- * both meshes is one process: ranks of another job are others (give that mesh an offset), and files
- * of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY. */
+ * which box to whom. Each rank lists its own transfers alone, and no rank's list contradicts
+ * another's. Rank n of both meshes is one process. Ranks of another job are others: give that mesh
+ * an offset. Files of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY.
+ */
 
 /* Can `from` become `to`? Same dims and extents; a Partial axis of `to` must be one of `from` too
  * (same place in the same mesh, same op: sums stay as they are), or a sum that begins: then

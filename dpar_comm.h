@@ -46,23 +46,24 @@
 
 /* ==== comm/mem.h ==== */
 
-/* mem - memory that the CPU does not reach, a device's say: what communicators and halos ask of it
- * (layers of training ask for more: layers.h). Whoever has such memory fills the table in
- * (dpar_cuda.h does); dpar calls it from the thread that calls dpar. dpar_mem_host gives the table
- * of the host's memory: what each function is to compute.
+/* mem - memory that the CPU does not reach, such as a device's: what communicators and halos ask of
+ * it. Who has such memory fills this table in; dpar_cuda.h does so for NVIDIA GPUs. dpar calls it
+ * from the thread that calls dpar. dpar_mem_host gives the table of the host's memory, which shows
+ * what each function is to compute. Layers of training ask for more: layers.h.
  *
- * An operation takes one struct, which lies in the host's memory and is read before the function
- * returns, as are the arrays of boxes and spans. What its pointers name is device memory, or host
- * memory that the device reaches (pinned, managed), scalars and indices too: it is read and written
- * in stream order, after all work that was given to ctx before, and may be done only later: `wait`
- * waits. A function neither waits nor allocates. E_ARG and nothing done: a type or number outside
- * the domain; sizes of 0 are fine, and then pointers may be NULL. Pointers are aligned to their
- * type; outputs overlap inputs only where they are said to be the same.
+ * A function takes one struct in the host's memory. It is read before the function returns, and so
+ * are the arrays of boxes and spans. What its pointers name is device memory, or host memory that
+ * the device reaches (pinned, managed), scalars and indices too. That is read and written in stream
+ * order, after all work that was given to ctx before. It may be done later: `wait` waits. No other
+ * function waits, and none allocates.
  *
- * Numbers: "in f64" means: inputs become doubles, each product and each sum is rounded to f64 (not
- * fused), the result is rounded to its type to nearest even, BF16 and F16 by way of F32. What is
- * NaN and not just copied becomes the quiet NaN without sign and payload where it becomes fewer
- * bits. */
+ * E_ARG, and nothing is done: a type or number outside the domain. Sizes of 0 are fine, and then
+ * pointers may be NULL. Pointers are aligned to their type. Outputs overlap inputs only where they
+ * are said to be the same.
+ *
+ * "In f64" means: inputs become doubles, each product and each sum is rounded to f64 (not fused),
+ * and the result is rounded to its type, to nearest even, BF16 and F16 by way of F32. A NaN that is
+ * not just copied becomes the quiet NaN without sign and payload where it becomes fewer bits. */
 
 enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
@@ -165,31 +166,32 @@ DPAR_API dpar_mem dpar_mem_host(void);
 
 /* ==== comm/comm.h ==== */
 
-/* comm - a communicator: ranks that move and add memory together. One interface over engines:
- * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
- * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_make (dpar_mpi.h).
+/* comm - a communicator: ranks that move and add memory together. The calls are the same over three
+ * engines: shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean
+ * what MPI means. dpar_launch and dpar_init (launch.h) make one, or dpar_mpi_make (dpar_mpi.h).
  *
  * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
- * every call, at no cost: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
- * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
- * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for a third, the
- * sentence says for whom (shared memory). After such an error the communicator is broken: each
- * later call returns the same status at once; close it. A rank that was only late may still write
- * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
- * tell: see there.) So that this is known at once, a collective returns on no rank before all have
- * entered it. The sentence of every error is in c->why, that of a work in the why of the
- * communicator that it was posted on.
+ * every call, at no cost. A call that does not fit ends in DPAR_E_MISMATCH on all ranks, with a
+ * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER. One
+ * that does not come before the deadline ends it in DPAR_E_TIMEOUT; where it waits for a third, the
+ * sentence says for whom (shared memory). The sentence of every error is in c->why, that of a work
+ * in the why of the communicator that it was posted on.
  *
- * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
- * dpar_wait and every other call on communicators of the same world (or all the time, with
- * dpar_comm_progress), and buffers, counts and offsets stay untouched until the work is done.
+ * After such an error the communicator is broken: each later call returns the same status at once.
+ * Close it. A rank that was only late may still write into registered memory of the operation that
+ * was given up, until it has seen that. (MPI cannot tell: see there.) So that errors are known at
+ * once, a collective returns on no rank before all have entered it.
+ *
+ * work: NULL waits until the operation is done. Else it is posted. It goes on inside dpar_test,
+ * dpar_wait and every other call on communicators of the same world, or all the time, with
+ * dpar_comm_progress. Buffers, counts and offsets stay untouched until the work is done.
  * Collectives of one communicator run in the order of their posting.
  *
- * Threads: a communicator, those split from it, their works and memory are one world, which one
- * thread at a time may use; it can be another each time, where a lock or a barrier orders them.
- * Others may compute meanwhile, on all but the buffers of what is under way. Worlds share nothing:
- * threads that call at once each need one of their own. Where messages of MPI carry anything
+ * Threads: a communicator, those split from it, their works and memory are one world. One thread at
+ * a time may use it; it can be another each time, where a lock or a barrier orders them. Others may
+ * compute meanwhile, on all but the buffers of what is under way. Worlds share nothing: threads
+ * that call at once each need one of their own. Where messages of MPI carry anything
  * (dpar_comm_describe) this takes MPI_THREAD_FUNNELED if only the main thread calls,
  * MPI_THREAD_SERIALIZED if threads take turns, MPI_THREAD_MULTIPLE if threads with worlds of their
  * own (a dpar_mpi_make each, in the same order on all ranks) call at once.
@@ -618,26 +620,26 @@ DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t cou
 
 /* ==== comm/move.h ==== */
 
-/* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
- * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
- * n of the communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else
- * the host's), dense in C order of a shape.
+/* move - transfer lists that run, over any communicator: an array goes from one layout to another,
+ * or any list of yours is carried out (halos, checkpoints). Rank n of a mesh is rank n of the
+ * communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else the
+ * host's), dense in C order of a shape.
  *
- * What one rank sends another is one stream: its boxes in the order of the list, small ones
- * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
- * most one message under way, so that a rank needs a message's memory for each peer and no second
- * copy of an array. Boxes that are contiguous are sent and received where they lie (P2P); what a
- * rank sends to itself is copied.
+ * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
+ * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
+ * one message under way. So a rank needs the memory of a message for each peer, and no second copy
+ * of an array. Boxes that are contiguous are sent and received where they lie. What a rank sends to
+ * itself is copied.
  *
  * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
  * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
  * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
  * result depends neither on the way of moving nor on who comes first.
  *
- * In a device's memory boxes are packed, unpacked and added by comm->mem, in stream order: with
- * scratch of both memories nothing waits but for small lists of who sends when, where large boxes
- * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
- * no two boxes of a message may be one place. */
+ * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. With scratch of
+ * both memories nothing waits, but for small lists of who sends when, where large boxes are
+ * combined. Without it the end of a move waits. Averages and products of integers are E_ARG there,
+ * and no two boxes of a message may be one place. */
 
 /* How messages travel. */
 enum {

@@ -41,7 +41,7 @@
 /* ==== cost/cluster.h ==== */
 
 /* cluster - the machine as its costs are seen: a chip, the links inside a node, the NICs of a
- * node, the fabric; and the few constants that say what share of the data sheet is reached.
+ * node, the fabric. A few constants say what share of the data sheet is reached.
  * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
 
 /* Chips that share one set of calibration constants. */
@@ -146,11 +146,11 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
 
 /* ==== cost/collective.h ==== */
 
-/* collective - what a collective costs on a real machine: the model that the planner uses. Seconds;
- * bytes are those of the FULL vector (nccl-tests' "size": all-gather's output, reduce-scatter's
- * input, all-to-all's buffer of one rank). A textbook's ring all-reduce of n ranks takes
- * 2 (n-1)/n * bytes / Bps; nccl-tests' bus bandwidth is bytes / time times 2 (n-1)/n for an
- * all-reduce, (n-1)/n for gathers, scatters and all-to-all. */
+/* collective - what a collective costs on a real machine, in seconds: the model that the planner
+ * uses. Bytes are those of the FULL vector: all-gather's output, reduce-scatter's input,
+ * all-to-all's buffer of one rank (the "size" of nccl-tests). A textbook's ring all-reduce of n
+ * ranks takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes / time, times
+ * 2 (n-1)/n for an all-reduce and (n-1)/n for gathers, scatters and all-to-all. */
 
 /* What was found the cheapest. */
 enum {

@@ -89,10 +89,11 @@
 /* ==== halo/halo_exchange.h ==== */
 
 /* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
- * any communicator. What goes where is dpar.h's walk (halo.h): here it is planned once,
- * merged into one message a peer, and run as often as you like. What each of 4 ranks runs (start:
- * dpar_launch(4, heat, NULL)) on 120 rows of 100 columns, rows cut, columns around, one more point
- * on all sides; compiled and run by the tests as it stands:
+ * any communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h says what goes where.
+ * Here that is planned once, merged into one message a peer, and run as often as you like. This is
+ * what each of 4 ranks runs (start: dpar_launch(4, heat, NULL)) on 120 rows of 100 columns. Rows
+ * are cut, columns are a ring, and there is one more point on all sides. The tests compile and run
+ * it:
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {
@@ -137,22 +138,25 @@
  *         return bad;
  *     }
  *
- * Boxes count in points of the whole grid, [lo, hi); `compute` reads this array, whose first
- * element is point box.lo, and writes another: dpar_halo_exchange_bind then swaps the two. Arrays
+ * Boxes count in points of the whole grid, [lo, hi). `compute` reads this array, whose first
+ * element is point box.lo, and writes another; dpar_halo_exchange_bind then swaps the two. Arrays
  * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
- * Those of malloc may be given too, and are packed: dpar_halo_exchange_report says so. When
+ * Arrays of malloc will do too. They are packed, and dpar_halo_exchange_report says so. When
  * something is bad the sentence is in why or in c->why.
  *
- * Promises. A halo cell that has an image (inside, around a periodic end, over a fold, a pole, a
- * cube's edge) gets what its owner had at `begin`; cells beyond a physical end are not touched, own
- * cells neither, but for the half row that a fold has twice. Between begin and end own cells may be
- * read and must not be written, for peers may read them where they lie; halo cells must be neither
- * read nor written. The same bits on every engine and in every order of arrival. A rank's piece of
- * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
- * init (dpar_mpi.h's list of messages may still grow in the first exchanges). Between ranks that
- * share memory a halo byte is read and written once where runs are long, twice where they are
- * short or AUTO packs them; with messages twice and once more by what carries them. Latency is paid
- * once a peer, for all fields together. */
+ * What a halo cell gets: what its owner had at `begin`. That holds inside the grid, round a
+ * periodic end, over a fold, a pole or an edge of a cube. Cells beyond a physical end are not
+ * touched. Own cells are not touched either, but for the half row that a fold has twice. The bits
+ * are the same on every engine and in every order of arrival.
+ *
+ * Between begin and end own cells may be read and must not be written: peers may read them where
+ * they lie. Halo cells must be neither read nor written.
+ *
+ * Cost. Latency is paid once a peer, for all fields together. Between ranks that share memory a
+ * halo byte is read and written once where runs are long, twice where they are short or AUTO packs
+ * them. With messages it is twice, and once more by what carries them. A rank's piece of itself (a
+ * periodic dim of one rank) is a copy, never a message. No memory is allocated after init, but
+ * dpar_mpi.h's list of messages may still grow in the first exchanges. */
 
 /* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
  * C order of dpar_halo_box. */
@@ -466,9 +470,9 @@ DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list,
 /* Plans such an exchange now, so that the first one does not. */
 DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
                                        int32_t depth);
-/* Starts one (all: u is NULL in `end` of none; some: as above), and ends the one that u takes part
- * in. Between the two own cells may be read, not written, and the halo neither; compute the core.
- * Then the rim. Several may be under way, ended in the same order on all ranks. */
+/* Starts an exchange of one array, or as dpar_grid_exchange_some; dpar_grid_end ends the one that u
+ * takes part in. Between the two own cells may be read, not written, and halos neither: compute the
+ * core. Then the rim. Several may be under way, ended in the same order on all ranks. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);

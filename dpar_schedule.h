@@ -41,7 +41,7 @@
 /* ==== schedule/schedule.h ==== */
 
 /* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
- * caller's memory; and its text, the CSV that PyTorch's pipelining reads and writes. */
+ * caller's memory. As text it is the CSV that PyTorch's pipelining reads and writes. */
 
 /* What an action does, and its name in the text. Micro-batch and stage count from 0. The papers on
  * zero bubbles write B for what is I here; here B is I and W in one, as in PyTorch. */
@@ -469,8 +469,8 @@ DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 /* ==== schedule/simulate.h ==== */
 
 /* simulate - what a schedule costs: when each action starts and ends, how long the whole takes,
- * where ranks stand idle and why, what bounds it, and the memory that it holds. In whole numbers:
- * the same on every machine. */
+ * where ranks stand idle and why, what bounds it, and the memory that it holds. All in whole
+ * numbers, which are the same on every machine. */
 
 /* A number for each stage, or one for all: of[stage] when `of` is given (the caller's, [stages]),
  * else `all`. For what belongs to an edge, of[s] is the edge between stages s and s + 1, both ways;
@@ -769,8 +769,8 @@ DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *j
 /* ==== schedule/place.h ==== */
 
 /* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
- * schedule: an embedding before and a loss behind make the outer stages heavier, and what a stage
- * may weigh depends on when it is waited for. */
+ * schedule. An embedding before and a loss behind make the outer stages heavier, and what a stage
+ * may weigh depends on when others wait for it. */
 
 /* What is asked. Zero-initialise it. */
 typedef struct dpar_placing {

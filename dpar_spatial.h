@@ -69,9 +69,9 @@
 /* ==== spatial/spatial.h ==== */
 
 /* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
- * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
- * computes, which inputs these read, halos, padding, and the way of gradients back are done here;
- * the arithmetic is your kernel, which sees global indices and so is the serial one:
+ * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. dpar finds which outputs a
+ * rank computes and which inputs these read. It moves the halos, pads, and brings gradients back.
+ * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
  *
  *     dpar_spatial layer;                        zeroed, then:
  *     layer.in = field;                          who has which inputs (dpar_layout)
@@ -85,14 +85,15 @@
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
  *
- * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
- * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
- * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
- * of several ranks, always in the same order, rounded in other places than on one rank.
+ * Any kernel, stride, dilation and padding will do, uneven and empty blocks, and halos that reach
+ * past the neighbour: what a rank reads is found from its outputs. An output has the same bits on
+ * any number of ranks when the kernel's result does not depend on the tile. Input gradients at the
+ * ends of blocks are sums of parts of several ranks, always in the same order. They are rounded in
+ * other places than on one rank.
  *
- * Where comm->mem is a device's, so are the arrays of a step: halos travel and padding is made
- * there, kernels enqueue on the stream of comm->mem and return, and the thread waits for nothing
- * (where that stream orders what is sent: dpar_nccl.h). The plan is the host's. */
+ * Where comm->mem is a device's, so are the arrays of a step. Halos travel and padding is made
+ * there, and kernels enqueue on the stream of comm->mem and return. The thread waits for nothing
+ * where that stream orders what is sent (dpar_nccl.h). The plan is the host's. */
 
 enum { DPAR_SPATIAL_TENSORS = 4 };
 
@@ -318,17 +319,20 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
  *
  * Each rank has a slice of the packed sequence (tokens.rule: CHUNK or EVEN, of the whole, whatever
- * the documents) and gets the `window` tokens before it (and behind it, if not causal), from the
+ * the documents). It gets the `window` tokens before it, and behind it if not causal, from the
  * neighbour or from farther. On the way back their gradients return and are added to those of the
- * owners. With s[r] tokens of rank r that lie in halos of others, each as often as it does, h[r]
- * tokens in its own halo (those beyond the ends of the sequence not counted; 0 where it has no
- * tokens), and E = groups (width + values) elements a token, a rank sends
+ * owners.
+ *
+ * What a rank sends: let s be the tokens of this rank that lie in halos of others, each counted as
+ * often as it does. Let h be the tokens in its own halo, without those beyond the ends of the
+ * sequence, and 0 where it has no tokens. With E = groups (width + values) elements a token it
+ * sends
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
  *
- * The plan holds own keys and values, those beside them, their gradients, a part of an out, and two
- * exchanges, which dpar_attention_init plans (dpar_halo_exchange_init) and dpar_attention_close
- * closes. */
+ * The plan holds own keys and values, those beside them, their gradients, and a part of an out. It
+ * holds two exchanges, which dpar_attention_init plans (dpar_halo_exchange_init) and
+ * dpar_attention_close closes. */
 
 /* For dpar_attention.way: name it there, never call it. dpar_attention_bytes then gives E_ARG with
  * a sentence for a layer without window, a rule that is not CHUNK or EVEN, and E above 2^24. Local,

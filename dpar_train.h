@@ -79,13 +79,13 @@
 
 /* ==== train/random.h ==== */
 
-/* random - numbers from counters: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Number
- * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
- * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
- * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would: no state to keep apart. For initial
- * values, and for dropout on activations that several ranks have. Element (i, j) of an array of
- * `width` columns, with a stream for each layer and step:
+/* random - random numbers that no number of ranks changes: for initial values, and for dropout on
+ * activations that several ranks have. Number `index` of a stream is a function of (seed, stream,
+ * index) alone: it does not matter which rank draws it, in which order, or who drew the others.
+ * There is no state. Let `index` be the place in the whole array. Ranks then have equal numbers
+ * where they hold the same elements, and others elsewhere, as one rank would. By counters:
+ * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Element (i, j) of an array of `width`
+ * columns, with a stream for each layer and step:
  *     u = dpar_random_uniform(seed, stream, i width + j);
  *     y = u < p ? 0 : x / (1 - p);
  * and dx from dy by the same u. */
@@ -100,10 +100,10 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
 
 /* ==== train/optimizer.h ==== */
 
-/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
- * ZeRO does with its shard, and what one rank alone does with all.
+/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory. A rank of ZeRO
+ * does it with its shard, one rank alone with all.
  *
- * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
+ * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
  * depend neither on where it lies nor on how the parameters are cut.
  *
  *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
@@ -113,14 +113,14 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
  * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
- * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more.
+ * gradients as 0 whatever they are, NaN too. The step then only decays moments and weights.
  *
- * Moments may be BF16 (moment_type): with weights and gradients in BF16, too, a step of AdamW moves
+ * Moments may be BF16 (moment_type). With weights and gradients in BF16, too, a step of AdamW moves
  * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
- * moments be stochastic: they then follow the sums above on average. Rounded to nearest, v never
- * falls with beta2 = 0.999, as a thousandth of it is less than half a unit of its 8 bits (2^-9 to
- * 2^-8 of it), and does not grow before g g is 3 to 5 times v; with beta1 = 0.9 m stays where it is
- * while g is within 2 to 4 % of it. */
+ * moments be stochastic: they then follow the sums above on average. Rounded to nearest they do
+ * not. With beta2 = 0.999 v never falls, for a thousandth of it is less than half a unit of its 8
+ * bits (2^-9 to 2^-8 of it), and it does not grow before g g is 3 to 5 times v. With beta1 = 0.9 m
+ * stays where it is while g is within 2 to 4 % of it. */
 
 enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: was not said, E_ARG */
 
@@ -173,8 +173,8 @@ DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
 
-/* layers - memory that the CPU does not reach, a device's say: what layers of training ask of it,
- * beyond the dpar_mem that comm and halo use (mem.h). Whoever has such memory fills this table in
+/* layers - memory that the CPU does not reach, such as a device's: what layers of training ask of
+ * it, beyond the dpar_mem that comm and halo use (mem.h). Who has such memory fills this table in
  * as well, and gives it as dpar_mem.layers (dpar_cuda.h does):
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
@@ -688,9 +688,9 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
 /* ==== train/fsdp.h ==== */
 
 /* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
- * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, a
- * layer's each: what travels at once. A unit's parameters lie end to end in C order, padded to
- * equal shards (flat.h); each rank keeps one shard of the masters and of the optimizer's arrays.
+ * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, one a
+ * layer: a unit is what travels at once. Its parameters lie end to end in C order, padded to equal
+ * shards (flat.h). Each rank keeps one shard of the masters and of the optimizer's arrays.
  *
  *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
  *              reduced in the last micro-batch
@@ -747,16 +747,16 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
  * each unit after them, before the end.
  *
- * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
- * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
+ * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches.
+ * Where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
  *
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
  * bit. What is in the pool already is not gathered again. All ranks visit units in one order
  * (E_MISMATCH else; over MPI with its option `check`).
  *
- * In a device's memory (c->mem) all arrays lie there, also those that set and load are given;
- * functions follow what its stream was given and order what follows; only norm and load wait. */
+ * In a device's memory (c->mem) all arrays lie there, also those that set and load are given.
+ * Functions follow what its stream was given and order what follows. Only norm and load wait. */
 
 /* Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
@@ -1128,11 +1128,11 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
 
 /* ==== train/sequence.h ==== */
 
-/* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
- * keys and values travel round the ranks. Other ways, by layer.way: ulysses.h exchanges tokens for
- * heads before and after; sliding windows need no ring (window_attention.h). Which rank has which
- * tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a block
- * is your kernel, or the plain one of this file:
+/* sequence - attention over tokens that ranks share. Here it is ring attention (context
+ * parallelism): keys and values travel round the ranks. Other ways, by layer.way: ulysses.h
+ * exchanges tokens for heads before and after; sliding windows need no ring (window_attention.h).
+ * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
+ * arithmetic of a block is your kernel, or the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -1146,27 +1146,31 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
- * out[tokens][heads][values], lse[tokens][heads]; each heads / groups query heads share a group.
+ * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
  * Several samples are several documents. Sums (out while it grows, lse, gradients of keys and
- * values on their way) are in f64 where the type is f64, else in f32, and rounded to the type once.
- * The same bits in every run on as many ranks; on one rank the kernel's own result.
+ * values on their way) are in f64 where the type is f64, else in f32. They are rounded to the type
+ * once. Bits are the same in every run on as many ranks; on one rank they are the kernel's own.
  *
- * Step t = 0 .. P-1 of the ring: rank r computes on the keys and values of rank r - t (modulo P),
- * while it sends them on to r + 1 and those of r - t - 1 come. On the way back so do the gradients
- * of keys and values, one step behind, until they are home, where what the rank's own queries gave
- * has stayed: as many hops as keys and values. With T tokens in all, n of them on this rank, m on
- * the next, and E = groups (width + values) elements a token, a rank sends
+ * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
+ * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
+ * gradients of keys and values travel the same way, one step behind, until they are home. What the
+ * rank's own queries gave has stayed there. So they make as many hops as keys and values. With T
+ * tokens in all, n of them on this rank, m on the next, and E = groups (width + values) elements a
+ * token, a rank sends
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
- * and nothing when it is alone: plan->sent counts it. Causal masks leave rank 0 idle most of the
- * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
- * every rank has as much to do at every step as the others: plan->pairs counts it.
+ * and nothing when it is alone: plan->sent counts it.
+ *
+ * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With DPAR_ZIGZAG,
+ * and documents of lengths that 2 P divides, every rank has as much to do at every step as the
+ * others: plan->pairs counts it.
  *
  * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
  * its stream, and nothing waits.
  *
- * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
- * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */
+ * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
+ * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
+ * tensor.h. */
 
 typedef struct dpar_attention dpar_attention;
 
@@ -1291,8 +1295,9 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 /* ==== train/ulysses.h ==== */
 
-/* ulysses - attention (sequence.h) by exchanging tokens for heads: from some tokens with all heads
- * on each rank to all tokens with some heads, attention there as one rank would do it, and back.
+/* ulysses - attention (sequence.h) by exchanging tokens for heads. Before attention a rank has some
+ * tokens with all heads. It gives them for all tokens with some heads, computes attention as one
+ * rank would, and gives the results back.
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
@@ -1300,21 +1305,22 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  *     arrays.kept = plan->kept bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.cut. Heads are cut by dpar_heads_init, uneven ones too; fewer groups than ranks: ranks hold
- * copies of a group, whose gradients are added in rank order (16-bit floats in f32, rounded once).
- * The kernel is given whole documents and this rank's heads (call->layer says how many).
+ * layer.cut. Heads are cut by dpar_heads_init, uneven ones too. With fewer groups than ranks, ranks
+ * hold copies of a group; its gradients are added in rank order (16-bit floats in f32, rounded
+ * once). The kernel is given whole documents and this rank's heads (call->layer says how many).
  *
- * In shared memory, where what is exchanged lies in memory of dpar_comm_alloc on all ranks, each
- * takes its heads (or tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are
- * packed before and sorted after one: three. The same bits both ways. With n tokens of this rank, N
- * of all, H heads on all ranks (copies each) and h on this one, an array of `width` elements a
- * token and head sends (H - h) n width on the way to the heads and h (N - n) width on the way back,
- * times bytes(type). Forward: q, k, v there, out back. Backward: out's gradient there, those of q,
- * k, v back.
+ * In shared memory each rank takes its heads (or tokens) where they lie, if that is memory of
+ * dpar_comm_alloc on all ranks. That is one pass, as fast as a bare all-to-all. Else they are
+ * packed before an all-to-all and sorted after it: three passes. Both ways give the same bits.
+ *
+ * With n tokens of this rank, N of all, H heads on all ranks (copies each) and h on this one, an
+ * array of `width` elements a token and head sends (H - h) n width bytes(type) on the way to the
+ * heads and h (N - n) width bytes(type) on the way back. Forward: q, k, v there, out back.
+ * Backward: out's gradient there, those of q, k, v back.
  *
  * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
- * where values are not as wide), of tokens that are out of order another of all tokens with its
- * heads, and what backward computes. */
+ * where values are not as wide). For tokens that are out of order it holds another of all tokens
+ * with its heads. It also holds what backward computes. */
 
 /* For dpar_attention.way: name it there, never call it. O(1). */
 DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
@@ -1336,9 +1342,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
 /* ==== train/expert.h ==== */
 
 /* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
- * chooses k experts for each token; tokens travel to their experts' ranks and results back, forward
- * and backward; each gives what one rank with all tokens and all experts would give. The experts
- * themselves are yours:
+ * chooses k experts for each token. Tokens travel to their experts' ranks, and results back,
+ * forward and backward. Each step gives what one rank with all tokens and all experts would give.
+ * The experts themselves are yours:
  *
  *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
@@ -1364,9 +1370,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
  * later each need a routing of their own: give dpar_experts_route memory.)
  *
- * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
- * one after the other that is the order of one rank, so that an expert's sums have the same bits.
- * A token's results are summed in the order of its choices, in f64, rounded to the type once.
+ * Rows of an expert come in the order of the ranks, then of their tokens. Where ranks hold tokens
+ * one after the other that is the order of one rank, so an expert's sums have the same bits. A
+ * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
  * What a rank sends to others, with R ranks, E experts of which own[r] are on rank r, rows of
  * B = width bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1:
@@ -1376,24 +1382,26 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
- * In shared memory, where what the others read is memory of dpar_comm_alloc on all ranks (routings;
- * x; dy and weights; rows that come back: inputs, outputs need not be), a rank takes each row where
- * it lies and puts it, or adds it up, where it belongs: one pass, and less than two bare
- * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
- * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
- * returns before.
+ * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
+ * belongs: one pass, which moves less than two bare all-to-alls. For that what the others read is
+ * memory of dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs
+ * need not be. Else rows are packed before an all-to-all and sorted after it: three passes. Both
+ * ways give the same bits and counts. Such inputs stay as they are until the call returns; none
+ * returns before all ranks have read them.
  *
- * In a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
- * there, and dispatch, combine and their backward order work on its stream: they wait for nothing
- * and allocate nothing. What decides is the host's: `chosen`, and the weights that route reads
- * (DROP_LIGHT_OWN alone), lie where the CPU reads them, downloaded, and waited for, by you; so do
- * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
+ * In a device's memory (comm->mem) lie x, rows, results, kept, y, weights and all their gradients.
+ * Dispatch, combine and their backward order work on its stream: they wait for nothing and allocate
+ * nothing. What decides is the host's: `chosen`, and the weights that route reads (DROP_LIGHT_OWN
+ * alone), lie where the CPU reads them. You download them and wait for that. Plans are the host's,
+ * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
  * for each choice with the first operation of a routing after another's. route waits for the stream
  * before it writes: it needs counts in any case, and the device may be reading what this memory was
- * before. So these are no calls for a captured graph. The router's functions are the host's: give
- * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
- * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
- * becomes 0, and sums of dweight, whose order is the device's.
+ * before. So these are no calls for a captured graph.
+ *
+ * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
+ * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in
+ * the results of combine_backward, which becomes 0, and sums of dweight, whose order is the
+ * device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);

@@ -5,7 +5,7 @@
 !   gfortran -O2 bindings/fortran/dpar.f90 yours.f90 dpar.o
 !
 ! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
-! mem, halo_exchange, of what chooses a process grid (halo_cost), draws halos (halo_show) and joins
+! mem, halo_exchange, grid, of what chooses a process grid (halo_cost), draws halos (halo_show) and joins
 ! MPI.
 ! Not here: planning, pipelines and layers of networks, whose users write C, C++ or Python.
 !
@@ -30,6 +30,13 @@
 ! `target` here. Arguments that may be NULL in C may be left out, later ones then go by name:
 ! dpar_init(world, why=why). A true of C is any number but 0. Within one expression Fortran calls
 ! functions in any order, and perhaps not all: call first, then look at what was written.
+!
+! Grids: examples/06_heat.f90. An array u(0:nx+1, 0:ny+1) around nx x ny own cells is dense with its
+! halo; it is known by its first own cell, c_loc(u(1, 1)). dpar_grid_desc_of takes sizes in
+! Fortran's order. Between dpar_grid_begin and dpar_grid_end (and dpar_halo_exchange_begin, _end)
+! halos are written while the compiler sees no call: such arrays are `target`, or `asynchronous`,
+! wherever the code between the two can see them, dummy arguments too; else their elements may be
+! kept in registers, or the array copied.
 !
 ! Ranks that dpar_launch began end by C's _exit, which writes out what C has buffered, not what
 ! Fortran has: flush (6) after the last print of a rank, and before dpar_launch.
@@ -687,8 +694,7 @@ module dpar
     end type
 
     ! ==== move ====
-    ! transfer lists that run: boxes into messages and out of them, an array from one layout to
-    ! another, and any other lists (halos, checkpoints) over any communicator.
+    ! transfer lists that run, over any communicator.
 
     ! How messages travel.
     integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! as dpar thinks best; today P2P
@@ -726,7 +732,7 @@ module dpar
     end type
 
     ! ==== mem ====
-    ! memory that the CPU does not reach, a device's say.
+    ! memory that the CPU does not reach, such as a device's.
 
     integer(c_int32_t), parameter :: DPAR_MEM_DIMS = 7
 
@@ -875,6 +881,83 @@ module dpar
         integer(c_int32_t) :: tag = 0
         ! 1: keep times for dpar_halo_exchange_report (two clock readings a phase)
         integer(c_int32_t) :: timers = 0
+    end type
+
+    ! ==== grid ====
+    ! a grid cut over ranks, arrays on it, and their halos in one call.
+
+    ! Where points lie in a dim of a field (dpar_grid_field.at).
+    integer(c_int32_t), parameter :: DPAR_AT_FACES = 1
+
+    ! What lies beyond an end of a dim.
+    integer(c_int32_t), parameter :: DPAR_MIRROR_NONE = 0
+    integer(c_int32_t), parameter :: DPAR_MIRROR_AT_FACE = 1
+    integer(c_int32_t), parameter :: DPAR_MIRROR_AT_CELL = 2
+
+    ! A grid. Zero it, say dims, cells and halo, and what differs.
+    type, bind(c) :: dpar_grid_desc
+        integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS; the last is contiguous in memory
+        integer(c_int32_t) :: star = 0 ! 1: no edges and corners. 0: all neighbours, a box
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid, at least 1
+        integer(c_int64_t) :: halo = 0 ! cells on every side of every dim
+        integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0 ! in place of it, where not 0: below,
+        ! and above. (One side alone, one dim alone: halo 0)
+        integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0
+        ! 1: the end of the dim meets its beginning
+        integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_MIRROR_x, at cell 0,
+        integer(c_int32_t) :: mirror_high(0:DPAR_MAX_DIMS - 1) = 0 ! and at the last one
+        ! ranks along the dim; 0: chosen for the least halo.
+        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0
+        ! which rank has which block. DPAR_LAST_FASTEST (0).
+        integer(c_int32_t) :: order = 0
+        ! 1: each exchange compares which arrays the ranks handed in.
+        integer(c_int32_t) :: check = 0
+        ! NULL: the first (cells mod parts) ranks have one cell more.
+        type(c_ptr) :: cuts(0:DPAR_MAX_DIMS - 1) = c_null_ptr
+        ! where arrays are that the CPU does not reach.
+        type(c_ptr) :: mem = c_null_ptr
+    end type
+
+    ! Made by dpar_grid_make; to be read.
+    type, bind(c) :: dpar_grid
+        type(c_ptr) :: comm = c_null_ptr
+        integer(c_int32_t) :: dims = 0
+        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim,
+        integer(c_int32_t) :: coord(0:DPAR_MAX_DIMS - 1) = 0 ! and where among them this one is
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid;
+        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0 ! of them the first own one,
+        integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0 ! and how many
+        ! elements between neighbours in an array of cells of dpar_grid_array (dense, with its halo)
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
+    end type
+
+    ! What an array holds and how it lies.
+    type, bind(c) :: dpar_grid_field
+        integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
+        ! dense arrays. DPAR_LAST_FASTEST (0).
+        integer(c_int32_t) :: order = 0
+        ! DPAR_AT_CELLS or DPAR_AT_FACES.
+        integer(c_int32_t) :: at(0:DPAR_MAX_DIMS - 1) = 0
+        ! bit k: component k changes its sign at mirrors of this dim, as the velocity across it does
+        integer(c_int32_t) :: odd(0:DPAR_MAX_DIMS - 1) = 0
+        ! elements between neighbours, any order and padding.
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
+        ! elements between components; 0.
+        integer(c_int64_t) :: component_stride = 0
+    end type
+
+    ! A rank's part of an array, as MPI_Type_create_subarray, H5Sselect_hyperslab and nc_put_vara
+    ! want it.
+    type, bind(c) :: dpar_grid_part
+        integer(c_int64_t) :: whole(0:DPAR_MAX_DIMS - 1) = 0 ! points of the whole array, each once;
+        ! of them the first that this rank owns,
+        integer(c_int64_t) :: start(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! and how many
+        integer(c_int64_t) :: memory(0:DPAR_MAX_DIMS - 1) = 0 ! points of its array, with the halo;
+        integer(c_int64_t) :: inside(0:DPAR_MAX_DIMS - 1) = 0 ! of them the first that it owns;
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! elements between neighbours,
+        integer(c_int64_t) :: component_stride = 0 ! and between components
     end type
 
     ! ==== halo_show ====
@@ -2260,6 +2343,185 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_tune
         end function
 
+        ! ==== grid ====
+
+        ! Cuts the grid over the ranks of c, a block each.
+        function dpar_grid_make(c, desc, grid, why) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(dpar_grid_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: grid
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_grid_make
+        end function
+
+        ! Closes what was planned and gives the arrays of dpar_grid_array back, before
+        ! dpar_comm_close.
+        function dpar_grid_free(grid) bind(c)
+            import
+            type(c_ptr), value :: grid
+            integer(c_int32_t) :: dpar_grid_free
+        end function
+
+        ! An array with its halo from the communicator's memory, where neighbours read it directly.
+        function dpar_grid_array(grid, type) bind(c)
+            import
+            type(c_ptr), value :: grid
+            integer(c_int32_t), value :: type
+            type(c_ptr) :: dpar_grid_array
+        end function
+
+        function dpar_grid_array_of(grid, type, field) bind(c)
+            import
+            type(c_ptr), value :: grid
+            integer(c_int32_t), value :: type
+            type(dpar_grid_field), intent(in), optional, target :: field
+            type(c_ptr) :: dpar_grid_array_of
+        end function
+
+        ! Makes an array of your own known by `u`, the address of its first own point.
+        function dpar_grid_attach(grid, u, type, field, why) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t), value :: type
+            type(dpar_grid_field), intent(in), optional, target :: field
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_grid_attach
+        end function
+
+        ! Fills the halo of one array; of n arrays with one message a neighbour.
+        function dpar_grid_exchange(grid, u) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t) :: dpar_grid_exchange
+        end function
+
+        function dpar_grid_exchange_all(grid, list, n) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: list(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_grid_exchange_all
+        end function
+
+        ! Of list[0 .. n-1] (n <= 64) those whose bit is in `mask`, `depth` halo cells deep (0: all
+        ! that there are; E_RANGE: more).
+        function dpar_grid_exchange_some(grid, list, n, mask, depth) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: list(*)
+            integer(c_int32_t), value :: n
+            integer(c_int64_t), value :: mask
+            integer(c_int32_t), value :: depth
+            integer(c_int32_t) :: dpar_grid_exchange_some
+        end function
+
+        ! Plans such an exchange now, so that the first one does not.
+        function dpar_grid_prepare(grid, list, n, mask, depth) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: list(*)
+            integer(c_int32_t), value :: n
+            integer(c_int64_t), value :: mask
+            integer(c_int32_t), value :: depth
+            integer(c_int32_t) :: dpar_grid_prepare
+        end function
+
+        ! Starts an exchange of one array, or as dpar_grid_exchange_some.
+        function dpar_grid_begin(grid, u) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t) :: dpar_grid_begin
+        end function
+
+        function dpar_grid_begin_some(grid, list, n, mask, depth) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: list(*)
+            integer(c_int32_t), value :: n
+            integer(c_int64_t), value :: mask
+            integer(c_int32_t), value :: depth
+            integer(c_int32_t) :: dpar_grid_begin_some
+        end function
+
+        function dpar_grid_end(grid, u) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t) :: dpar_grid_end
+        end function
+
+        ! The own cells that are further than the halo's width from what an exchange or a mirror
+        ! fills, and the n-th of the disjoint boxes that make up the other own cells (at most 2
+        ! dims).
+        function dpar_grid_core(grid, box) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(dpar_box), intent(inout), target :: box
+            integer(c_int) :: dpar_grid_core
+        end function
+
+        function dpar_grid_rim(grid, n, box) bind(c)
+            import
+            type(c_ptr), value :: grid
+            integer(c_int32_t), value :: n
+            type(dpar_box), intent(inout), target :: box
+            integer(c_int) :: dpar_grid_rim
+        end function
+
+        ! All points of an array to `whole` of rank 0, each once, dense in C order, components last.
+        function dpar_grid_gather(grid, u, whole) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            type(c_ptr), value :: whole
+            integer(c_int32_t) :: dpar_grid_gather
+        end function
+
+        function dpar_grid_scatter(grid, u, whole) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            type(c_ptr), value :: whole
+            integer(c_int32_t) :: dpar_grid_scatter
+        end function
+
+        ! Which part of a whole array this rank has.
+        function dpar_grid_block(grid, field, part) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(dpar_grid_field), intent(in), optional, target :: field
+            type(dpar_grid_part), intent(inout), target :: part
+            integer(c_int32_t) :: dpar_grid_block
+        end function
+
+        ! Who owns what, as text: the grid in one line, then a table of ranks by the cells of the
+        ! last two dims, one for each part of the others.
+        subroutine dpar_grid_draw(grid, out) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(dpar_text), intent(inout), target :: out
+        end subroutine
+
+        ! The halo of its cells: for dpar_halo_x of dpar.h.
+        function dpar_grid_halo(grid) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr) :: dpar_grid_halo
+        end function
+
+        ! The plan of an exchange of these arrays, over them, made now where there is none.
+        function dpar_grid_plan(grid, list, n) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), intent(in), target :: list(*)
+            integer(c_int32_t), value :: n
+            type(c_ptr) :: dpar_grid_plan
+        end function
+
         ! ==== halo_show ====
 
         ! SVG: blocks with their rank's number.
@@ -2436,6 +2698,25 @@ contains
             step = step * (upper(k) - lower(k) + 1)
         end do
     end subroutine
+
+    ! A grid with dims in Fortran's order: cells, parts and periodic as MPI_Cart_create has them, and
+    ! its order of ranks, too. Without parts the best ones are chosen.
+    function dpar_grid_desc_of(cells, halo, parts, periodic) result(d)
+        integer, intent(in) :: cells(:), halo
+        integer, intent(in), optional :: parts(:)
+        logical, intent(in), optional :: periodic(:)
+        type(dpar_grid_desc) :: d
+        integer :: k, n
+        n = size(cells)
+        d%dims = n
+        d%halo = halo
+        d%order = DPAR_FIRST_FASTEST
+        do k = 1, n
+            d%cells(n - k) = cells(k)
+            if (present(parts)) d%parts(n - k) = parts(k)
+            if (present(periodic)) d%periodic(n - k) = merge(1, 0, periodic(k))
+        end do
+    end function
 
     ! dpar_comm_report and dpar_halo_exchange_report as text.
     function dpar_comm_said(c) result(s)

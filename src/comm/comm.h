@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* comm - a communicator: ranks that move and add memory together. One interface over engines:
- * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
- * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_make (dpar_mpi.h).
+/* comm - a communicator: ranks that move and add memory together. The calls are the same over three
+ * engines: shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean
+ * what MPI means. dpar_launch and dpar_init (launch.h) make one, or dpar_mpi_make (dpar_mpi.h).
  *
  * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
- * every call, at no cost: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
- * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
- * that does not come before the deadline in DPAR_E_TIMEOUT; where that one waits for a third, the
- * sentence says for whom (shared memory). After such an error the communicator is broken: each
- * later call returns the same status at once; close it. A rank that was only late may still write
- * into registered memory of the operation that was given up, until it has seen that. (MPI cannot
- * tell: see there.) So that this is known at once, a collective returns on no rank before all have
- * entered it. The sentence of every error is in c->why, that of a work in the why of the
- * communicator that it was posted on.
+ * every call, at no cost. A call that does not fit ends in DPAR_E_MISMATCH on all ranks, with a
+ * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER. One
+ * that does not come before the deadline ends it in DPAR_E_TIMEOUT; where it waits for a third, the
+ * sentence says for whom (shared memory). The sentence of every error is in c->why, that of a work
+ * in the why of the communicator that it was posted on.
  *
- * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
- * dpar_wait and every other call on communicators of the same world (or all the time, with
- * dpar_comm_progress), and buffers, counts and offsets stay untouched until the work is done.
+ * After such an error the communicator is broken: each later call returns the same status at once.
+ * Close it. A rank that was only late may still write into registered memory of the operation that
+ * was given up, until it has seen that. (MPI cannot tell: see there.) So that errors are known at
+ * once, a collective returns on no rank before all have entered it.
+ *
+ * work: NULL waits until the operation is done. Else it is posted. It goes on inside dpar_test,
+ * dpar_wait and every other call on communicators of the same world, or all the time, with
+ * dpar_comm_progress. Buffers, counts and offsets stay untouched until the work is done.
  * Collectives of one communicator run in the order of their posting.
  *
- * Threads: a communicator, those split from it, their works and memory are one world, which one
- * thread at a time may use; it can be another each time, where a lock or a barrier orders them.
- * Others may compute meanwhile, on all but the buffers of what is under way. Worlds share nothing:
- * threads that call at once each need one of their own. Where messages of MPI carry anything
+ * Threads: a communicator, those split from it, their works and memory are one world. One thread at
+ * a time may use it; it can be another each time, where a lock or a barrier orders them. Others may
+ * compute meanwhile, on all but the buffers of what is under way. Worlds share nothing: threads
+ * that call at once each need one of their own. Where messages of MPI carry anything
  * (dpar_comm_describe) this takes MPI_THREAD_FUNNELED if only the main thread calls,
  * MPI_THREAD_SERIALIZED if threads take turns, MPI_THREAD_MULTIPLE if threads with worlds of their
  * own (a dpar_mpi_make each, in the same order on all ranks) call at once.

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* mem - memory that the CPU does not reach, a device's say: what communicators and halos ask of it
- * (layers of training ask for more: layers.h). Whoever has such memory fills the table in
- * (dpar_cuda.h does); dpar calls it from the thread that calls dpar. dpar_mem_host gives the table
- * of the host's memory: what each function is to compute.
+/* mem - memory that the CPU does not reach, such as a device's: what communicators and halos ask of
+ * it. Who has such memory fills this table in; dpar_cuda.h does so for NVIDIA GPUs. dpar calls it
+ * from the thread that calls dpar. dpar_mem_host gives the table of the host's memory, which shows
+ * what each function is to compute. Layers of training ask for more: layers.h.
  *
- * An operation takes one struct, which lies in the host's memory and is read before the function
- * returns, as are the arrays of boxes and spans. What its pointers name is device memory, or host
- * memory that the device reaches (pinned, managed), scalars and indices too: it is read and written
- * in stream order, after all work that was given to ctx before, and may be done only later: `wait`
- * waits. A function neither waits nor allocates. E_ARG and nothing done: a type or number outside
- * the domain; sizes of 0 are fine, and then pointers may be NULL. Pointers are aligned to their
- * type; outputs overlap inputs only where they are said to be the same.
+ * A function takes one struct in the host's memory. It is read before the function returns, and so
+ * are the arrays of boxes and spans. What its pointers name is device memory, or host memory that
+ * the device reaches (pinned, managed), scalars and indices too. That is read and written in stream
+ * order, after all work that was given to ctx before. It may be done later: `wait` waits. No other
+ * function waits, and none allocates.
  *
- * Numbers: "in f64" means: inputs become doubles, each product and each sum is rounded to f64 (not
- * fused), the result is rounded to its type to nearest even, BF16 and F16 by way of F32. What is
- * NaN and not just copied becomes the quiet NaN without sign and payload where it becomes fewer
- * bits. */
+ * E_ARG, and nothing is done: a type or number outside the domain. Sizes of 0 are fine, and then
+ * pointers may be NULL. Pointers are aligned to their type. Outputs overlap inputs only where they
+ * are said to be the same.
+ *
+ * "In f64" means: inputs become doubles, each product and each sum is rounded to f64 (not fused),
+ * and the result is rounded to its type, to nearest even, BF16 and F16 by way of F32. A NaN that is
+ * not just copied becomes the quiet NaN without sign and payload where it becomes fewer bits. */
 #ifndef DPARI_COMM_MEM_H
 #define DPARI_COMM_MEM_H
 

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
- * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
- * n of the communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else
- * the host's), dense in C order of a shape.
+/* move - transfer lists that run, over any communicator: an array goes from one layout to another,
+ * or any list of yours is carried out (halos, checkpoints). Rank n of a mesh is rank n of the
+ * communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else the
+ * host's), dense in C order of a shape.
  *
- * What one rank sends another is one stream: its boxes in the order of the list, small ones
- * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
- * most one message under way, so that a rank needs a message's memory for each peer and no second
- * copy of an array. Boxes that are contiguous are sent and received where they lie (P2P); what a
- * rank sends to itself is copied.
+ * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
+ * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
+ * one message under way. So a rank needs the memory of a message for each peer, and no second copy
+ * of an array. Boxes that are contiguous are sent and received where they lie. What a rank sends to
+ * itself is copied.
  *
  * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
  * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
  * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
  * result depends neither on the way of moving nor on who comes first.
  *
- * In a device's memory boxes are packed, unpacked and added by comm->mem, in stream order: with
- * scratch of both memories nothing waits but for small lists of who sends when, where large boxes
- * are combined; else the end of a move does. Averages and products of integers are E_ARG there, and
- * no two boxes of a message may be one place. */
+ * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. With scratch of
+ * both memories nothing waits, but for small lists of who sends when, where large boxes are
+ * combined. Without it the end of a move waits. Averages and products of integers are E_ARG there,
+ * and no two boxes of a message may be one place. */
 #ifndef DPARI_COMM_MOVE_H
 #define DPARI_COMM_MOVE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* cluster - the machine as its costs are seen: a chip, the links inside a node, the NICs of a
- * node, the fabric; and the few constants that say what share of the data sheet is reached.
+ * node, the fabric. A few constants say what share of the data sheet is reached.
  * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
 #ifndef DPARI_COST_CLUSTER_H
 #define DPARI_COST_CLUSTER_H

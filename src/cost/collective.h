@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* collective - what a collective costs on a real machine: the model that the planner uses. Seconds;
- * bytes are those of the FULL vector (nccl-tests' "size": all-gather's output, reduce-scatter's
- * input, all-to-all's buffer of one rank). A textbook's ring all-reduce of n ranks takes
- * 2 (n-1)/n * bytes / Bps; nccl-tests' bus bandwidth is bytes / time times 2 (n-1)/n for an
- * all-reduce, (n-1)/n for gathers, scatters and all-to-all. */
+/* collective - what a collective costs on a real machine, in seconds: the model that the planner
+ * uses. Bytes are those of the FULL vector: all-gather's output, reduce-scatter's input,
+ * all-to-all's buffer of one rank (the "size" of nccl-tests). A textbook's ring all-reduce of n
+ * ranks takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes / time, times
+ * 2 (n-1)/n for an all-reduce and (n-1)/n for gathers, scatters and all-to-all. */
 #ifndef DPARI_COST_COLLECTIVE_H
 #define DPARI_COST_COLLECTIVE_H
 

@@ -146,9 +146,9 @@ DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list,
 /* Plans such an exchange now, so that the first one does not. */
 DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
                                        int32_t depth);
-/* Starts one (all: u is NULL in `end` of none; some: as above), and ends the one that u takes part
- * in. Between the two own cells may be read, not written, and the halo neither; compute the core.
- * Then the rim. Several may be under way, ended in the same order on all ranks. */
+/* Starts an exchange of one array, or as dpar_grid_exchange_some; dpar_grid_end ends the one that u
+ * takes part in. Between the two own cells may be read, not written, and halos neither: compute the
+ * core. Then the rim. Several may be under way, ended in the same order on all ranks. */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);

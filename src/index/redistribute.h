@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers alone; all lists fit together. Rank n of
- * both meshes is one process: ranks of another job are others (give that mesh an offset), and files
- * of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY. */
+ * which box to whom. Each rank lists its own transfers alone, and no rank's list contradicts
+ * another's. Rank n of both meshes is one process. Ranks of another job are others: give that mesh
+ * an offset. Files of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY.
+ */
 #ifndef DPARI_INDEX_REDISTRIBUTE_H
 #define DPARI_INDEX_REDISTRIBUTE_H
 

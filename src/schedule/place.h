@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
- * schedule: an embedding before and a loss behind make the outer stages heavier, and what a stage
- * may weigh depends on when it is waited for. */
+ * schedule. An embedding before and a loss behind make the outer stages heavier, and what a stage
+ * may weigh depends on when others wait for it. */
 #ifndef DPARI_SCHEDULE_PLACE_H
 #define DPARI_SCHEDULE_PLACE_H
 

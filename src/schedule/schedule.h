@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
- * caller's memory; and its text, the CSV that PyTorch's pipelining reads and writes. */
+ * caller's memory. As text it is the CSV that PyTorch's pipelining reads and writes. */
 #ifndef DPARI_SCHEDULE_SCHEDULE_H
 #define DPARI_SCHEDULE_SCHEDULE_H
 

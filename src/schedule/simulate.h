@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* simulate - what a schedule costs: when each action starts and ends, how long the whole takes,
- * where ranks stand idle and why, what bounds it, and the memory that it holds. In whole numbers:
- * the same on every machine. */
+ * where ranks stand idle and why, what bounds it, and the memory that it holds. All in whole
+ * numbers, which are the same on every machine. */
 #ifndef DPARI_SCHEDULE_SIMULATE_H
 #define DPARI_SCHEDULE_SIMULATE_H
 

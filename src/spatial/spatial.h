@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
- * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
- * computes, which inputs these read, halos, padding, and the way of gradients back are done here;
- * the arithmetic is your kernel, which sees global indices and so is the serial one:
+ * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. dpar finds which outputs a
+ * rank computes and which inputs these read. It moves the halos, pads, and brings gradients back.
+ * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
  *
  *     dpar_spatial layer;                        zeroed, then:
  *     layer.in = field;                          who has which inputs (dpar_layout)
@@ -16,14 +16,15 @@
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows
  *
- * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
- * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
- * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
- * of several ranks, always in the same order, rounded in other places than on one rank.
+ * Any kernel, stride, dilation and padding will do, uneven and empty blocks, and halos that reach
+ * past the neighbour: what a rank reads is found from its outputs. An output has the same bits on
+ * any number of ranks when the kernel's result does not depend on the tile. Input gradients at the
+ * ends of blocks are sums of parts of several ranks, always in the same order. They are rounded in
+ * other places than on one rank.
  *
- * Where comm->mem is a device's, so are the arrays of a step: halos travel and padding is made
- * there, kernels enqueue on the stream of comm->mem and return, and the thread waits for nothing
- * (where that stream orders what is sent: dpar_nccl.h). The plan is the host's. */
+ * Where comm->mem is a device's, so are the arrays of a step. Halos travel and padding is made
+ * there, and kernels enqueue on the stream of comm->mem and return. The thread waits for nothing
+ * where that stream orders what is sent (dpar_nccl.h). The plan is the host's. */
 #ifndef DPARI_SPATIAL_SPATIAL_H
 #define DPARI_SPATIAL_SPATIAL_H
 

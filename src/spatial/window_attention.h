@@ -8,17 +8,20 @@
  *     dpar_attention_bytes(c, &layer, &bytes, &why);       and on, as for the ring
  *
  * Each rank has a slice of the packed sequence (tokens.rule: CHUNK or EVEN, of the whole, whatever
- * the documents) and gets the `window` tokens before it (and behind it, if not causal), from the
+ * the documents). It gets the `window` tokens before it, and behind it if not causal, from the
  * neighbour or from farther. On the way back their gradients return and are added to those of the
- * owners. With s[r] tokens of rank r that lie in halos of others, each as often as it does, h[r]
- * tokens in its own halo (those beyond the ends of the sequence not counted; 0 where it has no
- * tokens), and E = groups (width + values) elements a token, a rank sends
+ * owners.
+ *
+ * What a rank sends: let s be the tokens of this rank that lie in halos of others, each counted as
+ * often as it does. Let h be the tokens in its own halo, without those beyond the ends of the
+ * sequence, and 0 where it has no tokens. With E = groups (width + values) elements a token it
+ * sends
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
  *
- * The plan holds own keys and values, those beside them, their gradients, a part of an out, and two
- * exchanges, which dpar_attention_init plans (dpar_halo_exchange_init) and dpar_attention_close
- * closes. */
+ * The plan holds own keys and values, those beside them, their gradients, and a part of an out. It
+ * holds two exchanges, which dpar_attention_init plans (dpar_halo_exchange_init) and
+ * dpar_attention_close closes. */
 #ifndef DPARI_SPATIAL_WINDOW_ATTENTION_H
 #define DPARI_SPATIAL_WINDOW_ATTENTION_H
 

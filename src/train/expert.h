@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* expert - expert parallelism: mixtures of experts whose experts lie on different ranks. The router
- * chooses k experts for each token; tokens travel to their experts' ranks and results back, forward
- * and backward; each gives what one rank with all tokens and all experts would give. The experts
- * themselves are yours:
+ * chooses k experts for each token. Tokens travel to their experts' ranks, and results back,
+ * forward and backward. Each step gives what one rank with all tokens and all experts would give.
+ * The experts themselves are yours:
  *
  *     dpar_split_init(&layer.experts, DPAR_EVEN, 64, c->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_DROP_NONE;
@@ -28,9 +28,9 @@
  * (dpar_experts_bytes, _init and _close: the same in memory of yours. Layers whose backward comes
  * later each need a routing of their own: give dpar_experts_route memory.)
  *
- * Rows of an expert come in the order of the ranks, then of their tokens: where ranks hold tokens
- * one after the other that is the order of one rank, so that an expert's sums have the same bits.
- * A token's results are summed in the order of its choices, in f64, rounded to the type once.
+ * Rows of an expert come in the order of the ranks, then of their tokens. Where ranks hold tokens
+ * one after the other that is the order of one rank, so an expert's sums have the same bits. A
+ * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
  * What a rank sends to others, with R ranks, E experts of which own[r] are on rank r, rows of
  * B = width bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1:
@@ -40,24 +40,26 @@
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
- * In shared memory, where what the others read is memory of dpar_comm_alloc on all ranks (routings;
- * x; dy and weights; rows that come back: inputs, outputs need not be), a rank takes each row where
- * it lies and puts it, or adds it up, where it belongs: one pass, and less than two bare
- * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
- * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
- * returns before.
+ * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
+ * belongs: one pass, which moves less than two bare all-to-alls. For that what the others read is
+ * memory of dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs
+ * need not be. Else rows are packed before an all-to-all and sorted after it: three passes. Both
+ * ways give the same bits and counts. Such inputs stay as they are until the call returns; none
+ * returns before all ranks have read them.
  *
- * In a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
- * there, and dispatch, combine and their backward order work on its stream: they wait for nothing
- * and allocate nothing. What decides is the host's: `chosen`, and the weights that route reads
- * (DROP_LIGHT_OWN alone), lie where the CPU reads them, downloaded, and waited for, by you; so do
- * plans. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
+ * In a device's memory (comm->mem) lie x, rows, results, kept, y, weights and all their gradients.
+ * Dispatch, combine and their backward order work on its stream: they wait for nothing and allocate
+ * nothing. What decides is the host's: `chosen`, and the weights that route reads (DROP_LIGHT_OWN
+ * alone), lie where the CPU reads them. You download them and wait for that. Plans are the host's,
+ * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
  * for each choice with the first operation of a routing after another's. route waits for the stream
  * before it writes: it needs counts in any case, and the device may be reading what this memory was
- * before. So these are no calls for a captured graph. The router's functions are the host's: give
- * them page-locked logits, weights and dweight, which both sides reach, or have kernels of your
- * own. Values are the host's bit by bit, but for -0 in the results of combine_backward, which
- * becomes 0, and sums of dweight, whose order is the device's.
+ * before. So these are no calls for a captured graph.
+ *
+ * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
+ * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in
+ * the results of combine_backward, which becomes 0, and sums of dweight, whose order is the
+ * device's.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);

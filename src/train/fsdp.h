@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
- * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, a
- * layer's each: what travels at once. A unit's parameters lie end to end in C order, padded to
- * equal shards (flat.h); each rank keeps one shard of the masters and of the optimizer's arrays.
+ * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, one a
+ * layer: a unit is what travels at once. Its parameters lie end to end in C order, padded to equal
+ * shards (flat.h). Each rank keeps one shard of the masters and of the optimizer's arrays.
  *
  *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
  *              reduced in the last micro-batch
@@ -59,16 +59,16 @@
  * several runs that add up each is a pass; those with last = 0 leave REDUCE_GRAD out: call ready of
  * each unit after them, before the end.
  *
- * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
- * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
+ * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches.
+ * Where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
  *
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
  * bit. What is in the pool already is not gathered again. All ranks visit units in one order
  * (E_MISMATCH else; over MPI with its option `check`).
  *
- * In a device's memory (c->mem) all arrays lie there, also those that set and load are given;
- * functions follow what its stream was given and order what follows; only norm and load wait. */
+ * In a device's memory (c->mem) all arrays lie there, also those that set and load are given.
+ * Functions follow what its stream was given and order what follows. Only norm and load wait. */
 #ifndef DPARI_TRAIN_FSDP_H
 #define DPARI_TRAIN_FSDP_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layers - memory that the CPU does not reach, a device's say: what layers of training ask of it,
- * beyond the dpar_mem that comm and halo use (mem.h). Whoever has such memory fills this table in
+/* layers - memory that the CPU does not reach, such as a device's: what layers of training ask of
+ * it, beyond the dpar_mem that comm and halo use (mem.h). Who has such memory fills this table in
  * as well, and gives it as dpar_mem.layers (dpar_cuda.h does):
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device

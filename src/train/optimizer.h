@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
- * ZeRO does with its shard, and what one rank alone does with all.
+/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory. A rank of ZeRO
+ * does it with its shard, one rank alone with all.
  *
- * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
+ * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
  * depend neither on where it lies nor on how the parameters are cut.
  *
  *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
@@ -12,14 +12,14 @@
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
  * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
- * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more.
+ * gradients as 0 whatever they are, NaN too. The step then only decays moments and weights.
  *
- * Moments may be BF16 (moment_type): with weights and gradients in BF16, too, a step of AdamW moves
+ * Moments may be BF16 (moment_type). With weights and gradients in BF16, too, a step of AdamW moves
  * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
- * moments be stochastic: they then follow the sums above on average. Rounded to nearest, v never
- * falls with beta2 = 0.999, as a thousandth of it is less than half a unit of its 8 bits (2^-9 to
- * 2^-8 of it), and does not grow before g g is 3 to 5 times v; with beta1 = 0.9 m stays where it is
- * while g is within 2 to 4 % of it. */
+ * moments be stochastic: they then follow the sums above on average. Rounded to nearest they do
+ * not. With beta2 = 0.999 v never falls, for a thousandth of it is less than half a unit of its 8
+ * bits (2^-9 to 2^-8 of it), and it does not grow before g g is 3 to 5 times v. With beta1 = 0.9 m
+ * stays where it is while g is within 2 to 4 % of it. */
 #ifndef DPARI_TRAIN_OPTIMIZER_H
 #define DPARI_TRAIN_OPTIMIZER_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* random - numbers from counters: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Number
- * `index` of a stream is a function of (seed, stream, index) alone, so that it does not matter
- * which rank draws it, in which order, or whether anyone drew the others. Let `index` be the place
- * in the whole array: ranks then agree where they hold the same elements, and hold different
- * numbers where they hold different ones, as one rank would: no state to keep apart. For initial
- * values, and for dropout on activations that several ranks have. Element (i, j) of an array of
- * `width` columns, with a stream for each layer and step:
+/* random - random numbers that no number of ranks changes: for initial values, and for dropout on
+ * activations that several ranks have. Number `index` of a stream is a function of (seed, stream,
+ * index) alone: it does not matter which rank draws it, in which order, or who drew the others.
+ * There is no state. Let `index` be the place in the whole array. Ranks then have equal numbers
+ * where they hold the same elements, and others elsewhere, as one rank would. By counters:
+ * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Element (i, j) of an array of `width`
+ * columns, with a stream for each layer and step:
  *     u = dpar_random_uniform(seed, stream, i width + j);
  *     y = u < p ? 0 : x / (1 - p);
  * and dx from dy by the same u. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* sequence - attention over tokens that ranks share: ring attention (context parallelism), where
- * keys and values travel round the ranks. Other ways, by layer.way: ulysses.h exchanges tokens for
- * heads before and after; sliding windows need no ring (window_attention.h). Which rank has which
- * tokens, what travels when, masks and the sums of softmax are done here; the arithmetic of a block
- * is your kernel, or the plain one of this file:
+/* sequence - attention over tokens that ranks share. Here it is ring attention (context
+ * parallelism): keys and values travel round the ranks. Other ways, by layer.way: ulysses.h
+ * exchanges tokens for heads before and after; sliding windows need no ring (window_attention.h).
+ * dpar knows which rank has which tokens, what travels when, the masks and the sums of softmax. The
+ * arithmetic of a block is your kernel, or the plain one of this file:
  *
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_ZIGZAG, &why);  layer: zeroed
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
@@ -17,27 +17,31 @@
  * (dpar_attention_bytes, _init and _close: the same in memory of yours.)
  *
  * Arrays are dense: q[tokens][heads][width], k[tokens][groups][width], v[tokens][groups][values],
- * out[tokens][heads][values], lse[tokens][heads]; each heads / groups query heads share a group.
+ * out[tokens][heads][values], lse[tokens][heads]. Each heads / groups query heads share a group.
  * Several samples are several documents. Sums (out while it grows, lse, gradients of keys and
- * values on their way) are in f64 where the type is f64, else in f32, and rounded to the type once.
- * The same bits in every run on as many ranks; on one rank the kernel's own result.
+ * values on their way) are in f64 where the type is f64, else in f32. They are rounded to the type
+ * once. Bits are the same in every run on as many ranks; on one rank they are the kernel's own.
  *
- * Step t = 0 .. P-1 of the ring: rank r computes on the keys and values of rank r - t (modulo P),
- * while it sends them on to r + 1 and those of r - t - 1 come. On the way back so do the gradients
- * of keys and values, one step behind, until they are home, where what the rank's own queries gave
- * has stayed: as many hops as keys and values. With T tokens in all, n of them on this rank, m on
- * the next, and E = groups (width + values) elements a token, a rank sends
+ * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
+ * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
+ * gradients of keys and values travel the same way, one step behind, until they are home. What the
+ * rank's own queries gave has stayed there. So they make as many hops as keys and values. With T
+ * tokens in all, n of them on this rank, m on the next, and E = groups (width + values) elements a
+ * token, a rank sends
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
- * and nothing when it is alone: plan->sent counts it. Causal masks leave rank 0 idle most of the
- * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
- * every rank has as much to do at every step as the others: plan->pairs counts it.
+ * and nothing when it is alone: plan->sent counts it.
+ *
+ * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With DPAR_ZIGZAG,
+ * and documents of lengths that 2 P divides, every rank has as much to do at every step as the
+ * others: plan->pairs counts it.
  *
  * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
  * its stream, and nothing waits.
  *
- * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
- * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */
+ * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
+ * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
+ * tensor.h. */
 #ifndef DPARI_TRAIN_SEQUENCE_H
 #define DPARI_TRAIN_SEQUENCE_H
 

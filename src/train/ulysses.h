@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ulysses - attention (sequence.h) by exchanging tokens for heads: from some tokens with all heads
- * on each rank to all tokens with some heads, attention there as one rank would do it, and back.
+/* ulysses - attention (sequence.h) by exchanging tokens for heads. Before attention a rank has some
+ * tokens with all heads. It gives them for all tokens with some heads, computes attention as one
+ * rank would, and gives the results back.
  *
  *     layer.way = dpar_attention_ulysses;   layer: as sequence.h says
  *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_EVEN, &why);
@@ -8,21 +9,22 @@
  *     arrays.kept = plan->kept bytes of each layer
  *
  * Each rank has a part of the packed sequence, whatever the documents: by tokens.rule, or by
- * layer.cut. Heads are cut by dpar_heads_init, uneven ones too; fewer groups than ranks: ranks hold
- * copies of a group, whose gradients are added in rank order (16-bit floats in f32, rounded once).
- * The kernel is given whole documents and this rank's heads (call->layer says how many).
+ * layer.cut. Heads are cut by dpar_heads_init, uneven ones too. With fewer groups than ranks, ranks
+ * hold copies of a group; its gradients are added in rank order (16-bit floats in f32, rounded
+ * once). The kernel is given whole documents and this rank's heads (call->layer says how many).
  *
- * In shared memory, where what is exchanged lies in memory of dpar_comm_alloc on all ranks, each
- * takes its heads (or tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are
- * packed before and sorted after one: three. The same bits both ways. With n tokens of this rank, N
- * of all, H heads on all ranks (copies each) and h on this one, an array of `width` elements a
- * token and head sends (H - h) n width on the way to the heads and h (N - n) width on the way back,
- * times bytes(type). Forward: q, k, v there, out back. Backward: out's gradient there, those of q,
- * k, v back.
+ * In shared memory each rank takes its heads (or tokens) where they lie, if that is memory of
+ * dpar_comm_alloc on all ranks. That is one pass, as fast as a bare all-to-all. Else they are
+ * packed before an all-to-all and sorted after it: three passes. Both ways give the same bits.
+ *
+ * With n tokens of this rank, N of all, H heads on all ranks (copies each) and h on this one, an
+ * array of `width` elements a token and head sends (H - h) n width bytes(type) on the way to the
+ * heads and h (N - n) width bytes(type) on the way back. Forward: q, k, v there, out back.
+ * Backward: out's gradient there, those of q, k, v back.
  *
  * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
- * where values are not as wide), of tokens that are out of order another of all tokens with its
- * heads, and what backward computes. */
+ * where values are not as wide). For tokens that are out of order it holds another of all tokens
+ * with its heads. It also holds what backward computes. */
 #ifndef DPARI_TRAIN_ULYSSES_H
 #define DPARI_TRAIN_ULYSSES_H
 

@@ -136,6 +136,69 @@ contains
         call check(dpar_string(c_loc(svg)) /= "" .and. all(svg(:4) == ["<", "s", "v", "g"]), "SVG")
     end subroutine
 
+    ! A ring of 3 columns a rank and 4 rows, dims in Fortran's order: halos around x, none beyond y;
+    ! two components, the whole array and back.
+    subroutine grids(world)
+        type(c_ptr), intent(in) :: world
+        type(c_ptr) :: g, list(2)
+        type(dpar_grid_desc) :: d
+        type(dpar_grid_field) :: field
+        type(dpar_grid_part) :: part
+        type(dpar_why) :: why
+        type(dpar_grid), pointer :: head
+        type(dpar_box) :: box
+        real(c_float), allocatable, target :: u(:, :), v(:, :, :), whole(:, :)
+        integer :: ranks, x, x0, i, j
+        ranks = dpar_size(world)
+        d = dpar_grid_desc_of([3 * ranks, 4], 1, [ranks, 1], [.true., .false.])
+        call check(all(d%cells(:1) == [4, 3 * ranks]) .and. all(d%parts(:1) == [1, ranks]) .and. &
+            all(d%periodic(:1) == [0, 1]) .and. d%order == DPAR_FIRST_FASTEST, "a description")
+        call check(dpar_grid_make(world, d, g, why) == 0, "a grid")
+        call c_f_pointer(g, head)
+        call check(all(head%own(:1) == [4, 3]) .and. head%first(1) == 3 * dpar_rank(world), "its head")
+        allocate (u(0:4, 0:5), v(2, 0:4, 0:5), whole(3 * ranks, 4))
+        u = -1
+        v = -1
+        x0 = int(head%first(1))
+        do j = 1, 4
+            do i = 1, 3
+                u(i, j) = real(x0 + i + 100 * j)
+                v(:, i, j) = [u(i, j) + 0.5, -u(i, j)]
+            end do
+        end do
+        call check(dpar_grid_attach(g, c_loc(u(1, 1)), DPAR_F32, why=why) == 0, "an array")
+        field%components = 2
+        call check(dpar_grid_attach(g, c_loc(v(1, 1, 1)), DPAR_F32, field, why) == 0, "another one")
+        list = [c_loc(u(1, 1)), c_loc(v(1, 1, 1))]
+        call check(dpar_grid_exchange_all(g, list, 2) == 0, "an exchange of two")
+        do j = 0, 5
+            do i = 0, 4
+                x = modulo(x0 + i - 1, 3 * ranks) + 1
+                if (j == 0 .or. j == 5) then
+                    call check(u(i, j) == -1 .and. all(v(:, i, j) == -1), "beyond the ends of y")
+                else
+                    call check(u(i, j) == x + 100 * j .and. v(1, i, j) == x + 100 * j + 0.5 .and. &
+                        v(2, i, j) == -(x + 100 * j), "a halo of a grid")
+                end if
+            end do
+        end do
+        call check(dpar_grid_begin(g, c_loc(u(1, 1))) == 0, "begin")
+        x = dpar_grid_core(g, box)
+        call check(x == 1 .and. box%lo(1) == 1 .and. box%hi(1) == 2 .and. box%hi(0) == 4, "the core")
+        call check(dpar_grid_end(g, c_loc(u(1, 1))) == 0, "end")
+        call check(dpar_grid_gather(g, c_loc(u(1, 1)), c_loc(whole)) == 0, "the whole array")
+        if (dpar_rank(world) == 0) then
+            do j = 1, 4
+                do i = 1, 3 * ranks
+                    call check(whole(i, j) == i + 100 * j, "a cell of it")
+                end do
+            end do
+        end if
+        call check(dpar_grid_block(g, part=part) == 0, "a part of a file")
+        call check(all(part%start(:1) == [0, x0]) .and. all(part%memory(:1) == [6, 5]), "its place")
+        call check(dpar_grid_free(g) == 0, "the end of a grid")
+    end subroutine
+
     subroutine collectives(world)
         type(c_ptr), intent(in) :: world
         integer(c_int64_t), target :: mine(5), all_(5)
@@ -380,6 +443,7 @@ contains
         call c_f_pointer(arg, given)
         call check(given == 42, "what was given to the ranks")
         call collectives(world)
+        call grids(world)
         call redistribute(world)
         call halos(world)
         rank_main = wrong
