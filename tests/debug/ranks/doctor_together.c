@@ -46,12 +46,16 @@ static void level(const char *begins, int pairs)
 {
     const char *line = strstr(page, begins);
     double us = 0, rate = 0;
+    char unit = 0;
     int n = 1;
     CHECK((line != NULL) == (pairs > 0));
     if (line != NULL) {
         line += strlen(begins);
-        CHECK_INT(sscanf(line, ": 8 B in %lf us, 1 MiB at %lf GB/s, medians of %d", &us, &rate, &n),
-                  pairs > 1 ? 3 : 2);
+        CHECK_INT(sscanf(line, ": 8 B in %lf %cs, 1 MiB at %lf GB/s, medians of %d", &us, &unit,
+                         &rate, &n),
+                  pairs > 1 ? 4 : 3);
+        CHECK(unit == 'u' || unit == 'm');
+        us *= unit == 'm' ? 1000 : 1;
         CHECK_INT(n, pairs);
         CHECK(us > 1e-3 && us < 1e6 && rate > 1e-3 && rate < 1e3);
     }
