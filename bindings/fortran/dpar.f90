@@ -2454,6 +2454,14 @@ module dpar
             integer(c_int32_t) :: dpar_grid_end
         end function
 
+        ! Between the two, now and then in a long core.
+        function dpar_grid_test(grid, u) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t) :: dpar_grid_test
+        end function
+
         ! The own cells that are further than the halo's width from what an exchange or a mirror
         ! fills, and the n-th of the disjoint boxes that make up the other own cells (at most 2
         ! dims).

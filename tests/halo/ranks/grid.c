@@ -572,6 +572,10 @@ static int64_t swaps(dpar_comm *c)
         CHECK_INT(dpar_grid_begin(g, u[0]), DPAR_OK);
         CHECK_INT(dpar_grid_begin(g, u[2]), DPAR_OK);
         CHECK_INT(dpar_grid_begin(g, u[3]), DPAR_OK);
+        while (dpar_grid_test(g, u[2]) == DPAR_MORE) { /* all of it comes */
+        }
+        CHECK_INT(dpar_grid_test(g, u[2]), DPAR_OK);
+        CHECK_INT(dpar_grid_test(g, u[1]), DPAR_E_ARG);
         CHECK_INT(dpar_grid_free(g), DPAR_E_ARG);
         CHECK(strstr(c->why.text, "has not ended") != NULL);
         CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
@@ -725,6 +729,8 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG); /* twice the same */
     says(c->why.text, "in common");
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_end(NULL, u), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_test(NULL, u), DPAR_E_ARG);
     says(c->why.text, "has begun");
     CHECK_INT(dpar_grid_gather(g, own, own), DPAR_E_ARG);
     CHECK_INT(dpar_grid_gather(g, u, NULL), DPAR_E_ARG);
