@@ -61,7 +61,7 @@
  *     dpar_grid_exchange_all(g, list, 3)                several arrays in one message a neighbour
  *     dpar_grid_exchange_some(g, list, 15, mask, 2)     some of them, so deep; dpar_grid_prepare plans it early
  *     dpar_grid_begin(g, u)                             computes while messages travel (dpar_grid_begin_some):
- *     dpar_grid_core(g, &box)                             the cells that read no halo,
+ *     dpar_grid_core(g, &box)                             the cells that read no halo (dpar_grid_test now and then),
  *     dpar_grid_end(g, u)
  *     dpar_grid_rim(g, n, &box)                           and the others
  *     dpar_grid_gather(g, u, whole)                     the whole array to rank 0, dpar_grid_scatter from there
@@ -477,6 +477,9 @@ DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
+/* Between the two, now and then in a long core: messages move only inside of calls. OK: all has
+ * come; MORE: not yet (end all the same). Local; errors as dpar_halo_exchange_test. */
+DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
 /* The own cells that are further than the halo's width from what an exchange or a mirror fills, and
  * the n-th of the disjoint boxes that make up the other own cells (at most 2 dims). In the numbers
  * of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no n-th.
@@ -6470,24 +6473,41 @@ DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, in
     return st == DPAR_OK ? dpari_gx_start(g, g->picked, n, depth) : st;
 }
 
-DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
+/* The plan of the exchange under way that u takes part in. */
+static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan **plan)
 {
-    dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
-    dpar_status st;
     int32_t i;
-    for (p = g ? g->plans : NULL; p; p = p->next) {
+    for (p = grid ? dpari_gx_of(grid)->plans : NULL; p; p = p->next) {
         for (i = 0; p->active && i < p->n; i++) {
             if (p->at[i] == u) {
-                st = dpar_halo_exchange_end(p->x);
-                p->active = 0;
-                return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
+                *plan = p;
+                return DPAR_OK;
             }
         }
     }
-    return g ? dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                "grid: no exchange of this array has begun", 0, 0, 0, 0)
-             : DPAR_E_ARG;
+    return grid ? dpari_comm_wrong(grid->comm, DPAR_E_ARG,
+                                   "grid: no exchange of this array has begun", 0, 0, 0, 0)
+                : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
+{
+    dpari_gx_plan *p;
+    const dpar_status st = dpari_gx_active(grid, u, &p);
+    return st == DPAR_OK ? dpar_halo_exchange_test(p->x) : st;
+}
+
+DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
+{
+    dpari_gx_plan *p;
+    dpar_status st = dpari_gx_active(grid, u, &p);
+    if (st == DPAR_OK) {
+        st = dpar_halo_exchange_end(p->x);
+        p->active = 0;
+        st = st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(dpari_gx_of(grid), p) : st;
+    }
+    return st;
 }
 
 DPAR_API DPARI_COLD dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list,

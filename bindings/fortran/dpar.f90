@@ -2454,6 +2454,14 @@ module dpar
             integer(c_int32_t) :: dpar_grid_end
         end function
 
+        ! Between the two, now and then in a long core.
+        function dpar_grid_test(grid, u) bind(c)
+            import
+            type(c_ptr), value :: grid
+            type(c_ptr), value :: u
+            integer(c_int32_t) :: dpar_grid_test
+        end function
+
         ! The own cells that are further than the halo's width from what an exchange or a mirror
         ! fills, and the n-th of the disjoint boxes that make up the other own cells (at most 2
         ! dims).
@@ -2700,17 +2708,18 @@ contains
     end subroutine
 
     ! A grid with dims in Fortran's order: cells, parts and periodic as MPI_Cart_create has them, and
-    ! its order of ranks, too. Without parts the best ones are chosen.
-    function dpar_grid_desc_of(cells, halo, parts, periodic) result(d)
+    ! its order of ranks, too. Without parts the best ones are chosen. star: no corners.
+    function dpar_grid_desc_of(cells, halo, parts, periodic, star) result(d)
         integer, intent(in) :: cells(:), halo
         integer, intent(in), optional :: parts(:)
-        logical, intent(in), optional :: periodic(:)
+        logical, intent(in), optional :: periodic(:), star
         type(dpar_grid_desc) :: d
         integer :: k, n
         n = size(cells)
         d%dims = n
         d%halo = halo
         d%order = DPAR_FIRST_FASTEST
+        if (present(star)) d%star = merge(1, 0, star)
         do k = 1, n
             d%cells(n - k) = cells(k)
             if (present(parts)) d%parts(n - k) = parts(k)

@@ -16,9 +16,7 @@ typedef struct plate {
     int ny, nx, y0, x0;         /* own cells; their first */
     double *now, *next;         /* ny + 2 rows of nx + 2 */
     dpar_comm *world;
-    dpar_halo halo;
-    dpar_halo_field field;
-    dpar_halo_exchange *plan;
+    dpar_grid *grid;
 } plate;
 
 static double *at(const plate *p, double *u, int y, int x) {
@@ -31,34 +29,22 @@ static void share(int n, int parts, int part, int *first, int *size) {
 }
 
 static void exchange_init(plate *p) {
-    const int64_t cells[] = {NY, NX};
-    const dpar_placement cuts[] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
-    dpar_mesh mesh;
-    const dpar_halo_options options = {.field = &p->field, .fields = 1};
-    dpar_why why = {"no memory"};
-    void *memory;
-    int64_t bytes;
-    p->halo.shape = DPAR_STENCIL_BOX; /* corners too */
-    p->halo.low[0] = p->halo.low[1] = p->halo.high[0] = p->halo.high[1] = 1;
-    p->halo.periodic = 1u << 1;
-    p->field = (dpar_halo_field){.halo = &p->halo, .type = DPAR_F64, .data = p->now};
+    dpar_grid_desc d = {.dims = 2, .cells = {NY, NX}, .halo = 1, .periodic = {0, 1},
+                        .parts = {p->parts[0], p->parts[1]}};
+    dpar_why why;
     if (dpar_mpi_make(p->comm, NULL, &p->world, &why) < 0 ||
-        dpar_mesh_init(&mesh, "y x", p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-        dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, &why) < 0 ||
-        dpar_halo_exchange_bytes(p->world, &options, &bytes, &why) < 0 ||
-        dpar_comm_alloc(p->world, bytes, &memory) < 0 ||
-        dpar_halo_exchange_init(memory, bytes, p->world, &options, &p->plan, &why) < 0) {
-        puts(why.text);
-        MPI_Abort(p->comm, 1);
+        dpar_grid_make(p->world, &d, &p->grid, &why) < 0 ||
+        dpar_grid_attach(p->grid, at(p, p->now, 1, 1), DPAR_F64, NULL, &why) < 0 ||
+        dpar_grid_attach(p->grid, at(p, p->next, 1, 1), DPAR_F64, NULL, &why) < 0) {
+        MPI_Abort(p->comm, dpar_fail(p->world, &why));
     }
 }
 
 static void step(plate *p) {
     double *swap;
     int y, x;
-    dpar_halo_exchange_bind(p->plan, 0, p->now, NULL);
-    if (dpar_halo_exchange_run(p->plan) < 0) {
-        MPI_Abort(p->comm, 1);
+    if (dpar_grid_exchange(p->grid, at(p, p->now, 1, 1)) < 0) {
+        MPI_Abort(p->comm, dpar_fail(p->world, NULL));
     }
     for (y = 1; y <= p->ny; y++) {
         for (x = 1; x <= p->nx; x++) {

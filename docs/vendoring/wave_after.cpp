@@ -24,41 +24,28 @@ struct Block {
 
 class Exchange {
     Block &b;
-    dpar_halo halo = {};
-    dpar_halo_field field = {};
-    dpar_halo_exchange *plan = nullptr;
+    dpar_grid *grid = nullptr;
 
 public:
     dpar_comm *world = nullptr;
 
     explicit Exchange(Block &block) : b(block) {
-        int64_t bytes = 0, cells[] = {N0, N1, N2};
-        dpar_placement cuts[3];
-        dpar_halo_options all = {};
-        dpar_mesh mesh;
-        dpar_why why = {"no memory"};
-        for (int d = 0; d < 3; d++) {
-            cuts[d] = dpar_shard_by(d, DPAR_EVEN, 0);
-            halo.low[d] = halo.high[d] = W;
-        }
-        halo.periodic = 1u << 1 | 1u << 2;
-        field.halo = &halo, field.type = DPAR_F64, field.data = b.now.data();
-        all.field = &field, all.fields = 1;
-        void *memory = nullptr;
+        dpar_grid_desc d = {};
+        dpar_why why;
+        d.dims = 3, d.halo = W, d.star = 1; // no corners
+        d.cells[0] = N0, d.cells[1] = N1, d.cells[2] = N2, d.periodic[1] = d.periodic[2] = 1;
+        d.parts[0] = b.parts[0], d.parts[1] = b.parts[1], d.parts[2] = b.parts[2];
         if (dpar_mpi_make(b.comm, nullptr, &world, &why) < 0 ||
-            dpar_mesh_init(&mesh, "z y x", b.parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
-            dpar_layout_init(&halo.grid, &mesh, 3, cells, cuts, &why) < 0 ||
-            dpar_halo_exchange_bytes(world, &all, &bytes, &why) < 0 ||
-            dpar_comm_alloc(world, bytes, &memory) < 0 ||
-            dpar_halo_exchange_init(memory, bytes, world, &all, &plan, &why) < 0) {
+            dpar_grid_make(world, &d, &grid, &why) < 0 ||
+            dpar_grid_attach(grid, &b.now[b.at(0, 0, 0)], DPAR_F64, nullptr, &why) < 0 ||
+            dpar_grid_attach(grid, &b.old[b.at(0, 0, 0)], DPAR_F64, nullptr, &why) < 0) {
             throw std::runtime_error(why.text);
         }
     }
 
     void operator()() {
-        dpar_halo_exchange_bind(plan, 0, b.now.data(), nullptr);
-        if (dpar_halo_exchange_run(plan) < 0) {
-            throw std::runtime_error("exchange");
+        if (dpar_grid_exchange(grid, &b.now[b.at(0, 0, 0)]) < 0) {
+            throw std::runtime_error(world->why.text);
         }
     }
 };

@@ -9,32 +9,20 @@ module plane
     integer :: comm, parts(2), coord(2) ! ranks along x and y, and this one's place
     integer :: mx, my, x0, y0           ! own cells; how many lie before them
     double precision, allocatable, target :: h(:, :), u(:, :), v(:, :)
-    type(dpar_halo), target :: halo
-    type(dpar_halo_field), target :: field(3)
     type(dpar_why) :: why
-    type(c_ptr) :: world, plan
+    type(c_ptr) :: world, grid, fields(3)
 
 contains
 
     subroutine exchange_init()
-        type(c_ptr) :: memory
-        type(dpar_mesh) :: mesh
-        type(dpar_halo_options) :: options
-        integer(c_int64_t) :: bytes
+        integer :: i
         call need(dpar_mpi_make(comm, out=world, why=why))
-        call need(dpar_mesh_named(mesh, ["x", "y"], parts, DPAR_LAST_FASTEST, 0, why))
-        call need(dpar_layout_init(halo%grid, mesh, 2, int([ny, nx], c_int64_t), &
-            [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t), dpar_shard_by(0, DPAR_EVEN, 0_c_int64_t)], &
-            why=why))
-        halo%low(0:1) = 1
-        halo%high(0:1) = 1
-        halo%periodic = 3
-        field = dpar_halo_field(halo=c_loc(halo), type=DPAR_F64)
-        field%data = [c_loc(h), c_loc(u), c_loc(v)]
-        options = dpar_halo_options(field=c_loc(field), fields=3)
-        call need(dpar_halo_exchange_bytes(world, options, bytes, why))
-        call need(dpar_comm_alloc(world, bytes, memory))
-        call need(dpar_halo_exchange_init(memory, bytes, world, options, plan, why))
+        call need(dpar_grid_make(world, dpar_grid_desc_of([nx, ny], 1, parts, [.true., .true.], &
+            star=.true.), grid, why))
+        fields = [c_loc(h(1, 1)), c_loc(u(1, 1)), c_loc(v(1, 1))]
+        do i = 1, 3
+            call need(dpar_grid_attach(grid, fields(i), DPAR_F64, why=why))
+        end do
     end subroutine
 
     subroutine need(status)
@@ -108,7 +96,7 @@ program waves
     end do
     call exchange_init()
     do t = 1, steps
-        if (dpar_halo_exchange_run(plan) < 0) error stop "exchange"
+        if (dpar_grid_exchange_all(grid, fields, 3) < 0) error stop "exchange"
         call step()
     end do
     call fingerprint()

@@ -28,6 +28,7 @@ typedef struct array {
 
 typedef struct one_case {
     dpar_grid_desc d;
+    dpar_mem mem; /* a table, of the host's memory: what a device's is handed */
     dpar_grid *g;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t cuts[DPAR_MAX_DIMS][16];
@@ -69,6 +70,8 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
     k->d.order = below(lot, 2);
     k->d.check = below(lot, 4) == 0;
     k->d.halo = below(lot, 3);
+    k->mem = dpar_mem_host();
+    k->d.mem = below(lot, 4) == 0 ? &k->mem : NULL;
     for (int d = 0; d < k->d.dims; d++) {
         k->d.cells[d] = ranks + 2 + below(lot, 5);
         if (below(lot, 3) == 0) {
@@ -112,7 +115,7 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     a->f.components = below(lot, 4);
     a->f.order = below(lot, 2);
     a->comps = a->f.components ? a->f.components : 1;
-    a->attached = strided || below(lot, 2);
+    a->attached = strided || k->d.mem || below(lot, 2);
     for (int d = 0; d < dims; d++) {
         a->f.at[d] = below(lot, 3) == 0;
         a->f.odd[d] = (uint32_t)below(lot, 8);
@@ -569,6 +572,10 @@ static int64_t swaps(dpar_comm *c)
         CHECK_INT(dpar_grid_begin(g, u[0]), DPAR_OK);
         CHECK_INT(dpar_grid_begin(g, u[2]), DPAR_OK);
         CHECK_INT(dpar_grid_begin(g, u[3]), DPAR_OK);
+        while (dpar_grid_test(g, u[2]) == DPAR_MORE) { /* all of it comes */
+        }
+        CHECK_INT(dpar_grid_test(g, u[2]), DPAR_OK);
+        CHECK_INT(dpar_grid_test(g, u[1]), DPAR_E_ARG);
         CHECK_INT(dpar_grid_free(g), DPAR_E_ARG);
         CHECK(strstr(c->why.text, "has not ended") != NULL);
         CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
@@ -722,6 +729,8 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG); /* twice the same */
     says(c->why.text, "in common");
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_end(NULL, u), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_test(NULL, u), DPAR_E_ARG);
     says(c->why.text, "has begun");
     CHECK_INT(dpar_grid_gather(g, own, own), DPAR_E_ARG);
     CHECK_INT(dpar_grid_gather(g, u, NULL), DPAR_E_ARG);
@@ -743,6 +752,7 @@ static void refused_arrays(dpar_comm *c)
 
 static void pictures(dpar_comm *c)
 {
+    const dpar_mem mem = dpar_mem_host();
     dpar_grid_desc d;
     dpar_grid *g;
     dpar_text t;
@@ -771,6 +781,12 @@ static void pictures(dpar_comm *c)
     d.cells[0] = d.cells[1] = 24;
     d.halo = 1;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
+    CHECK(dpar_grid_array(g, DPAR_F64) != NULL);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    d.mem = &mem;
+    CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
+    CHECK(dpar_grid_array(g, DPAR_F64) == NULL);
+    says(c->why.text, "a device's memory");
     if (c->size == 2) { /* of equal cuts the one with whole rows */
         CHECK(g->parts[0] == 2 && g->parts[1] == 1);
     }
