@@ -18,7 +18,7 @@ RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
-.PHONY: help run commands apps examples docs headers all-headers test gates nightly lint accuracy bench performance \
+.PHONY: help run commands man apps examples docs headers all-headers test gates nightly lint accuracy bench performance \
 	fuzz clean install test-index test-schedule test-cost test-comm test-halo test-train test-spatial test-debug test-mpi test-gpu
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make nightly    all of that, whole (hours)'
 	@echo 'make commands   build/plan build/pipeline build/doctor build/decompose; where there is an mpicc (or'
 	@echo '                MPICC=...) build/doctor_mpi, the doctor for jobs on several nodes'
+	@echo 'make man        build/man/plan.1, ...: what the commands say by --help'
 	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg'
 	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
 	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
@@ -161,6 +162,10 @@ $(B)/lbm: apps/lbm.f90 bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(HEADE
 	$(FORTRAN) -O3 -ffp-contract=off -cpp -J$(B)/fortran bindings/fortran/dpar.f90 apps/lbm.f90 $(B)/fortran/dpar.o -o $@
 
 commands: $(COMMANDS)
+# Man pages of what each says by --help.
+man: $(COMMANDS)
+	@mkdir -p $(B)/man
+	@for each in plan pipeline decompose doctor; do tools/man $(B)/$$each > $(B)/man/$$each.1 || exit 1; done
 apps: $(APPS)
 # As each says in its first lines: nothing but its command.
 examples:

@@ -16,6 +16,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char program[] = "reshard";
+static const char help[] =
+    "reshard: a checkpoint of Llama-3-8B's tensors is written by 8 ranks (dp 4, tp 2) and read by\n"
+    "12 (pp 3, dp 2, tp 2), through files, every element checked\n"
+    "\n"
+    "  reshard [options]\n"
+    "\n"
+    "  --shrink N    divide every dim by N: 1, 2, 4, 8 or 16 (16; 1 needs 32 GB of disk)\n"
+    "  --dir DIR     where the files go (.); they are removed at the end\n"
+    "  --keep        leave them\n"
+    "  --svg FILE    draw who owned what, before and after\n"
+    "  -h, --help    this text\n"
+    "\n"
+    "Exit code: 0 all is right, 1 an element is wrong, 2 bad input (one sentence on stderr)\n"
+    "\n"
+    "examples\n"
+    "  reshard\n"
+    "  reshard --dir /tmp --svg owners.svg\n"
+    "  reshard --shrink 4 --keep\n";
+
+#include "../commands/options.h"
+
 enum { TENSORS = 400, WRITERS = 8, READERS = 12, LAYERS = 32, STAGES = 3 };
 
 typedef struct tensor {
@@ -263,12 +285,11 @@ static void read_tensor(int i, int32_t rank, FILE *const *file, tally *sum)
 {
     static dpar_transfers w;
     dpar_transfer t;
-    dpar_why why;
     int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     uint32_t *local = room(dpar_layout_numel(&list[i].wanted, rank));
     if (dpar_transfers_first(&w, &list[i].saved, &list[i].wanted, rank, DPAR_RECEIVES,
                              DPAR_PRIMARY) != DPAR_OK) {
-        fail(list[i].name, why.text);
+        fail(list[i].name, "its two layouts are of different arrays");
     }
     dpar_layout_strides(&list[i].wanted, rank, NULL, here);
     while (dpar_transfers_next(&w, &t)) {
@@ -400,69 +421,24 @@ static void picture(const char *path)
     }
 }
 
-static void help(void)
-{
-    puts("reshard: a checkpoint of Llama-3-8B's tensors is written by 8 ranks (dp 4, tp 2) and "
-         "read by\n"
-         "12 (pp 3, dp 2, tp 2), through files, every element checked.\n\n"
-         "  --shrink N    divide every dim by N: 1, 2, 4, 8 or 16 (16; 1 needs 32 GB of disk)\n"
-         "  --dir DIR     where the files go (.); they are removed at the end\n"
-         "  --keep        leave them\n"
-         "  --svg FILE    draw who owned what, before and after\n\n"
-         "  reshard --dir /tmp --svg owners.svg");
-}
-
-static void finish(void)
-{
-    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
-        fail("stdout", "cannot be written");
-    }
-}
-
-/* Was the i-th word, an option, there before? Of two the last would count, unseen. */
-static int said_before(char **argv, int i)
-{
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
-    }
-    return k < i;
-}
-
 int main(int argc, char **argv)
 {
     static tally sum;
     const char *svg = NULL;
     double elements = 0.0, written;
-    int i;
-    for (i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (strcmp(argv[i], "--help") == 0) {
-            help();
-            finish();
-            return 0;
-        }
-        if (strcmp(argv[i], "--keep") == 0) {
-            keep = 1;
-            continue;
-        }
-        if (value == NULL || strncmp(value, "--", 2) == 0) {
-            fail(argv[i], "no such option, or its value is missing (--help)");
-        } else if (said_before(argv, i)) {
-            fail(argv[i], "given twice");
-        } else if (strcmp(argv[i], "--dir") == 0) {
-            folder = value;
-        } else if (strcmp(argv[i], "--svg") == 0) {
-            svg = value;
-        } else if (strcmp(argv[i], "--shrink") == 0) {
-            char *end;
-            shrink = strtol(value, &end, 10);
-            if (*end != 0 || shrink < 1 || shrink > 16 || 16 % shrink != 0) {
-                fail(value, "--shrink takes 1, 2, 4, 8 or 16");
-            }
-        } else {
-            fail(argv[i], "no such option (--help)");
-        }
-        i++;
+    long long divisor = shrink;
+    int i, code;
+    const option options[] = {{"--shrink", OPTION_LONG, &divisor, 1, 16},
+                              {"--dir", OPTION_WORD, &folder, 0, 0},
+                              {"--svg", OPTION_WORD, &svg, 0, 0},
+                              {"--keep", OPTION_FLAG, &keep, 0, 0}};
+    code = options_read(argc, argv, options, sizeof options / sizeof *options, NULL, 0);
+    if (code >= 0) {
+        return code;
+    }
+    shrink = divisor;
+    if (16 % shrink != 0) {
+        return complain("--shrink takes 1, 2, 4, 8 or 16", NULL);
     }
     llama_3_8b();
     make_layouts();
@@ -488,6 +464,5 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("\nevery element is where it belongs\n");
-    finish();
-    return 0;
+    return options_finish(0);
 }

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char program[] = "decompose";
 static const char help[] =
     "decompose: how to cut a grid into blocks, and which rank should hold which\n"
     "\n"
@@ -44,7 +45,10 @@ static const char help[] =
     "\n"
     "examples\n"
     "  decompose 1440x720x100 64x16 --periodic 0 --halo 3 --bytes 40\n"
-    "  decompose 4096x4096 derecho\n";
+    "  decompose 4096x4096 derecho\n"
+    "  decompose 512x512x512 8x8:a100-80 --box --periodic 0,1,2\n";
+
+#include "options.h"
 
 typedef struct problem {
     int32_t dims, nodes, per_node;
@@ -52,13 +56,6 @@ typedef struct problem {
     uint32_t periodic;
     int32_t shape;
 } problem;
-
-static int complain(const char *what, const char *word)
-{
-    fprintf(stderr, "decompose: %s%s%s%s\n", what, word != NULL ? " '" : "",
-            word != NULL ? word : "", word != NULL ? "'" : "");
-    return 2;
-}
 
 /* Numbers between separators, all of the word; how many, 0 when it is not that. */
 static int numbers(const char *word, char separator, long long least, int64_t *value, int room)
@@ -104,76 +101,49 @@ static int read_machine(problem *p, const char *word)
     return 0;
 }
 
-static int read_option(problem *p, const char *name, const char *value)
+static int read_periodic(problem *p, const char *value)
 {
     int64_t axis[DPAR_MAX_DIMS];
-    int i, n;
-    if (strcmp(name, "--halo") == 0 || strcmp(name, "--bytes") == 0) {
-        int halo = name[2] == 'h';
-        if (numbers(value, 'x', !halo, halo ? &p->halo : &p->bytes, 1) == 1) {
-            return 0;
-        }
-        fprintf(stderr, "decompose: %s takes a whole number of at least %d, not '%s'\n", name,
-                !halo, value);
-        return 2;
-    }
-    n = strcmp(name, "--periodic") == 0 ? numbers(value, ',', 0, axis, DPAR_MAX_DIMS) : 0;
+    const int n = numbers(value, ',', 0, axis, DPAR_MAX_DIMS);
+    int i;
     for (i = 0; i < n; i++) {
         if (axis[i] >= DPAR_MAX_DIMS) {
             return complain("--periodic takes axes 0 to 5, not", value);
         }
         p->periodic |= (uint32_t)1 << axis[i];
     }
-    if (n > 0) {
-        return 0;
-    }
-    if (strcmp(name, "--periodic") == 0) {
-        return complain("--periodic takes axes 0 to 5 with commas between, not", value);
-    }
-    return complain("no such option (--help):", name);
+    return n > 0 ? 0 : complain("--periodic takes axes 0 to 5 with commas between, not", value);
 }
 
-/* Was the i-th word, --halo or --bytes, there before? Of two the last would count, unseen. */
-static int said_before(char **argv, int i)
-{
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
-    }
-    return k < i && strcmp(argv[i], "--periodic") != 0;
-}
-
+/* -1: go on; else the exit code. */
 static int read_all(problem *p, int argc, char **argv)
 {
-    const char *word[2] = {NULL, NULL};
+    const char *word[2] = {NULL, NULL}, *periodic = NULL;
+    long long halo = 1, bytes = 8;
     int64_t widest = 0;
-    int i, words = 0;
+    int i, code, box = 0;
+    const option list[] = {{"--halo", OPTION_LONG, &halo, 0, 1e15},
+                           {"--bytes", OPTION_LONG, &bytes, 1, 1e15},
+                           {"--periodic", OPTION_WORD, &periodic, 0, 0},
+                           {"--box", OPTION_FLAG, &box, 0, 0}};
     memset(p, 0, sizeof *p);
-    p->halo = 1;
-    p->bytes = 8;
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--box") == 0) {
-            p->shape = DPAR_STENCIL_BOX;
-        } else if (argv[i][0] == '-') {
-            if (said_before(argv, i)) {
-                return complain("given twice:", argv[i]);
-            }
-            if (read_option(p, argv[i], i + 1 < argc ? argv[i + 1] : "") != 0) {
-                return 2;
-            }
-            i++;
-        } else if (words == 2) {
-            return complain("a third word:", argv[i]);
-        } else {
-            word[words++] = argv[i];
-        }
+    code = options_read(argc, argv, list, sizeof list / sizeof *list, word, 2);
+    if (code >= 0) {
+        return code;
     }
-    if (words < 2) {
+    p->halo = halo;
+    p->bytes = bytes;
+    p->shape = box ? DPAR_STENCIL_BOX : p->shape;
+    if (word[1] == NULL) {
         return complain("a grid and a machine are needed; --help shows examples", NULL);
     }
     p->dims = numbers(word[0], 'x', 1, p->cells, DPAR_MAX_DIMS);
     if (p->dims == 0) {
         return complain("a grid is 1 to 6 numbers of at least 1, such as 1440x720x100, not",
                         word[0]);
+    }
+    if (periodic != NULL && read_periodic(p, periodic) != 0) {
+        return 2;
     }
     if (p->periodic >> p->dims != 0) {
         return complain("--periodic names an axis that the grid does not have:", word[0]);
@@ -186,7 +156,7 @@ static int read_all(problem *p, int argc, char **argv)
                 (long long)p->halo, (long long)widest);
         return 2;
     }
-    return read_machine(p, word[1]);
+    return read_machine(p, word[1]) != 0 ? 2 : -1;
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
@@ -417,31 +387,14 @@ static int decompose(const problem *p)
     return 0;
 }
 
-/* A table that could not be written is no answer. */
-static int finish(int code)
-{
-    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
-                                                 : code;
-}
-
 int main(int argc, char **argv)
 {
     problem p;
-    int i;
+    int code;
     if (argc == 1) {
         fputs("usage: decompose GRID MACHINE [options]; decompose --help says more\n", stderr);
         return 2;
     }
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return finish(0);
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            printf("decompose, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
-                   DPAR_VERSION_PATCH);
-            return finish(0);
-        }
-    }
-    return finish(read_all(&p, argc, argv) != 0 ? 2 : decompose(&p));
+    code = read_all(&p, argc, argv);
+    return options_finish(code >= 0 ? code : decompose(&p));
 }

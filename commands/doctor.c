@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char program[] = "doctor";
 static const char help[] =
     "doctor: what dpar sees on this machine, what it will use, and what is wrong\n"
     "\n"
@@ -39,6 +40,8 @@ static const char help[] =
     "  mpirun -n 4 doctor --join\n"
     "  mpirun -n 256 doctor_mpi --join\n";
 
+#include "options.h"
+
 /* The lines that say what is wrong; rank -1: the text but for its last line, the verdict. */
 static void print_lines(const char *text, int rank)
 {
@@ -53,16 +56,6 @@ static void print_lines(const char *text, int rank)
     }
 }
 
-/* What nobody could read was not said. */
-static int finish(int code)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout)) {
-        return code;
-    }
-    fprintf(stderr, "doctor: stdout cannot be written\n");
-    return 2;
-}
-
 /* The ranks do not meet: what each finds about itself may be the reason. */
 static int alone(const char *why, const char *remedy)
 {
@@ -74,7 +67,7 @@ static int alone(const char *why, const char *remedy)
     print_lines(text, -1);
     printf("WRONG: the ranks do not meet: %s -> %s\n", why, remedy);
     printf("%d thing%s wrong\n", wrong, wrong > 1 ? "s are" : " is");
-    return finish(1);
+    return options_finish(1);
 }
 
 static int look(dpar_comm *world)
@@ -89,7 +82,7 @@ static int look(dpar_comm *world)
     } else {
         print_lines(text, (int)world->rank); /* nothing, unless the ranks lost each other */
     }
-    return finish(wrong > 0);
+    return options_finish(wrong > 0);
 }
 
 #ifdef DOCTOR_MPI
@@ -159,25 +152,8 @@ static int together(void)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(help, stdout);
-        return finish(0);
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        printf("doctor, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
-               DPAR_VERSION_PATCH);
-        return finish(0);
-    }
-    if (argc > 2) {
-        fprintf(stderr, "doctor: takes one option, not also \"%s\"; --help shows them\n", argv[2]);
-        return 2;
-    }
-    if (argc == 2 && strcmp(argv[1], "--join") == 0) {
-        return together();
-    }
-    if (argc == 2) {
-        fprintf(stderr, "doctor: \"%s\" is no option; --help shows them\n", argv[1]);
-        return 2;
-    }
-    return look(NULL);
+    int join = 0, code;
+    const option list[] = {{"--join", OPTION_FLAG, &join, 0, 0}};
+    code = options_read(argc, argv, list, 1, NULL, 0);
+    return code >= 0 ? code : join ? together() : look(NULL);
 }

@@ -91,11 +91,11 @@ static inline int options_twice(char **argv, int i)
 
 static inline int options_value(const option *o, const char *value)
 {
-    if (o->kind != OPTION_WORD) {
-        return options_number(o, value);
-    }
     if (value == NULL) {
         return complain("unknown option, or its value is missing:", o->name);
+    }
+    if (o->kind != OPTION_WORD) {
+        return options_number(o, value);
     }
     if (strlen(value) > 999) {
         return complain("more than 999 characters behind", o->name);

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char program[] = "pipeline";
 static const char help[] =
     "pipeline: makes, checks, times and draws pipeline schedules\n"
     "\n"
@@ -82,6 +83,8 @@ static const char help[] =
     "  pipeline --schedule 1f1b --stages 4 --micro 8 --format csv -o 1f1b.csv\n"
     "  pipeline --check 1f1b.csv --transport pair\n";
 
+#include "options.h"
+
 static void fail(int code, const char *what, const char *why)
 {
     fprintf(stderr, "pipeline: %s%s%s\n", what, why[0] != 0 ? ": " : "", why);
@@ -129,17 +132,17 @@ static const char *decimal(const char *s, int64_t *value)
                                                                                           : s;
 }
 
-static int64_t number(const char *option, const char *s)
+static int64_t number(const char *name, const char *s)
 {
     int64_t v = 0;
     s = decimal(s, &v);
     if (s == NULL || *s != 0) {
-        fail(2, option, "takes a number of 0 to 1000000 with at most 6 decimals");
+        fail(2, name, "takes a number of 0 to 1000000 with at most 6 decimals");
     }
     return v;
 }
 
-static series numbers(const char *option, const char *s)
+static series numbers(const char *name, const char *s)
 {
     series l;
     const char *c;
@@ -151,8 +154,7 @@ static series numbers(const char *option, const char *s)
     for (l.n = 0; l.n < n; l.n++) {
         s = decimal(s, &l.v[l.n]);
         if (s == NULL || *s != (l.n + 1 < n ? ',' : 0)) {
-            fail(2, option,
-                 "takes numbers of 0 to 1000000 with at most 6 decimals, commas between");
+            fail(2, name, "takes numbers of 0 to 1000000 with at most 6 decimals, commas between");
         }
         s += *s == ',';
     }
@@ -160,7 +162,7 @@ static series numbers(const char *option, const char *s)
 }
 
 /* Whole numbers of up to 2^40 either way, commas between. */
-static series wholes(const char *option, const char *s, int64_t least)
+static series wholes(const char *name, const char *s, int64_t least)
 {
     series l;
     const char *c;
@@ -177,24 +179,13 @@ static series wholes(const char *option, const char *s, int64_t least)
         }
         l.v[l.n] = minus ? -v : v;
         if (digits == 0 || v > MOST_BYTES || l.v[l.n] < least || *s != (l.n + 1 < n ? ',' : 0)) {
-            fail(2, option,
+            fail(2, name,
                  least < 0 ? "takes whole numbers of -2^40 to 2^40, commas between"
                            : "takes whole numbers of 0 to 2^40, commas between");
         }
         s += *s == ',';
     }
     return l;
-}
-
-static int32_t count(const char *option, const char *s, int32_t least, int32_t most)
-{
-    char *end, why[80];
-    long v = strtol(s, &end, 10);
-    if (*s < '0' || *s > '9' || *end != 0 || v < least || v > most) {
-        snprintf(why, sizeof why, "takes a whole number of %ld to %ld", (long)least, (long)most);
-        fail(2, option, why);
-    }
-    return (int32_t)v;
 }
 
 /* ticks / unit with at most six decimals, rounded. */
@@ -364,7 +355,7 @@ static void complete(settings *o)
     }
 }
 
-static int32_t word(const char *option, const char *value, const char *const *list, int32_t n)
+static int32_t word(const char *name, const char *value, const char *const *list, int32_t n)
 {
     char why[160];
     int32_t i;
@@ -375,7 +366,7 @@ static int32_t word(const char *option, const char *value, const char *const *li
         }
         at += (size_t)snprintf(why + at, sizeof why - at, " %s", list[i]);
     }
-    fail(2, option, why);
+    fail(2, name, why);
     return -1;
 }
 
@@ -405,40 +396,6 @@ static void find_schedule(dpar_order *order, const char *name)
     }
 }
 
-/* An option without a value: 1 when it was one. */
-static int flag(settings *o, const char *name)
-{
-    if (strcmp(name, "--help") == 0 || strcmp(name, "--list") == 0 ||
-        strcmp(name, "--version") == 0) {
-        if (name[2] == 'h') {
-            fputs(help, stdout);
-        } else if (name[2] == 'v') {
-            printf("pipeline, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
-                   DPAR_VERSION_PATCH);
-        } else {
-            list_schedules(stdout, "\n");
-        }
-        close_output(stdout, NULL);
-        exit(0);
-    }
-    if (strcmp(name, "--compare") == 0) {
-        return o->compare = 1;
-    }
-    if (strcmp(name, "--lowered") == 0) {
-        return o->lowered = 1;
-    }
-    if (strcmp(name, "--shards") == 0) {
-        return o->shards = o->lowered = 1;
-    }
-    if (strcmp(name, "--lifo") == 0) {
-        return o->lifo = 1;
-    }
-    if (strcmp(name, "--whole") == 0) {
-        return o->whole = 1;
-    }
-    return 0;
-}
-
 /* loop, v, or the rank of each stage. */
 static void read_map(settings *o, const char *value)
 {
@@ -462,80 +419,108 @@ static void read_map(settings *o, const char *value)
     }
 }
 
-/* An option with a value. */
-static void option(settings *o, const char *name, const char *value)
+/* Options whose value is read further: each as it was given, NULL where it was not. */
+enum {
+    FORWARD,
+    BACKWARD,
+    INPUT,
+    WEIGHT,
+    OVERLAP,
+    LATENCY,
+    BANDWIDTH,
+    BYTES,
+    HOLD,
+    FORMAT,
+    SEND,
+    LINKS,
+    OBJECTIVE,
+    TRANSPORT,
+    MAP,
+    RAWS
+};
+static const char *const raw_name[RAWS] = {
+    "--fwd",     "--bwd",       "--bwd-input", "--bwd-weight", "--overlap",
+    "--latency", "--bandwidth", "--bytes",     "--hold",       "--format",
+    "--send",    "--links",     "--objective", "--transport",  "--map"};
+
+static void read_raw(settings *o, int which, const char *value)
 {
     static const char *const formats[] = {"ascii", "csv", "svg", "trace", "json"};
     static const char *const sends[] = {"buffered", "async", "blocking"};
     static const char *const objectives[] = {"makespan", "span"};
     static const char *const links[] = {"own", "pair", "rank"};
-    if (strcmp(name, "--schedule") == 0) {
-        dpar_order order;
-        o->schedule = value;
-        if (strcmp(value, "auto") != 0) {
-            find_schedule(&order, value);
-        }
-    } else if (strcmp(name, "--check") == 0) {
-        o->check = value;
-    } else if (strcmp(name, "--stage-times") == 0) {
-        o->stage_times = value;
-    } else if (strcmp(name, "--svg") == 0) {
-        o->svg = value;
-    } else if (strcmp(name, "-o") == 0) {
-        o->output = value;
-    } else if (strcmp(name, "--memory") == 0) {
-        o->memory = value;
-    } else if (strcmp(name, "--stages") == 0) {
-        o->ranks = count(name, value, 1, 65535);
-    } else if (strcmp(name, "--virtual") == 0) {
-        o->chunks = count(name, value, 1, 64);
-    } else if (strcmp(name, "--micro") == 0) {
-        o->micros = count(name, value, 1, 65535);
-    } else if (strcmp(name, "--group") == 0) {
-        o->group = count(name, value, 1, 65535);
-    } else if (strcmp(name, "--slices") == 0) {
-        o->slices = count(name, value, 1, 65535);
-    } else if (strcmp(name, "--chain") == 0) {
-        o->chain = count(name, value, 1, 65535);
-    } else if (strcmp(name, "--room") == 0) {
-        o->buffers = count(name, value, 1, 1000000);
-    } else if (strcmp(name, "--width") == 0) {
-        o->width = count(name, value, 32, 4096);
-    } else if (strcmp(name, "--nodes") == 0) {
-        o->nodes = count(name, value, 0, 1000000000);
-    } else if (strcmp(name, "--fwd") == 0) {
-        o->forward = numbers(name, value);
-    } else if (strcmp(name, "--bwd") == 0) {
-        o->backward = numbers(name, value);
-    } else if (strcmp(name, "--bwd-input") == 0) {
-        o->input = numbers(name, value);
-    } else if (strcmp(name, "--bwd-weight") == 0) {
-        o->weight = numbers(name, value);
-    } else if (strcmp(name, "--overlap") == 0) {
-        o->overlap = numbers(name, value);
-    } else if (strcmp(name, "--latency") == 0) {
-        o->latency = numbers(name, value);
-    } else if (strcmp(name, "--bandwidth") == 0) {
-        o->bandwidth = number(name, value);
-    } else if (strcmp(name, "--bytes") == 0) {
-        o->bytes = wholes(name, value, 0);
-    } else if (strcmp(name, "--hold") == 0) {
-        o->hold = wholes(name, value, -MOST_BYTES);
-    } else if (strcmp(name, "--format") == 0) {
-        o->format = formats[word(name, value, formats, 5)];
-    } else if (strcmp(name, "--send") == 0) {
-        o->sends = word(name, value, sends, 3);
-    } else if (strcmp(name, "--links") == 0) {
-        o->links = word(name, value, links, 3);
-    } else if (strcmp(name, "--objective") == 0) {
-        o->span = word(name, value, objectives, 2);
-    } else if (strcmp(name, "--transport") == 0) {
+    series *const of[] = {&o->forward, &o->backward, &o->input,
+                          &o->weight,  &o->overlap,  &o->latency};
+    const char *name = raw_name[which];
+    switch (which) {
+    case BANDWIDTH: o->bandwidth = number(name, value); break;
+    case BYTES: o->bytes = wholes(name, value, 0); break;
+    case HOLD: o->hold = wholes(name, value, -MOST_BYTES); break;
+    case FORMAT: o->format = formats[word(name, value, formats, 5)]; break;
+    case SEND: o->sends = word(name, value, sends, 3); break;
+    case LINKS: o->links = word(name, value, links, 3); break;
+    case OBJECTIVE: o->span = word(name, value, objectives, 2); break;
+    case TRANSPORT:
         o->transport = 1 + word(name, value, transports + 1, DPAR_TRANSPORTS - 1);
-    } else if (strcmp(name, "--map") == 0) {
-        read_map(o, value);
-    } else {
-        fail(2, name, "no such option (--help)");
+        break;
+    case MAP: read_map(o, value); break;
+    default: *of[which] = numbers(name, value); break;
     }
+}
+
+/* -1: go on; else the exit code. */
+static int read_options(settings *o, int argc, char **argv)
+{
+    const char *raw[RAWS] = {NULL};
+    int listed = 0, code, k, n;
+    dpar_order order;
+    option list[40] = {{"--list", OPTION_FLAG, &listed, 0, 0},
+                       {"--compare", OPTION_FLAG, &o->compare, 0, 0},
+                       {"--lowered", OPTION_FLAG, &o->lowered, 0, 0},
+                       {"--shards", OPTION_FLAG, &o->shards, 0, 0},
+                       {"--lifo", OPTION_FLAG, &o->lifo, 0, 0},
+                       {"--whole", OPTION_FLAG, &o->whole, 0, 0},
+                       {"--schedule", OPTION_WORD, &o->schedule, 0, 0},
+                       {"--check", OPTION_WORD, &o->check, 0, 0},
+                       {"--stage-times", OPTION_WORD, &o->stage_times, 0, 0},
+                       {"--svg", OPTION_WORD, &o->svg, 0, 0},
+                       {"-o", OPTION_WORD, &o->output, 0, 0},
+                       {"--memory", OPTION_WORD, &o->memory, 0, 0},
+                       {"--stages", OPTION_INT, &o->ranks, 1, 65535},
+                       {"--virtual", OPTION_INT, &o->chunks, 1, 64},
+                       {"--micro", OPTION_INT, &o->micros, 1, 65535},
+                       {"--group", OPTION_INT, &o->group, 1, 65535},
+                       {"--slices", OPTION_INT, &o->slices, 1, 65535},
+                       {"--chain", OPTION_INT, &o->chain, 1, 65535},
+                       {"--room", OPTION_INT, &o->buffers, 1, 1000000},
+                       {"--width", OPTION_INT, &o->width, 32, 4096},
+                       {"--nodes", OPTION_INT, &o->nodes, 0, 1000000000}};
+    for (n = 0; list[n].name != NULL; n++) {
+    }
+    for (k = 0; k < RAWS; k++, n++) {
+        list[n].name = raw_name[k];
+        list[n].kind = OPTION_WORD;
+        list[n].to = &raw[k];
+    }
+    o->given = (const char **)room((int64_t)sizeof *o->given * argc);
+    for (k = 1; k < argc; k++) {
+        o->given[o->givens++] = argv[k];
+    }
+    code = options_read(argc, argv, list, n, NULL, 0);
+    if (code < 0 && listed) {
+        list_schedules(stdout, "\n");
+        return options_finish(0);
+    }
+    o->lowered = o->lowered || o->shards;
+    if (code < 0 && o->schedule != NULL && strcmp(o->schedule, "auto") != 0) {
+        find_schedule(&order, o->schedule);
+    }
+    for (k = 0; code < 0 && k < RAWS; k++) {
+        if (raw[k] != NULL) {
+            read_raw(o, k, raw[k]);
+        }
+    }
+    return code;
 }
 
 /* ---- one schedule, made and run ---------------------------------------------------------------
@@ -1221,17 +1206,21 @@ static void save_svg(const job *j)
 static void print_job(const job *j, int ok, const char *sentence)
 {
     const char *format = j->o->format != NULL ? j->o->format : "ascii";
-    FILE *f = open_output(j->o->output);
+    FILE *f;
+    save_svg(j); /* where it cannot be written, stdout stays empty */
+    f = open_output(j->o->output);
     if (strcmp(format, "json") == 0) {
         print_json(f, j, ok, sentence);
     } else {
+        if (strcmp(format, "ascii") == 0 && j->o->svg != NULL) {
+            fprintf(f, "picture: %s\n", j->o->svg);
+        }
         picture(j, format, f);
         if (strcmp(format, "ascii") == 0) {
             print_figures(f, j);
         }
     }
     close_output(f, j->o->output);
-    save_svg(j);
 }
 
 /* ---- the three commands -----------------------------------------------------------------------
@@ -1448,9 +1437,36 @@ static void compare_json(FILE *f, const candidate *c, int32_t n)
     fprintf(f, "]\n");
 }
 
+/* What a person wants to see first: the winner, and why it is the one. */
+static void compare_first(FILE *f, const candidate *c, int32_t n)
+{
+    int32_t i, out = 0;
+    if (c[0].ok <= 0) {
+        return;
+    }
+    fprintf(f, "best: %s: makespan %s, %s %% idle, %s activations a rank\n", c[0].name,
+            shown(c[0].makespan, c[0].unit), percent(c[0].bubble), shown(c[0].peak, c[0].share));
+    for (i = 1; i < n; i++) {
+        out += c[i].ok <= 0;
+    }
+    fprintf(f, "why:  ");
+    if (n > 1 && c[1].ok > 0) {
+        /* of all the unit is the same: shares of --compare's times are whole */
+        const double longer = 100.0 * ((double)c[1].makespan / (double)c[0].makespan - 1.0);
+        fprintf(f, longer < 0.05 ? "%s takes as long" : "%s takes %.1f %% longer", c[1].name,
+                longer);
+        fprintf(f,
+                longer < 0.05 && (int64_t)c[1].peak * c[0].share > (int64_t)c[0].peak * c[1].share
+                    ? " and holds more; "
+                    : "; ");
+    }
+    fprintf(f, "%d of %d do not fit or do not exist for these numbers\n\n", (int)out, (int)n);
+}
+
 static void compare_table(FILE *f, const candidate *c, int32_t n)
 {
     int32_t i;
+    compare_first(f, c, n);
     fprintf(f, "  # %-28s %12s %12s %8s %12s%s\n", "schedule", "makespan", "span", "idle %",
             "activations", c[0].ok >= 0 && c[0].bytes >= 0 ? "        bytes" : "");
     for (i = 0; i < n; i++) {
@@ -1475,6 +1491,7 @@ static void compare_table(FILE *f, const candidate *c, int32_t n)
 static int compare(const settings *o)
 {
     static candidate list[CANDIDATES];
+    const double since = options_now();
     int32_t rule, n = 0, k, v = o->chunks > 0 ? o->chunks : 1, chunks[3];
     int32_t slices = o->slices > 0 ? o->slices : 2, mult;
     FILE *f;
@@ -1487,6 +1504,7 @@ static int compare(const settings *o)
     chunks[2] = v != 2 && v != 4 ? v : 0;
     for (rule = 1; rule < DPAR_FORWARD_ONLY; rule++) {
         int grouped = rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB;
+        options_progress(since, (double)rule / (DPAR_FORWARD_ONLY + 2), dpar_order_name(rule));
         if (!grouped && rule != DPAR_BREADTH_FIRST) {
             try_one(&list[n++], o, rule, 0, 0, mult);
             continue;
@@ -1504,8 +1522,10 @@ static int compare(const settings *o)
             }
         }
     }
+    options_progress(since, (double)rule / (DPAR_FORWARD_ONLY + 2), "auto");
     try_one(&list[n++], o, -1, 1, 0, mult);
     try_one(&list[n++], o, -1, 2, 0, mult);
+    options_progress(since, 1.0, NULL);
     qsort(list, (size_t)n, sizeof list[0], better);
     f = open_output(o->output);
     if (o->format != NULL && strcmp(o->format, "json") == 0) {
@@ -1601,31 +1621,10 @@ static void belongs(const settings *o)
     }
 }
 
-static void read_options(settings *o, int argc, char **argv)
-{
-    int i, k;
-    o->given = (const char **)room((int64_t)sizeof *o->given * argc);
-    for (i = 1; i < argc; i++) {
-        o->given[o->givens++] = argv[i];
-        if (flag(o, strcmp(argv[i], "-h") == 0 ? "--help" : argv[i])) {
-            continue;
-        }
-        if (i + 1 >= argc || strncmp(argv[i + 1], "--", 2) == 0) {
-            fail(2, argv[i], "no such option, or its value is missing (--help)");
-        }
-        for (k = 0; k + 1 < o->givens; k++) {
-            if (strcmp(o->given[k], argv[i]) == 0) {
-                fail(2, argv[i], "given twice");
-            }
-        }
-        option(o, argv[i], argv[i + 1]);
-        i++;
-    }
-}
-
 int main(int argc, char **argv)
 {
     static settings o;
+    int code;
     o.buffers = 1;
     o.width = 80;
     o.cap = -1;
@@ -1635,7 +1634,10 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    read_options(&o, argc, argv);
+    code = read_options(&o, argc, argv);
+    if (code >= 0) {
+        return code;
+    }
     if ((o.schedule != NULL) + (o.check != NULL) + o.compare != 1) {
         fail(2, "one of --schedule NAME, --compare and --check FILE is needed (--help)", "");
     }

@@ -2,12 +2,12 @@
 /* 07 - gradients averaged over the ranks, in the array that a training code has anyway: a small
  * regression over 48 samples ends at the same weights on any number of ranks.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/07_gradients.c -o 07 && ./07
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/07_gradients.c -o build/07 && build/07 --ranks 4
+ *   4 ranks: weights 2.0000 -3.0000 0.5000, loss 6.570 at first, 0.000 at the end
+ *   build/07 --ranks 1
+ *   1 ranks: weights 2.0000 -3.0000 0.5000, loss 6.570 at first, 0.000 at the end
  *
- *   loss 6.570 at first, 0.000 at the end
- *   weights 2.0000 -3.0000 0.5000
- *
- * Try ./07 --ranks 1 and 4, mpiexec -n 4 ./07, torchrun --no-python --nproc-per-node 4 ./07. */
+ * The same program runs under mpiexec -n 4 build/07, srun and torchrun. */
 #include "dpar_train.h"
 #include <stdio.h>
 
@@ -48,8 +48,8 @@ static int train(dpar_comm *world, void *unused)
         loss[step] = dpar_mean(world, loss[step]);
     }
     if (world->rank == 0 && world->status == 0) {
-        printf("loss %.3f at first, %.3f at the end\n", loss[0], loss[STEPS - 1]);
-        printf("weights %.4f %.4f %.4f\n", w[0], w[1], w[2]);
+        printf("%d ranks: weights %.4f %.4f %.4f, loss %.3f at first, %.3f at the end\n",
+               (int)world->size, w[0], w[1], w[2], loss[0], loss[STEPS - 1]);
     }
     return dpar_ddp_free(ddp) < 0 || world->status < 0 ? dpar_fail(world, NULL) : 0;
 }

@@ -2,11 +2,11 @@
 /* 08 - the regression of 07 by ZeRO-3: weights, gradients and the optimizer's state are cut over
  * the ranks; a unit's weights are whole while they are used.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/08_zero3.c -o 08 && ./08
- *
- *   weights 2.0000 -3.0000 0.5000
- *
- * Try ./08 --ranks 1 and 4. options.zero = 1 or 2 trains the same way with more memory. */
+ *   cc -DDPAR_IMPLEMENTATION -I. examples/08_zero3.c -o build/08 && build/08 --ranks 4
+ *   4 ranks: weights 2.0000 -3.0000 0.5000
+ *   build/08 --ranks 1
+ *   1 ranks: weights 2.0000 -3.0000 0.5000
+ * With options.zero = 1 or 2 it is the same with more memory. */
 #include "dpar_train.h"
 #include <stdio.h>
 enum { SAMPLES = 48, WEIGHTS = 3, STEPS = 100 };
@@ -49,7 +49,7 @@ static int train(dpar_comm *world, void *unused)
     }
     if (dpar_fsdp_unshard(f, 0, DPAR_FORWARD) == DPAR_OK && world->rank == 0) {
         w = (const float *)dpar_fsdp_weight(f, 0);
-        printf("weights %.4f %.4f %.4f\n", w[0], w[1], w[2]);
+        printf("%d ranks: weights %.4f %.4f %.4f\n", (int)world->size, w[0], w[1], w[2]);
     }
     return dpar_fsdp_free(f) < 0 || world->status < 0 ? dpar_fail(world, NULL) : 0;
 }

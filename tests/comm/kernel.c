@@ -932,37 +932,6 @@ static void test_finite(int32_t type)
     }
 }
 
-/* ---- which way copies go: the faster, and after a change the one that became so ---- */
-
-static int by_ring(dpari_pace *p, int turns, double ring, double kernel)
-{
-    int i, n = 0;
-    for (i = 0; i < turns; i++) {
-        const int32_t way = dpari_pace_choose(p);
-        dpari_pace_tell(p, way, 1 << 20, way == DPARI_BY_RING ? ring : kernel);
-        n += way == DPARI_BY_RING;
-    }
-    return n;
-}
-
-static void test_pace(void)
-{
-    dpari_pace pace[DPARI_PACES];
-    memset(pace, 0, sizeof pace);
-    CHECK(dpari_pace_of(pace, 1) == &pace[0] && dpari_pace_of(pace, 1 << 20) == &pace[1] &&
-          dpari_pace_of(pace, INT64_C(1) << 40) == &pace[2]);
-    CHECK_INT(by_ring(pace, 2, 1e-4, 2e-4), 1); /* each is tried at first */
-    CHECK(by_ring(pace, 640, 1e-4, 2e-4) >= 620);
-    CHECK(by_ring(pace, 6400, 3e-4, 1e-4) < 200); /* the caches became far */
-    CHECK(by_ring(pace, 640, 3e-4, 1e-4) <= 10);
-    CHECK(by_ring(pace, 6400, 0.5e-4, 1e-4) > 6000);
-    CHECK(by_ring(pace, 6400, 0.95e-4, 1e-4) < 200); /* not clearly faster */
-    dpari_pace_tell(&pace[2], DPARI_BY_KERNEL, 1 << 20, 1e-4);
-    dpari_pace_tell(&pace[2], DPARI_BY_RING, 1 << 20, 5e-5);
-    dpari_pace_tell(&pace[2], DPARI_BY_RING, 1 << 20, 1); /* once it waited for somebody */
-    CHECK(by_ring(&pace[2], 6400, 5e-5, 1e-4) > 6000);
-}
-
 int main(void)
 {
     size_t t;
@@ -986,7 +955,6 @@ int main(void)
     test_rows();
     test_mix();
     test_scale();
-    test_pace();
     for (t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         test_type(types[t]);
     }

@@ -43,6 +43,10 @@ int main(void)
         memset(&p, 0, sizeof p);
         CHECK(astray(&p, round % 2 ? near : far, 3.0, 20000) <= 20000 / 16);
     }
+    memset(&p, 0, sizeof p); /* a wait for somebody counts little, and not clearly faster is not */
+    CHECK(astray(&p, near, 1.0, 640) <= 640 / 8);
+    dpari_pace_tell(&p, DPARI_BY_RING, BYTES, 1.0);
+    CHECK(astray(&p, near, 1.0, 640) <= 640 / 8);
     CHECK(dpari_pace_of(&p, 32767) == &p);
     CHECK(dpari_pace_of(&p, 32768) == &p + 1);
     CHECK(dpari_pace_of(&p, 8 << 20) == &p + DPARI_PACES - 1);

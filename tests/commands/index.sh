@@ -30,7 +30,7 @@ ls "$work"/*.bin > /dev/null 2>&1 && { echo 'reshard leaves files'; bad=1; }
 expect 0 'svg FILE' reshard --help
 expect 2 'takes 1, 2, 4, 8 or 16' reshard --shrink 3
 expect 2 'cannot be opened' reshard --dir /nonexistent
-expect 2 'no such option' reshard --bogus
+expect 2 'unknown option' reshard --bogus
 # MPI_Dims_create's grid as MPICH 4.0.2 answers for 1024 in 3 dims
 expect 0 'MPI_Dims_create   16 x 8 x 8 .* 151 MB' decompose 1440x720x100 64x16
 expect 0 'best of all       32 x 16 x 2 .* 86.9 MB' decompose 1440x720x100 64x16
@@ -46,11 +46,11 @@ expect 2 'decompose:' decompose 10x10
 expect 2 'decompose:' decompose 10x10 4x4 --halo -1
 expect 2 'decompose:' decompose 10x10 4x4 --bytes 99999999999999999999
 expect 2 'decompose:' decompose 10x10 4x4 --periodic 2
-expect 2 'at least 0, not .-1' decompose 10x10 4x4 --halo -1
-expect 2 'at least 1, not .0' decompose 10x10 4x4 --bytes 0
+expect 2 'a whole number of 0 to 1000000000000000, not .-1' decompose 10x10 4x4 --halo -1
+expect 2 'a whole number of 1 to 1000000000000000, not .0' decompose 10x10 4x4 --bytes 0
 expect 2 'given twice' decompose 10x10 4x4 --halo 1 --halo 2
 expect 2 'a halo of 11 is wider than the grid, 10 cells' decompose 10x10 4x4 --halo 11
-expect 2 'no such option' decompose 10x10 4x4 --foo
+expect 2 'unknown option' decompose 10x10 4x4 --foo
 expect 2 'given twice' reshard --shrink 8 --shrink 16
 expect 2 'value is missing' reshard --svg --keep
 [ ! -e "$work/--keep" ] || { echo 'a file --keep'; bad=1; }

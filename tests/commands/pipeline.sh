@@ -90,6 +90,9 @@ done
 
 # the README's and the facts' figures for 8 ranks, 32 micro-batches, a latency of 0.2
 expect 0 '1 auto on a V  *106.1 ' --compare --stages 8 --micro 32 --latency 0.2 --memory 9 --virtual 4
+head -n 2 "$work/out" > "$work/first"
+grep -q '^best: auto on a V: makespan 106.1, 9.5 % idle, 8 activations a rank$' "$work/first" &&
+    grep -q '^why:  zbv takes as long; ' "$work/first" || { echo 'it does not open with the winner'; cat "$work/first"; bad=1; }
 for line in 'zbv  *106.1 ' 'interleaved-zb v=2  *106.7 ' 'zb-h1  *108.6 ' 'v-half  *114.1 ' \
     'dualpipev  *118.9 ' '1f1b  *130.6 ' 'v-min  *147.1 ' 'gpipe  *does not fit: rank 0 holds 32 '; do
     grep -q " $line" "$work/out" || { echo "--compare lacks '$line'"; bad=1; }
@@ -115,6 +118,7 @@ expect 2 '^usage: pipeline --schedule '
 [ ! -s "$work/out" ] || { echo 'pipeline: its usage is on stdout'; bad=1; }
 expect 0 'F0F1' --schedule 1f1b --stages 2 --micro 4 --svg "$work/x.svg"
 grep -q '</svg>' "$work/x.svg" || { echo 'no picture'; bad=1; }
+head -n 1 "$work/out" | grep -qF "picture: $work/x.svg" || { echo 'it does not open with the picture'; bad=1; }
 expect 0 '>11.5 % idle<' --schedule zbv --stages 4 --micro 8 --latency 0.25 --format svg # 1 - 48 / 54.25
 expect 2 'cannot be written' --schedule 1f1b --stages 2 --micro 4 -o /nonexistent/x
 for value in nan -1 0.1234567 1e3 '' 1,2 1, 1000001 99999999999999999999; do
@@ -126,7 +130,7 @@ expect 2 'three numbers and no more' --schedule gpipe --stages 2 --micro 2 --sta
 expect 2 'no stage' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
 expect 2 'up to 65536' --compare --stages 2 --micro 1 --virtual 64 --slices 65535
 expect 1 'no schedule is legal and fits' --compare --stages 3 --micro 7 --memory 0
-expect 2 'no such option' --schedule 1f1b --stages 4 --micro 8 --bogus 1
+expect 2 'unknown option' --schedule 1f1b --stages 4 --micro 8 --bogus 1
 expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro
 expect 2 'whole number of 1 to 65535' --schedule 1f1b --stages 0 --micro 8
 expect 2 'are needed' --schedule 1f1b
@@ -251,7 +255,7 @@ fi
 # hold, for want of memory, since F2 could run; when it may hold 4, for B0 alone
 expect 0 '"dependency": 1, "communication": 0, "memory": 2,' --schedule 1f1b --stages 2 --micro 4 --memory 2 --format json
 expect 0 '"dependency": 3, "communication": 0, "memory": 0,' --schedule 1f1b --stages 2 --micro 4 --memory 4 --format json
-expect 2 '^pipeline: --micro: given twice' --schedule 1f1b --stages 4 --micro 8 --micro 9
+expect 2 "^pipeline: given twice: '--micro'" --schedule 1f1b --stages 4 --micro 8 --micro 9
 expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro 8 --format csv --svg --lowered
 [ ! -e ./--lowered ] || { echo 'a file --lowered'; rm ./--lowered; bad=1; }
 if [ -c /dev/full ]; then

@@ -637,8 +637,8 @@ static void test_show(void)
     CHECK_INT(dpar_plan_draw(&t, &report, DPAR_REPORT_EXPLAIN, NULL), DPAR_OK);
     CHECK(strstr(text, "mixtral-8x7b") != NULL && strstr(text, "optimizer") != NULL);
     i = t.used;
-    CHECK_INT(dpar_plan_draw(&t, &report, 5, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "format 5: 0 to 4");
+    CHECK_INT(dpar_plan_draw(&t, &report, 6, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "format 6: 0 to 5");
     CHECK_INT(t.used, i);
     for (i = 0; (int)i < p.tops; i++) { /* what is shown reads back */
         dpar_text_init(&t, text, sizeof text);

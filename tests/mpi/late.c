@@ -259,7 +259,7 @@ static void lengths(int64_t sent)
         CHECK_INT(dpar_send(c, x, sent, DPAR_I32, 1, 3, NULL), DPAR_OK);
     } else if (c->rank == 1) {
         CHECK_INT(dpar_recv(c, y, 10, DPAR_I32, 0, 3, NULL), DPAR_E_MISMATCH);
-        has(c->why.text, c->node != NULL ? (sent < 10 ? "rank 0 sent 4 i32" : "rank 0 sent 40 i32")
+        has(c->why.text, c->node != NULL ? (sent < 10 ? "rank 0<0> sent 4 i32" : "rank 0<0> sent 40 i32")
                          : sent < 10
                              ? "recv of 10 i32 from 0: rank 0<0> sent 4 elements, not the 10"
                              : "recv of 10 i32 from 0: rank 0<0> sent more elements than the 10");
