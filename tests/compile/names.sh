@@ -4,7 +4,7 @@
 # header, in the Fortran module, in a script or a program, and a field in its struct. DPAR_PAGES: other pages
 # (the proofs use it).
 . tests/compile/common.sh
-: "${DPAR_PAGES:=$(ls README.md docs/*.md docs/guide/*.md 2> /dev/null | grep -v '^docs/api\.md$')}" # that one is made
+: "${DPAR_PAGES:=$(ls README.md examples/*.md docs/*.md docs/guide/*.md 2> /dev/null | grep -v '^docs/api\.md$')}" # that one is made
 
 # The code without comments: words, and "type.field".
 cat dpar*.h bindings/fortran/dpar.f90 bindings/fortran/dpar.c > "$work/all"

@@ -10,7 +10,7 @@ if [ -n "${DPAR_PAGES:-}" ]; then
     first=$DPAR_PAGES others=
 else
     first="README.md $(echo docs/guide.md docs/guide/*.md docs/from-*.md)" others=
-    for page in docs/*.md; do
+    for page in examples/README.md docs/*.md; do
         case " $generated $first " in *" $page "*) ;; *) others="$others $page" ;; esac
     done
     [ "$(wc -l < README.md)" -le 150 ] || complain "README.md: $(wc -l < README.md) lines, 150 are enough"
