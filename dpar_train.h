@@ -5,56 +5,38 @@
  * Each strategy is usable alone and composes with the others on one mesh. Models, kernels and memory are yours; dpar
  * says what to send when and does it. In memory of a device (comm->mem) the same calls work there.
  *
- * Gradients of a model that every rank has whole become their average while backward goes on:
+ * Each rank computes gradients of its own samples, in the array that the code has anyway; their average over the ranks
+ * is the gradient of all samples:
  *
  *     #include "dpar_train.h"
  *     #include <stdio.h>
- *     static int each(dpar_comm *world, void *unused)
+ *     static int train(dpar_comm *world, void *unused)
  *     {
- *         const int64_t numel[] = {3, 1};                 two parameters: a weight and a bias
- *         float *gradient[2];
- *         dpar_ddp_options options = {0};
+ *         float *grads = (float *)dpar_alloc(world, 4 * sizeof *grads);      in place of malloc
  *         dpar_ddp *ddp = NULL;
- *         dpar_why why = {"no memory"};
- *         void *memory;
- *         int64_t bytes, k;
- *         int32_t i;
- *         (void)unused;
- *         options.params = 2;
- *         options.numel = numel;
- *         options.type = DPAR_F32;
- *         if (dpar_ddp_bytes(world, &options, &bytes, &why) < 0 || dpar_comm_alloc(world, bytes, &memory) < 0 ||
- *             dpar_ddp_init(memory, bytes, world, &options, &ddp, &why) < 0) {
- *             puts(why.text);
- *             return 1;
+ *         dpar_why why;
+ *         int i;
+ *         if (unused || dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
+ *             return dpar_fail(world, &why);
  *         }
- *         for (i = 0; i < 2; i++) {
- *             gradient[i] = (float *)dpar_ddp_gradient(ddp, i, NULL);
+ *         for (i = 3; i >= 0; i--) {                      each step: backward, as before
+ *             grads[i] = (float)(world->rank + i);
  *         }
- *         dpar_ddp_zero(ddp);                             each step from here on
- *         dpar_ddp_begin(ddp, 1);
- *         for (i = 1; i >= 0; i--) {                      backward: from the last layer on
- *             for (k = 0; k < numel[i]; k++) {
- *                 gradient[i][k] += (float)world->rank;
- *             }
- *             dpar_ddp_ready(ddp, i);                     it may travel
+ *         if (dpar_ddp_end(ddp) < 0) {                    grads are averages
+ *             return dpar_fail(world, NULL);
  *         }
- *         if (dpar_ddp_end(ddp) < 0) {
- *             puts(world->why.text);
- *             return 1;
- *         }
- *         printf("rank %d: the average is %g\n", (int)world->rank, (double)gradient[0][0]);
- *         return dpar_ddp_close(ddp) < 0;
+ *         printf("rank %d: the average of the last is %g\n", (int)world->rank, (double)grads[3]);
+ *         return dpar_ddp_free(ddp) < 0;
  *     }
- *     int main(void)
+ *     int main(int argc, char **argv)
  *     {
- *         return dpar_launch(4, each, NULL) < 0;
+ *         return dpar_launch_main(argc, argv, train, NULL);         --ranks 4 here, or mpiexec, srun, torchrun
  *     }
  *
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
  * The parts follow, each with its own program first: random, optimizer, layers (what a device must be able to do),
- * ddp, fsdp, tensor, sequence, expert, pipeline. apps/train_gpt.c uses all of them. */
+ * ddp, over (ddp over your own arrays), zero1, fsdp, tensor, sequence, expert, pipeline. apps/train_gpt.c uses most. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -453,9 +435,10 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 /* ==== train/ddp.h ==== */
 
 /* ddp - gradients that become the average over all ranks while backward goes on: for a model that
- * every rank has whole. Gradients lie end to end in one buffer, the last parameters first, cut into
- * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
- * whatever becomes ready first.
+ * every rank has whole. Where a code has arrays of gradients already, over.h averages them there in
+ * three calls; this is the full one, which lays them out. Gradients lie end to end in one buffer,
+ * the last parameters first, cut into buckets; a bucket travels as soon as all its gradients are
+ * there, in the same order on all ranks whatever becomes ready first.
  *
  *     options.params = n; options.numel = numel; options.type = DPAR_F32;
  *     dpar_ddp_bytes(c, &options, &bytes, &why);
@@ -468,6 +451,9 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
  *             dpar_ddp_end(d);
  *         update with gradient[i]
+ *
+ * A weight that is used twice (tied) is one parameter, ready after its second use. Evaluation needs
+ * no call. dpar_ddp_gradient gives the same address as long as the ddp lives.
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
  * bucket or many. Nothing is allocated after init. In a device's memory

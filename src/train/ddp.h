@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* ddp - gradients that become the average over all ranks while backward goes on: for a model that
- * every rank has whole. Gradients lie end to end in one buffer, the last parameters first, cut into
- * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
- * whatever becomes ready first.
+ * every rank has whole. Where a code has arrays of gradients already, over.h averages them there in
+ * three calls; this is the full one, which lays them out. Gradients lie end to end in one buffer,
+ * the last parameters first, cut into buckets; a bucket travels as soon as all its gradients are
+ * there, in the same order on all ranks whatever becomes ready first.
  *
  *     options.params = n; options.numel = numel; options.type = DPAR_F32;
  *     dpar_ddp_bytes(c, &options, &bytes, &why);
@@ -15,6 +16,9 @@
  *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
  *             dpar_ddp_end(d);
  *         update with gradient[i]
+ *
+ * A weight that is used twice (tied) is one parameter, ready after its second use. Evaluation needs
+ * no call. dpar_ddp_gradient gives the same address as long as the ddp lives.
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
  * bucket or many. Nothing is allocated after init. In a device's memory
