@@ -106,27 +106,27 @@ $(B)/libdpar.a: $(OBJECTS)
 # ---- programs ----
 
 LINK = $(CC) $(CFLAGS) -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/plan: commands/plan.c $(B)/libdpar.a
+$(B)/plan: commands/plan.c commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/pipeline: commands/pipeline.c $(B)/libdpar.a
+$(B)/pipeline: commands/pipeline.c commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor: commands/doctor.c $(B)/libdpar.a
+$(B)/doctor: commands/doctor.c commands/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/doctor_mpi: commands/doctor.c dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
-$(B)/decompose: commands/decompose.c $(B)/libdpar.a
+$(B)/decompose: commands/decompose.c commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/ranks: apps/ranks.c $(B)/libdpar.a
+$(B)/ranks: apps/ranks.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/reshard: apps/reshard.c $(B)/libdpar.a
+$(B)/reshard: apps/reshard.c commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/shallow_water: apps/shallow_water.c $(B)/libdpar.a
+$(B)/shallow_water: apps/shallow_water.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/mg: apps/mg.c $(B)/libdpar.a
+$(B)/mg: apps/mg.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/unet: apps/unet.c $(B)/libdpar.a
+$(B)/unet: apps/unet.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/train_gpt: apps/train_gpt.c apps/gpt.h apps/gpt_host.h apps/train_options.h apps/train_files.h apps/train_plan.h $(B)/libdpar.a
+$(B)/train_gpt: apps/train_gpt.c apps/gpt.h apps/gpt_host.h commands/options.h apps/train_options.h apps/train_files.h apps/train_plan.h $(B)/libdpar.a
 	$(LINK)
 $(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
 	$(LINK)

@@ -27,16 +27,6 @@
  * stderr). */
 static const char program[] = "ddp_llm";
 #include "dpar_train.h"
-#include "gpu_options.h"
-
-#include "gpu_start.h"
-
-#include "ddp_llm_kernels.h"
-
-#include <fstream>
-#include <iterator>
-#include <vector>
-
 static const char help[] =
     "ddp_llm: trains a small model of a text's bytes, one rank a GPU\n"
     "\n"
@@ -49,7 +39,22 @@ static const char help[] =
     "  --steps N     (60); --rate R (0.01); --clip C: the gradients' norm at most (1)\n"
     "  --text FILE   default: README.md of the directory\n"
     "  --check       the same on one rank, too; losses are to agree to 1e-4, with bf16 to 1e-2\n"
-    "  --help, -h\n";
+    "  -h, --help    this text\n"
+    "\n"
+    "examples\n"
+    "  ddp_llm --check\n"
+    "  ddp_llm --ranks 2 --zero 3 --bf16\n"
+    "  torchrun --no-python --nproc-per-node 8 ./ddp_llm --steps 500\n";
+
+#include "commands/options.h"
+
+#include "gpu_start.h"
+
+#include "ddp_llm_kernels.h"
+
+#include <fstream>
+#include <iterator>
+#include <vector>
 
 struct settings {
     double ranks, zero, blocks, batch, micros, steps, rate, clip;
@@ -346,7 +351,7 @@ static std::vector<float> train(const gpu *g, dpar_comm *c, const settings *s, i
     model *const n = new model();
     const int64_t steps = (int64_t)s->steps, some = steps < 10 ? 1 : steps / 10;
     std::vector<float> losses((size_t)steps);
-    const double began = now();
+    const double began = options_now();
     n->g = g;
     n->c = c;
     n->s = s;
@@ -370,7 +375,7 @@ static std::vector<float> train(const gpu *g, dpar_comm *c, const settings *s, i
             }
             if (c->rank == 0 && !quiet) {
                 printf("step %6lld  loss %.4f  %.0f samples/s\n", (long long)step + 1,
-                       sum / (double)count, s->batch * (double)(step + 1) / (now() - began));
+                       sum / (double)count, s->batch * (double)(step + 1) / (options_now() - began));
                 fflush(stdout);
             }
         }
@@ -410,19 +415,24 @@ static int run(gpu *g, const void *arg)
 int main(int argc, char **argv)
 {
     settings s = {1, 0, 2, 48, 2, 60, 0.01, 1, 0, 0, "README.md", {}};
-    const option options[] = {
-        {"--ranks", &s.ranks, 1, 64},         {"--zero", &s.zero, 0, 3},
-        {"--bf16", NULL, 0, 0, 0, &s.bf16},   {"--blocks", &s.blocks, 1, MOST_UNITS - 2},
-        {"--batch", &s.batch, 1, 65535},      {"--micros", &s.micros, 1, 65535},
-        {"--steps", &s.steps, 1, 1e7},        {"--rate", &s.rate, 0, 1, 1},
-        {"--clip", &s.clip, 0, 1e9, 1},       {"--text", NULL, 0, 0, 0, NULL, &s.path},
-        {"--check", NULL, 0, 0, 0, &s.check}, {}};
+    const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 1, 64},
+                           {"--zero", OPTION_WHOLE, &s.zero, 0, 3},
+                           {"--bf16", OPTION_FLAG, &s.bf16, 0, 0},
+                           {"--blocks", OPTION_WHOLE, &s.blocks, 1, MOST_UNITS - 2},
+                           {"--batch", OPTION_WHOLE, &s.batch, 1, 65535},
+                           {"--micros", OPTION_WHOLE, &s.micros, 1, 65535},
+                           {"--steps", OPTION_WHOLE, &s.steps, 1, 1e7},
+                           {"--rate", OPTION_REAL, &s.rate, 0, 1},
+                           {"--clip", OPTION_REAL, &s.clip, 0, 1e9},
+                           {"--text", OPTION_WORD, &s.path, 0, 0},
+                           {"--check", OPTION_FLAG, &s.check, 0, 0}};
     dpar_start job;
-    int bad = read_options(argc, argv, options);
-    if (bad < 0) {
-        return fputs(help, stdout) < 0;
+    int bad = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
+    if (bad >= 0) {
+        return bad;
     }
-    if (bad == 0 && s.bf16 && s.zero < 1) {
+    bad = 0;
+    if (s.bf16 && s.zero < 1) {
         bad = complain("--bf16 needs f32 masters: --zero 1, 2 or 3", NULL);
     }
     bad = bad != 0 ? bad : find_ranks(&job, &s.ranks);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* gpu_start - what programs on GPUs begin with: one process a GPU, a stream, dpar_cuda as the
- * communicator's memory, dpar_nccl between ranks. Included there; `complain` is defined before (by
- * gpu_options.h, say). */
+ * communicator's memory, dpar_nccl between ranks. Included there; `complain` is declared before (by
+ * commands/options.h). */
 #ifndef GPU_START_H
 #define GPU_START_H
 

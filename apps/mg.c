@@ -64,6 +64,7 @@
 #define FETCH(p) ((void)(p))
 #endif
 
+static const char program[] = "mg";
 static const char help[] =
     "mg: NAS Parallel Benchmark MG, domain-parallel\n"
     "\n"
@@ -76,7 +77,16 @@ static const char help[] =
     "\n"
     "Prints the norm of the residual, whether it is the official one (to 1e-8, as the "
     "specification\n"
-    "says), the time and Mop/s: 58 operations for each finest point and iteration.\n";
+    "says), the time and Mop/s: 58 operations for each finest point and iteration.\n"
+    "Exit code: 0 the official norm, 1 another, or an error, 2 bad input\n"
+    "\n"
+    "examples\n"
+    "  mg\n"
+    "  mg --class A --ranks 4\n"
+    "  mpirun -np 4 mg --class B\n";
+
+#include "commands/options.h"
+#include "apps/start.h"
 
 typedef struct problem {
     char name;
@@ -129,13 +139,6 @@ typedef struct mg {
     dpar_status st;       /* the first failure: after it no rank talks any more */
     dpar_why why;
 } mg;
-
-static int complain(const char *what, const char *word)
-{
-    fprintf(stderr, "mg: %s%s%s%s\n", what, word != NULL ? " '" : "", word != NULL ? word : "",
-            word != NULL ? "'" : "");
-    return 2;
-}
 
 /* ---- rows: n points that begin at the given addresses ---------------------------------------- */
 
@@ -612,53 +615,6 @@ static int solve(dpar_comm *c, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* Does word i stand there before, too? */
-static int repeats(char **argv, int i)
-{
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
-    }
-    return k < i && argv[i][0] == '-';
-}
-
-/* 0: go on; 2: bad input, it was told; -1: help was wanted. */
-static int read_arguments(int argc, char **argv, request *q)
-{
-    int i, bad = 0;
-    for (i = 1; i < argc && bad == 0; i++) {
-        const char *const word = argv[i];
-        if (repeats(argv, i)) {
-            return complain("this is given twice:", word);
-        }
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            fputs(help, stdout);
-            return -1;
-        }
-        if (strcmp(word, "--class") == 0) {
-            const char *const given = i + 1 < argc ? argv[++i] : "";
-            for (q->p = problems; q->p < problems + PROBLEMS; q->p++) {
-                if (given[0] == q->p->name && given[1] == 0) {
-                    break;
-                }
-            }
-            if (q->p == problems + PROBLEMS) {
-                bad = complain("--class is S, W, A, B or C, not", given);
-            }
-        } else if (strcmp(word, "--ranks") == 0) {
-            const char *const given = i + 1 < argc ? argv[++i] : "";
-            char *end;
-            const long n = strtol(given, &end, 10);
-            q->ranks = (int32_t)n;
-            if (*given < '0' || *given > '9' || *end != 0 || n < 1 || n > RANKS) {
-                bad = complain("--ranks takes 1 to 64, not", given);
-            }
-        } else {
-            bad = complain("there is no option", word);
-        }
-    }
-    return bad;
-}
-
 /* How many ranks along z and y. */
 static int choose_grid(request *q)
 {
@@ -674,56 +630,36 @@ static int choose_grid(request *q)
     return dpar_cart_create(&grid, q->grid, NULL, &why) == DPAR_OK ? 0 : complain(why.text, NULL);
 }
 
-#ifdef USE_MPI
-
-static int start(request *q)
+static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    dpar_comm *c = NULL;
-    dpar_why why;
-    int bad;
-    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
-        return complain(why.text, NULL);
+    request *q = (request *)at;
+    const char *given = "S";
+    int asked = 0, code;
+    const option list[] = {{"--class", OPTION_WORD, &given, 0, 0},
+                           {"--ranks", OPTION_INT, &asked, 1, RANKS}};
+    code = options_read(argc, argv, list, 2, NULL, 0);
+    code = code < 0 ? start_ranks(ranks, asked) : code;
+    if (code >= 0) {
+        return code;
     }
-    if (c->size > RANKS || (q->ranks > 0 && q->ranks != c->size)) {
-        bad = complain("mpirun -np says how many ranks there are, 64 at most", NULL);
-    } else {
-        q->ranks = c->size;
-        bad = choose_grid(q);
-        bad = bad == 0 ? solve(c, q) : bad;
+    for (q->p = problems; q->p < problems + PROBLEMS; q->p++) {
+        if (given[0] == q->p->name && given[1] == 0) {
+            break;
+        }
     }
-    (void)dpar_comm_close(c);
-    return bad;
+    if (q->p == problems + PROBLEMS) {
+        return complain("--class is S, W, A, B or C, not", given);
+    }
+    if (*ranks > RANKS) {
+        return complain("more than 64 ranks", NULL);
+    }
+    *ranks = *ranks > 0 ? *ranks : 1;
+    q->ranks = *ranks;
+    return choose_grid(q) != 0 ? 2 : -1;
 }
-
-#else
-
-static int start(request *q)
-{
-    dpar_why why;
-    q->ranks = q->ranks > 0 ? q->ranks : 1;
-    if (choose_grid(q) != 0) {
-        return 2;
-    }
-    if (dpar_launch_with(q->ranks, solve, q, NULL, &why) != DPAR_OK) {
-        fprintf(stderr, "mg: %s\n", why.text);
-        return 1;
-    }
-    return 0;
-}
-
-#endif
 
 int main(int argc, char **argv)
 {
     request q = {&problems[0], 0, {0, 0}};
-    int bad;
-#ifdef USE_MPI
-    MPI_Init(&argc, &argv);
-#endif
-    bad = read_arguments(argc, argv, &q);
-    bad = bad == 0 ? start(&q) : bad;
-#ifdef USE_MPI
-    MPI_Finalize();
-#endif
-    return bad > 0 ? bad : 0;
+    return start(argc, argv, reads, solve, &q);
 }

@@ -57,41 +57,37 @@
 #include <string.h>
 #include <time.h>
 
+static const char program[] = "ranks";
 static const char help[] =
     "ranks: starts ranks, runs each collective, measures it, kills a rank\n"
     "\n"
-    "  ranks --help, -h\n"
     "  ranks N [--size BYTES]    N ranks, 1 to 64; the largest message of the table,\n"
     "                            1 MiB to 1 GiB (default 16777216)\n"
-    "  mpirun -np N ranks        built with -DUSE_MPI\n"
-    "                            (both with -O2: else the table is slow)\n"
+    "  mpirun -np N ranks        on one node; built with -DUSE_MPI on any number\n"
+    "                            (all with -O2: else the table is slow)\n"
     "\n"
     "The table: bus bandwidth as nccl-tests define it, in GB/s: bytes over time, times 2 (n-1)/n\n"
     "for all-reduce, (n-1)/n where pieces of n ranks travel, 1 else. Registered memory comes from\n"
     "dpar_comm_alloc: the other ranks reach it without a copy between. Inputs are rewritten "
     "before\n"
-    "each operation, the slowest rank counts.\n";
+    "each operation, the slowest rank counts.\n"
+    "Exit code: 0 fine, 1 a wrong result or an error that should not be, 2 bad input\n"
+    "\n"
+    "examples\n"
+    "  ranks 4\n"
+    "  ranks 2 --size 268435456\n"
+    "  mpirun -np 4 ranks\n";
+
+#include "commands/options.h"
+#include "apps/start.h"
 
 enum { SIZES = 4, CHECKED = 1024 }; /* columns of the table; elements of the first check */
 
 typedef struct plan {
+    int ranks, kills;    /* kills: at the end one, when they were started here */
     int64_t size[SIZES]; /* bytes */
     int wrong;
 } plan;
-
-static int complain(const char *what, const char *word)
-{
-    fprintf(stderr, "ranks: %s%s%s%s\n", what, word != NULL ? " '" : "", word != NULL ? word : "",
-            word != NULL ? "'" : "");
-    return 2;
-}
-
-/* A table that could not be written is no answer. */
-static int finish(int code)
-{
-    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written", NULL)
-                                                 : code;
-}
 
 /* ---- the operations -------------------------------------------------------------------------- */
 
@@ -414,7 +410,12 @@ static int collectives(dpar_comm *c, void *arg)
             dpar_comm_release(c, memory[k]);
         }
     }
-    return finish(bad);
+#ifdef USE_MPI
+    if (c->rank == 0) {
+        printf("\nNo rank is killed here: MPI would end the whole job.\n");
+    }
+#endif
+    return options_finish(bad) != 0;
 }
 
 /* ---- a rank is killed ------------------------------------------------------------------------ */
@@ -469,115 +470,44 @@ static int kill_one(int32_t n)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* A whole number within limits; 0 when it is not. */
-static int64_t number(const char *word, int64_t least, int64_t most)
+static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    char *end;
-    long long v;
-    if (word == NULL || *word < '0' || *word > '9') {
-        return 0;
+    plan *p = (plan *)at;
+    const char *word = NULL;
+    long long size = 1 << 24;
+    int s, n = 0, code;
+    const option list[] = {{"--size", OPTION_LONG, &size, 1 << 20, 1 << 30}};
+    const option number = {"ranks", OPTION_INT, &n, 1, 64};
+    code = options_read(argc, argv, list, 1, &word, 1);
+    if (code < 0 && word != NULL && options_number(&number, word) != 0) {
+        return 2;
     }
-    v = strtoll(word, &end, 10);
-    return *end == 0 && v >= least && v <= most ? v : 0;
-}
-
-static int read_arguments(int argc, char **argv, int32_t *n, plan *p)
-{
-    int64_t size = INT64_C(1) << 24;
-    int i, s, sized = 0;
-    for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--size") == 0) {
-            if (sized++) {
-                return complain("given twice:", argv[i]);
-            }
-            size = number(i + 1 < argc ? argv[i + 1] : NULL, 1 << 20, INT64_C(1) << 30);
-            if (size == 0) {
-                return complain("--size takes 1048576 to 1073741824 bytes, not",
-                                i + 1 < argc ? argv[i + 1] : "");
-            }
-            i++;
-        } else if (*n > 0) {
-            return complain("a second number of ranks:", argv[i]);
-        } else {
-            *n = (int32_t)number(argv[i], 1, 64);
-            if (*n == 0) {
-                return complain("ranks are a number from 1 to 64, not", argv[i]);
-            }
-        }
+    p->kills = *ranks == 0;
+    code = code < 0 ? start_ranks(ranks, n) : code;
+    if (code >= 0) {
+        return code;
+    }
+    if (*ranks == 0 || *ranks > 64) {
+        return complain("how many ranks? 1 to 64, as in: ranks 4", NULL);
     }
     for (s = SIZES - 1; s >= 0; s--) {
         p->size[s] = size / 4 * 4;
         size /= 16;
     }
-    return 0;
+    p->ranks = *ranks;
+    return -1;
 }
-
-static int asks_for_help(const char *word)
-{
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
-}
-
-#ifdef USE_MPI
 
 int main(int argc, char **argv)
 {
     plan p;
-    int32_t n = 0;
-    dpar_comm *c = NULL;
-    dpar_why why;
-    int bad;
-    MPI_Init(&argc, &argv);
+    int code;
     memset(&p, 0, sizeof p);
-    if (argc > 1 && asks_for_help(argv[1])) {
-        fputs(help, stdout);
-        MPI_Finalize();
-        return 0;
+    code = start(argc, argv, reads, collectives, &p);
+#ifndef USE_MPI
+    if (code == 0 && p.ranks > 0 && p.kills) {
+        code = options_finish(kill_one(p.ranks));
     }
-    bad = read_arguments(argc, argv, &n, &p);
-    if (bad == 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
-        bad = complain(why.text, NULL);
-    }
-    if (bad == 0 && ((n > 0 && n != c->size) || c->size > 64)) {
-        bad = complain("under mpirun its -np says how many ranks there are, 64 at most", NULL);
-    }
-    if (bad == 0) {
-        bad = collectives(c, &p);
-        if (c->rank == 0) {
-            printf("\nNo rank is killed here: MPI would end the whole job.\n");
-        }
-    }
-    (void)dpar_comm_close(c);
-    MPI_Finalize();
-    return bad;
-}
-
-#else
-
-int main(int argc, char **argv)
-{
-    plan p;
-    int32_t n = 0;
-    dpar_why why;
-    dpar_status st;
-    int bad;
-    memset(&p, 0, sizeof p);
-    if (argc == 1 || asks_for_help(argv[1])) {
-        fputs(help, stdout);
-        return finish(0);
-    }
-    bad = read_arguments(argc, argv, &n, &p);
-    if (bad != 0) {
-        return bad;
-    }
-    if (n == 0) {
-        return complain("how many ranks? ranks 4", NULL);
-    }
-    st = dpar_launch_with(n, collectives, &p, NULL, &why);
-    if (st != DPAR_OK) {
-        fprintf(stderr, "ranks: %s\n", why.text);
-        return 1;
-    }
-    return finish(kill_one(n));
-}
-
 #endif
+    return code;
+}

@@ -72,6 +72,7 @@
 #include <time.h>
 #include <unistd.h>
 
+static const char program[] = "shallow_water";
 static const char help[] =
     "shallow_water: test cases of Williamson et al. (1992) on blocks of a latitude-longitude grid\n"
     "\n"
@@ -88,7 +89,18 @@ static const char help[] =
     "  --frames PREFIX pictures of the surface, PREFIX0000.ppm and so on by the hour\n"
     "  --save FILE     checkpoint\n"
     "  --resume FILE   goes on from there, on any number of ranks: the same bits\n"
-    "  --progress      where it is and when it ends, on stderr (default: if that is a terminal)\n";
+    "  --progress      where it is and when it ends, on stderr (default: if that is a terminal)\n"
+    "Exit code: 0 fine, 1 an error under way, 2 bad input\n"
+    "\n"
+    "examples\n"
+    "  shallow_water --table\n"
+    "  shallow_water --case 5 --rows 128 --days 15 --ranks 4 --every 24 --frames wave\n"
+    "  mpirun -np 4 shallow_water --resume saved --days 30\n";
+
+#include "commands/options.h"
+#ifndef ON_GPU
+#include "apps/start.h"
+#endif
 
 #ifndef ON_GPU   /* shallow_water.cu defines it, and */
 #define ANYWHERE /* what a function needs that runs on the host and on a device */
@@ -652,17 +664,6 @@ static dpar_status plan(planet *p)
 
 /* ---- files: all ranks write their parts ------------------------------------------------------ */
 
-static int silent; /* mpirun starts several: one complains */
-
-static int complain(const char *what, const char *word)
-{
-    if (!silent) {
-        fprintf(stderr, "shallow_water: %s%s%s%s\n", what, word != NULL ? " '" : "",
-                word != NULL ? word : "", word != NULL ? "'" : "");
-    }
-    return 2;
-}
-
 static int failed(const planet *p, dpar_status st)
 {
     if (st != DPAR_OK) {
@@ -1063,74 +1064,23 @@ static int planet_main(dpar_comm *c, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-typedef struct number {
-    const char *name, *kind;
-    double *place, least, most;
-} number;
-
-static int read_number(const number *n, const char *word)
+/* -1: go on; else the exit code. */
+static int read_words(int argc, char **argv, settings *s)
 {
-    char text[120], *end = NULL;
-    const double x = word != NULL && *word >= '0' && *word <= '9' ? strtod(word, &end) : -1;
-    if (end != NULL && *end == 0 && x >= n->least && x <= n->most &&
-        (*n->kind == 0 || x <= (double)(int64_t)x)) {
-        *n->place = x;
-        return 0;
-    }
-    snprintf(text, sizeof text, "%s takes a %snumber from %g to %g, not", n->name, n->kind,
-             n->least, n->most);
-    return complain(text, word != NULL ? word : "");
-}
-
-/* Does word i stand there before, too? */
-static int repeats(char **argv, int i)
-{
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
-    }
-    return k < i && argv[i][0] == '-';
-}
-
-static int read_arguments(int argc, char **argv, settings *s)
-{
-    static const char *const flags[] = {"--table", "--progress"};
-    static const char *const words[] = {"--grid", "--frames", "--save", "--resume"};
-    const number numbers[] = {
-        {"--case", "whole ", &s->test, 2, 5},    {"--rows", "whole ", &s->rows, 8, 4096},
-        {"--ranks", "whole ", &s->ranks, 1, 64}, {"--every", "whole ", &s->every, 1, 240000},
-        {"--alpha", "", &s->alpha, 0, 90},       {"--days", "", &s->days, 0.001, 10000},
-        {"--damping", "", &s->damping, 0, 0.1}};
-    const char **const texts[] = {&s->grid, &s->frames, &s->save, &s->resume};
-    int *const marks[] = {&s->table, &s->progress};
-    int i, n, known;
-    for (i = 1; i < argc; i += known) {
-        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
-        if (repeats(argv, i)) {
-            return complain("this is given twice:", argv[i]);
-        }
-        known = 0;
-        for (n = 0; n < 7; n++) {
-            if (strcmp(argv[i], numbers[n].name) == 0) {
-                known = 2;
-                if (read_number(&numbers[n], next)) {
-                    return 2;
-                }
-            } else if (n < 4 && strcmp(argv[i], words[n]) == 0) {
-                known = 2;
-                *texts[n] = next;
-                if (next == NULL || *next == 0 || strlen(next) > 999) {
-                    return complain("a name of 1 to 999 characters must follow", argv[i]);
-                }
-            } else if (n < 2 && strcmp(argv[i], flags[n]) == 0) {
-                known = 1;
-                *marks[n] = 1;
-            }
-        }
-        if (!known) {
-            return complain("no such option (--help lists them):", argv[i]);
-        }
-    }
-    return 0;
+    const option list[] = {{"--case", OPTION_WHOLE, &s->test, 2, 5},
+                           {"--rows", OPTION_WHOLE, &s->rows, 8, 4096},
+                           {"--ranks", OPTION_WHOLE, &s->ranks, 1, 64},
+                           {"--every", OPTION_WHOLE, &s->every, 1, 240000},
+                           {"--alpha", OPTION_REAL, &s->alpha, 0, 90},
+                           {"--days", OPTION_REAL, &s->days, 0.001, 10000},
+                           {"--damping", OPTION_REAL, &s->damping, 0, 0.1},
+                           {"--grid", OPTION_WORD, &s->grid, 0, 0},
+                           {"--frames", OPTION_WORD, &s->frames, 0, 0},
+                           {"--save", OPTION_WORD, &s->save, 0, 0},
+                           {"--resume", OPTION_WORD, &s->resume, 0, 0},
+                           {"--table", OPTION_FLAG, &s->table, 0, 0},
+                           {"--progress", OPTION_FLAG, &s->progress, 0, 0}};
+    return options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
 }
 
 /* What the options and the checkpoint say together. */
@@ -1205,64 +1155,45 @@ static int divide(settings *s, int32_t ranks)
     return dpar_cart_create(&grid, s->parts, NULL, &why) != DPAR_OK ? complain(why.text, NULL) : 0;
 }
 
-/* Ranks, from mpirun or from here, and what they do. */
-#ifdef ON_GPU
-static int run(settings *s);
-static int launched(void);
-#elif defined(USE_MPI)
-static int run(settings *s)
-{
-    dpar_why why;
-    dpar_comm *c = NULL;
-    int bad = 1;
-    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
-        return complain(why.text, NULL);
-    }
-    if (s->ranks > 0 && (int32_t)s->ranks != c->size) {
-        return complain("under mpirun its -np says how many ranks there are", NULL);
-    }
-    bad = divide(s, c->size);
-    if (bad == 0 && planet_main(c, s) != 0) {
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    (void)dpar_comm_close(c);
-    return bad;
-}
-#else
-static int run(settings *s)
-{
-    dpar_why why;
-    const int32_t ranks = s->ranks > 0 ? (int32_t)s->ranks : 1;
-    if (divide(s, ranks)) {
-        return 2;
-    }
-    return dpar_launch_with(ranks, planet_main, s, NULL, &why) != DPAR_OK
-               ? complain(why.text, NULL) - 1
-               : 0;
-}
-#endif
-
-int main(int argc, char **argv)
+static settings defaults(void)
 {
     settings s;
-    int bad = 0;
-#ifdef USE_MPI
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &silent);
-#elif defined(ON_GPU)
-    silent = launched();
-#endif
     memset(&s, 0, sizeof s);
     s.alpha = s.damping = -1;
     s.days = 5;
     s.progress = isatty(2);
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(silent ? "" : help, stdout);
-    } else {
-        bad = read_arguments(argc, argv, &s) || settle(&s) ? 2 : run(&s);
-    }
-#ifdef USE_MPI
-    MPI_Finalize();
-#endif
-    return bad;
+    return s;
 }
+
+/* Ranks, of a launcher or from here, and what they do. */
+#ifdef ON_GPU
+static int run(settings *s);
+static int launched(void);
+
+int main(int argc, char **argv)
+{
+    settings s = defaults();
+    int code;
+    options_quiet = launched();
+    code = read_words(argc, argv, &s);
+    return code >= 0 ? code : settle(&s) ? 2 : run(&s);
+}
+#else
+static int reads(int argc, char **argv, int *ranks, void *at)
+{
+    settings *s = (settings *)at;
+    int code = read_words(argc, argv, s);
+    code = code < 0 ? start_ranks(ranks, (int)s->ranks) : code;
+    if (code >= 0) {
+        return code;
+    }
+    *ranks = *ranks > 0 ? *ranks : 1;
+    return settle(s) || divide(s, *ranks) ? 2 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = defaults();
+    return start(argc, argv, reads, planet_main, &s);
+}
+#endif

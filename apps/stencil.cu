@@ -21,13 +21,6 @@
  * stderr). */
 static const char program[] = "stencil";
 #include "dpar_halo.h"
-#include "gpu_options.h"
-
-#include "gpu_start.h"
-
-#include <utility>
-#include <vector>
-
 static const char help[] =
     "stencil: the heat equation on blocks of a cube, one rank a GPU\n"
     "\n"
@@ -37,7 +30,19 @@ static const char help[] =
     "  --rate R      of a step, above 0, to 1/6 (default 0.125)\n"
     "  --apart       exchange first, then compute: what overlap is worth\n"
     "  --check       the same on one rank, too: all bits are to be the same\n"
-    "  --help, -h\n";
+    "  -h, --help    this text\n"
+    "\n"
+    "examples\n"
+    "  stencil --check\n"
+    "  stencil --ranks 2 --cells 512\n"
+    "  torchrun --no-python --nproc-per-node 8 ./stencil\n";
+
+#include "commands/options.h"
+
+#include "gpu_start.h"
+
+#include <utility>
+#include <vector>
 
 struct settings {
     double ranks, cells, steps, rate;
@@ -208,7 +213,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     right(dpar_halo_exchange_init(plan, room, c, &options, &x, &why), why.text);
     right(cudaStreamSynchronize(g->stream));
     right(dpar_barrier(c, NULL), c->why.text);
-    const double began = now();
+    const double began = options_now();
     for (int64_t step = 0; step < (int64_t)s->steps; step++) {
         right(dpar_halo_exchange_bind(x, 0, u[0], NULL), c->why.text);
         right(dpar_halo_exchange_begin(x), c->why.text);
@@ -224,7 +229,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     }
     right(cudaStreamSynchronize(g->stream));
     right(dpar_barrier(c, NULL), c->why.text);
-    const double seconds = now() - began;
+    const double seconds = options_now() - began;
     right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, g->stream));
     right(cudaStreamSynchronize(g->stream));
     right(dpar_halo_exchange_close(x), c->why.text);
@@ -295,21 +300,20 @@ static int run(gpu *g, const void *arg)
 int main(int argc, char **argv)
 {
     settings s = {1, 128, 100, 0.125, 0, 0};
-    const option options[] = {{"--ranks", &s.ranks, 1, 64},
-                              {"--cells", &s.cells, 2, 4096},
-                              {"--steps", &s.steps, 0, 1e7},
-                              {"--rate", &s.rate, 1e-9, 1.0 / 6.0, 1},
-                              {"--apart", NULL, 0, 0, 0, &s.apart},
-                              {"--check", NULL, 0, 0, 0, &s.check},
-                              {}};
+    const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 1, 64},
+                           {"--cells", OPTION_WHOLE, &s.cells, 2, 4096},
+                           {"--steps", OPTION_WHOLE, &s.steps, 0, 1e7},
+                           {"--rate", OPTION_REAL, &s.rate, 1e-9, 1.0 / 6.0},
+                           {"--apart", OPTION_FLAG, &s.apart, 0, 0},
+                           {"--check", OPTION_FLAG, &s.check, 0, 0}};
     dpar_start job;
     dpar_halo h;
     dpar_why why;
-    int bad = read_options(argc, argv, options);
-    if (bad < 0) {
-        return fputs(help, stdout) < 0;
+    int bad = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
+    if (bad >= 0) {
+        return bad;
     }
-    bad = bad != 0 ? bad : find_ranks(&job, &s.ranks);
+    bad = find_ranks(&job, &s.ranks);
     if (bad == 0 && lay(&s, (int32_t)s.ranks, &h, &why) != DPAR_OK) {
         bad = complain(why.text, NULL);
     }

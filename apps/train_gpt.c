@@ -41,7 +41,7 @@
 #include <unistd.h>
 
 #ifdef GPT_CUDA
-static int complain(const char *what, const char *word);
+static inline int complain(const char *what, const char *word);
 #include "gpu_start.h"
 #endif
 
@@ -1532,7 +1532,7 @@ static int rank_main(dpar_comm *world, void *arg)
     result all, one;
     dpar_comm *self = NULL;
     int bad = 0;
-    silent = world->rank != 0;
+    options_quiet = world->rank != 0;
     memset(&all, 0, sizeof all);
     memset(&one, 0, sizeof one);
     all.loss = (double *)calloc((size_t)s->steps + 1, sizeof *all.loss);
@@ -1574,7 +1574,7 @@ static int run(settings *s, int none)
     if (find_ranks(&job, &ranks)) {
         return 2;
     }
-    silent = job.launcher != DPAR_LAUNCHER_NONE && job.rank > 0;
+    options_quiet = job.launcher != DPAR_LAUNCHER_NONE && job.rank > 0;
     return settle_ranks(s, (int)ranks) || settle(s) ? 2 : run_ranks(&job, s->ranks, on_gpu, s);
 }
 #else
@@ -1614,23 +1614,17 @@ static int run(settings *s, int ranks)
 int main(int argc, char **argv)
 {
     settings s = defaults();
-    int bad = 0, i, ranks = 0;
+    int code, ranks = 0;
 #ifdef USE_MPI
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &silent);
+    MPI_Comm_rank(MPI_COMM_WORLD, &options_quiet);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 #endif
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(silent ? "" : help, stdout);
-    } else {
-        for (i = 1; i < argc && !bad;) {
-            i += read_option(&s, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &bad);
-        }
-        bad = bad ? 2 : run(&s, ranks);
-    }
+    code = read_words(argc, argv, &s);
+    code = code < 0 ? run(&s, ranks) : code;
     free(s.bytes);
 #ifdef USE_MPI
     MPI_Finalize();
 #endif
-    return bad;
+    return code;
 }

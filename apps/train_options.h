@@ -4,6 +4,7 @@
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
 
+static const char program[] = "train_gpt";
 static const char help[] =
     "train_gpt: trains a small GPT on a text, byte by byte\n"
     "\n"
@@ -41,7 +42,15 @@ static const char help[] =
     "  --check          the same on one rank first; losses and weights are to agree to 1e-5\n"
     "  --trace FILE     what ran in the last step, for ui.perfetto.dev\n"
     "  --kill STEP:RANK that rank dies there, to see what happens\n"
-    "  --quiet          no plan and no steps; --help, -h\n";
+    "  --quiet          no plan and no steps; --help, -h\n"
+    "Exit code: 0 fine, 1 an error under way, or --check found another result, 2 bad input\n"
+    "\n"
+    "examples\n"
+    "  train_gpt --ranks 4 --pp 2 --dp 2 --check\n"
+    "  train_gpt --ranks 4 --tp 2 --sp --zero 3 --steps 200 --save model\n"
+    "  train_gpt --ranks 2 --cp 2 --resume model --steps 300\n";
+
+#include "commands/options.h"
 
 typedef struct settings {
     double ranks, pp, dp, replicas, cp, tp, ep, zero, chunks, prefetch;
@@ -55,17 +64,6 @@ typedef struct settings {
     int64_t count;
     uint64_t hash;
 } settings;
-
-static int silent; /* on all ranks of MPI but the first */
-
-static int complain(const char *what, const char *word)
-{
-    if (!silent) {
-        fprintf(stderr, "train_gpt: %s%s%s%s\n", what, word != NULL ? " '" : "",
-                word != NULL ? word : "", word != NULL ? "'" : "");
-    }
-    return 2;
-}
 
 static double now(void)
 {
@@ -125,90 +123,56 @@ static int read_text(settings *s)
     return bad;
 }
 
-typedef struct number {
-    const char *name, *kind;
-    double *place, least, most;
-} number;
-
-static int read_number(const number *n, const char *word)
+/* -1: go on; else the exit code. */
+static int read_words(int argc, char **argv, settings *s)
 {
-    char text[120], *end = NULL;
-    const double x = word != NULL && *word >= '0' && *word <= '9' ? strtod(word, &end) : -1;
-    if (end != NULL && *end == 0 && x >= n->least && x <= n->most &&
-        (*n->kind == 0 || x <= (double)(int64_t)x)) {
-        *n->place = x;
-        return 0;
-    }
-    snprintf(text, sizeof text, "%s takes a %snumber from %g to %g, not", n->name, n->kind,
-             n->least, n->most);
-    return complain(text, word != NULL ? word : "");
-}
-
-/* How many words an option takes up; 0: there is no such, or it is wrong and was said. */
-static int read_option(settings *s, const char *name, const char *next, int *bad)
-{
-    const char *const flags[] = {"--sp",   "--ulysses",   "--untied", "--gelu", "--layer-norm",
-                                 "--bf16", "--pure-bf16", "--check",  "--quiet"};
-    int *const marks[] = {&s->sp,   &s->ulysses, &s->untied, &s->gelu, &s->layer_norm,
-                          &s->bf16, &s->pure,    &s->check,  &s->quiet};
-    const char *const words[] = {"--schedule", "--text", "--save", "--resume", "--trace", "--kill"};
-    const char **const texts[] = {&s->schedule, &s->text,  &s->save,
-                                  &s->resume,   &s->trace, &s->kill};
-    const char *const whole = "whole ";
-    const number numbers[] = {{"--ranks", whole, &s->ranks, 1, 64},
-                              {"--pp", whole, &s->pp, 1, 64},
-                              {"--dp", whole, &s->dp, 1, 64},
-                              {"--replicas", whole, &s->replicas, 1, 64},
-                              {"--cp", whole, &s->cp, 1, 64},
-                              {"--tp", whole, &s->tp, 1, 64},
-                              {"--ep", whole, &s->ep, 1, 64},
-                              {"--zero", whole, &s->zero, 0, 3},
-                              {"--chunks", whole, &s->chunks, 1, 16},
-                              {"--prefetch", whole, &s->prefetch, 0, 8},
-                              {"--blocks", whole, &s->blocks, 1, 128},
-                              {"--width", whole, &s->width, 2, 8192},
-                              {"--heads", whole, &s->heads, 1, 256},
-                              {"--groups", whole, &s->groups, 1, 256},
-                              {"--hidden", whole, &s->hidden, 1, 65536},
-                              {"--length", whole, &s->length, 1, 65536},
-                              {"--experts", whole, &s->experts, 0, 256},
-                              {"--choices", whole, &s->choices, 1, 16},
-                              {"--balance", "", &s->balance, 0, 10},
-                              {"--shared-experts", whole, &s->shared, 0, 65536},
-                              {"--capacity", "", &s->capacity, 0.01, 256},
-                              {"--batch", whole, &s->batch, 1, 65536},
-                              {"--micro", whole, &s->micro, 1, 4096},
-                              {"--steps", whole, &s->steps, 1, 1e7},
-                              {"--rate", "", &s->rate, 0, 1},
-                              {"--warmup", whole, &s->warmup, 0, 1e7},
-                              {"--clip", "", &s->clip, 0, 1e9},
-                              {"--decay", "", &s->decay, 0, 1},
-                              {"--seed", whole, &s->seed, 0, 1e15},
-                              {"--every", whole, &s->every, 1, 1e7}};
-    size_t n;
-    for (n = 0; n < sizeof numbers / sizeof *numbers; n++) {
-        if (strcmp(name, numbers[n].name) == 0) {
-            *bad = read_number(&numbers[n], next);
-            return 2;
-        }
-    }
-    for (n = 0; n < sizeof words / sizeof *words; n++) {
-        if (strcmp(name, words[n]) == 0) {
-            *texts[n] = next;
-            *bad = next == NULL || *next == 0 || strlen(next) > 999
-                       ? complain("a name of 1 to 999 characters must follow", name)
-                       : 0;
-            return 2;
-        }
-    }
-    for (n = 0; n < sizeof flags / sizeof *flags; n++) {
-        if (strcmp(name, flags[n]) == 0) {
-            *marks[n] = 1;
-            return 1;
-        }
-    }
-    *bad = complain("no such option (--help lists them):", name);
-    return 1;
+    const option list[] = {{"--ranks", OPTION_WHOLE, &s->ranks, 1, 64},
+                           {"--pp", OPTION_WHOLE, &s->pp, 1, 64},
+                           {"--dp", OPTION_WHOLE, &s->dp, 1, 64},
+                           {"--replicas", OPTION_WHOLE, &s->replicas, 1, 64},
+                           {"--cp", OPTION_WHOLE, &s->cp, 1, 64},
+                           {"--tp", OPTION_WHOLE, &s->tp, 1, 64},
+                           {"--ep", OPTION_WHOLE, &s->ep, 1, 64},
+                           {"--zero", OPTION_WHOLE, &s->zero, 0, 3},
+                           {"--chunks", OPTION_WHOLE, &s->chunks, 1, 16},
+                           {"--prefetch", OPTION_WHOLE, &s->prefetch, 0, 8},
+                           {"--blocks", OPTION_WHOLE, &s->blocks, 1, 128},
+                           {"--width", OPTION_WHOLE, &s->width, 2, 8192},
+                           {"--heads", OPTION_WHOLE, &s->heads, 1, 256},
+                           {"--groups", OPTION_WHOLE, &s->groups, 1, 256},
+                           {"--hidden", OPTION_WHOLE, &s->hidden, 1, 65536},
+                           {"--length", OPTION_WHOLE, &s->length, 1, 65536},
+                           {"--experts", OPTION_WHOLE, &s->experts, 0, 256},
+                           {"--choices", OPTION_WHOLE, &s->choices, 1, 16},
+                           {"--balance", OPTION_REAL, &s->balance, 0, 10},
+                           {"--shared-experts", OPTION_WHOLE, &s->shared, 0, 65536},
+                           {"--capacity", OPTION_REAL, &s->capacity, 0.01, 256},
+                           {"--batch", OPTION_WHOLE, &s->batch, 1, 65536},
+                           {"--micro", OPTION_WHOLE, &s->micro, 1, 4096},
+                           {"--steps", OPTION_WHOLE, &s->steps, 1, 1e7},
+                           {"--rate", OPTION_REAL, &s->rate, 0, 1},
+                           {"--warmup", OPTION_WHOLE, &s->warmup, 0, 1e7},
+                           {"--clip", OPTION_REAL, &s->clip, 0, 1e9},
+                           {"--decay", OPTION_REAL, &s->decay, 0, 1},
+                           {"--seed", OPTION_WHOLE, &s->seed, 0, 1e15},
+                           {"--every", OPTION_WHOLE, &s->every, 1, 1e7},
+                           {"--schedule", OPTION_WORD, &s->schedule, 0, 0},
+                           {"--text", OPTION_WORD, &s->text, 0, 0},
+                           {"--save", OPTION_WORD, &s->save, 0, 0},
+                           {"--resume", OPTION_WORD, &s->resume, 0, 0},
+                           {"--trace", OPTION_WORD, &s->trace, 0, 0},
+                           {"--kill", OPTION_WORD, &s->kill, 0, 0},
+                           {"--sp", OPTION_FLAG, &s->sp, 0, 0},
+                           {"--ulysses", OPTION_FLAG, &s->ulysses, 0, 0},
+                           {"--untied", OPTION_FLAG, &s->untied, 0, 0},
+                           {"--gelu", OPTION_FLAG, &s->gelu, 0, 0},
+                           {"--layer-norm", OPTION_FLAG, &s->layer_norm, 0, 0},
+                           {"--bf16", OPTION_FLAG, &s->bf16, 0, 0},
+                           {"--pure-bf16", OPTION_FLAG, &s->pure, 0, 0},
+                           {"--check", OPTION_FLAG, &s->check, 0, 0},
+                           {"--quiet", OPTION_FLAG, &s->quiet, 0, 0}};
+    options_last = 1;
+    return options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
 }
 
 /* Degrees and ranks that fit together. ranks: of mpirun, or 0. */

@@ -45,6 +45,7 @@
 #include <string.h>
 #include <time.h>
 
+static const char program[] = "unet";
 static const char help[] =
     "unet: trains a small U-Net on tiles of a field\n"
     "\n"
@@ -61,14 +62,23 @@ static const char help[] =
     "  --steps N      of training, 1 to 100000 (default 5)\n"
     "  --rate R       learning rate of AdamW (default 0.003)\n"
     "  --check        first compare one step with that of one rank, which each rank computes\n"
-    "                 alone: for small sizes\n";
+    "                 alone: for small sizes\n"
+    "Exit code: 0 fine, 1 an error, or --check found another result, 2 bad input\n"
+    "\n"
+    "examples\n"
+    "  unet --size 42x22 --steps 2 --check\n"
+    "  unet --tiles 2x2 --size 360x180\n"
+    "  mpirun -np 8 unet --tiles 2x2 --dp 2\n";
+
+#include "commands/options.h"
+#include "apps/start.h"
 
 enum { MOST_LEVELS = 5, MOST_UNITS = 6 * MOST_LEVELS - 3, INPUTS = 3 };
 
-typedef struct options {
+typedef struct request {
     int ranks, tiles[2], dp, size[2], channels, levels, steps, check; /* size: rows, columns */
     double rate;
-} options;
+} request;
 
 /* ---- the network ----------------------------------------------------------------------------- */
 
@@ -154,7 +164,7 @@ static int add_pair(net *n, int in, int out)
 }
 
 /* encode, down, encode, ..., up, decode, ..., head. */
-static void build(net *n, const options *o)
+static void build(net *n, const request *o)
 {
     int level, skip[MOST_LEVELS], last = -1, wide = o->channels;
     for (level = 0; level < o->levels; level++, wide *= 2) {
@@ -741,7 +751,7 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
 }
 
 /* The field of each level; who has what of it. */
-static int lay_out(const options *o, const dpar_mesh *mesh, dpar_layout *level)
+static int lay_out(const request *o, const dpar_mesh *mesh, dpar_layout *level)
 {
     int64_t extent[2];
     const dpar_placement cut[2] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
@@ -837,7 +847,7 @@ static int plan_kernels(net *n)
 }
 
 /* A network on the tiles of `mesh`, whose ranks are c's. */
-static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, const options *o)
+static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, const request *o)
 {
     dpar_layout level[MOST_LEVELS];
     int64_t most = 1, sums = 1;
@@ -1087,7 +1097,7 @@ static void wind(const weather *w, double lon, double lat, double *east, double 
 }
 
 /* The tracer and its wind into the network; *change: what it is to say. dt is 1/4 radian a unit. */
-static double look(const weather *w, const options *o, int64_t y, int64_t x, float *in)
+static double look(const weather *w, const request *o, int64_t y, int64_t x, float *in)
 {
     const double lon = 2.0 * pi * ((double)x + 0.5) / o->size[1];
     const double lat = pi * ((double)y + 0.5) / o->size[0];
@@ -1100,7 +1110,7 @@ static double look(const weather *w, const options *o, int64_t y, int64_t x, flo
 }
 
 /* Inputs of the rank's tile, and the changes that are the target. */
-static void load(net *n, const options *o, int64_t first, float *target)
+static void load(net *n, const request *o, int64_t first, float *target)
 {
     unit *u = &n->unit[0];
     const dpar_box *own = &u->plan->in_own;
@@ -1123,7 +1133,7 @@ static void load(net *n, const options *o, int64_t first, float *target)
 }
 
 /* Half the mean square of what is wrong, behind the gradients, and where it leads. */
-static void judge(net *n, const options *o, const float *target)
+static void judge(net *n, const request *o, const float *target)
 {
     unit *head = &n->unit[n->units - 1];
     const int64_t count = points(&head->plan->out_own) * n->samples;
@@ -1140,7 +1150,7 @@ static void judge(net *n, const options *o, const float *target)
 }
 
 /* Loss and gradients of the samples [first, first + samples) on this rank's tile. */
-static int one_pass(net *n, const options *o, int64_t first, float *target)
+static int one_pass(net *n, const request *o, int64_t first, float *target)
 {
     const double all = (double)o->size[0] * o->size[1] * o->dp;
     int64_t i;
@@ -1215,7 +1225,7 @@ static double output_difference(const net *n, const net *whole, int first, doubl
     return far;
 }
 
-static int compare(dpar_comm *world, net *n, const options *o)
+static int compare(dpar_comm *world, net *n, const request *o)
 {
     static const int32_t one[2] = {1, 1};
     dpar_comm *self = NULL;
@@ -1259,7 +1269,7 @@ static int compare(dpar_comm *world, net *n, const options *o)
 
 /* What the planner says of such a network on such tiles: bytes a rank of kept activations. It has
  * pooling where there are convolutions of stride 2 here; either keeps its input alone. */
-static double planned(const options *o)
+static double planned(const request *o)
 {
     static dpar_workload work;
     dpar_cluster cluster;
@@ -1290,7 +1300,7 @@ static double planned(const options *o)
     return st == DPAR_OK || st == DPAR_E_MEMORY ? plan.memory.term[DPAR_MEM_ACTIVATIONS] : 0.0;
 }
 
-static int tell(dpar_comm *world, const net *n, const options *o)
+static int tell(dpar_comm *world, const net *n, const request *o)
 {
     double mine[4], most[4];
     mine[0] = n->kept;
@@ -1317,7 +1327,7 @@ static int tell(dpar_comm *world, const net *n, const options *o)
     return 0;
 }
 
-static int train(dpar_comm *world, net *n, const options *o, float *target)
+static int train(dpar_comm *world, net *n, const request *o, float *target)
 {
     const int replica = world->rank / (o->tiles[0] * o->tiles[1]);
     adam a;
@@ -1371,7 +1381,7 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
 
 static int run(dpar_comm *world, void *arg)
 {
-    const options *o = (const options *)arg;
+    const request *o = (const request *)arg;
     const int tiles = o->tiles[0] * o->tiles[1];
     dpar_comm *c = NULL;
     dpar_mesh mesh;
@@ -1403,83 +1413,16 @@ static int run(dpar_comm *world, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-static int complain(const char *what, const char *word)
+/* "12x34", each within limits; 0 when it is not. */
+static int pair(const char *word, int *first, int *second, int least, int most)
 {
-    fprintf(stderr, "unet: %s%s%s%s\n", what, word != NULL ? " '" : "", word != NULL ? word : "",
-            word != NULL ? "'" : "");
-    return 2;
-}
-
-/* "12" or, with two, "12x34", each within limits; 0 when it is not. */
-static int numbers(const char *word, int *to, int two, long least, long most)
-{
-    int i;
-    for (i = 0; i < 1 + two; i++) {
-        char *end;
-        long v;
-        if (*word < '0' || *word > '9') {
-            return 0;
-        }
-        v = strtol(word, &end, 10);
-        if (v < least || v > most || *end != (i < two ? 'x' : 0)) {
-            return 0;
-        }
-        to[i] = (int)v;
-        word = end + 1;
-    }
-    return 1;
-}
-
-static int read_option(options *o, const char *name, const char *word)
-{
-    char *end;
-    int size[2];
-    if (strcmp(name, "--ranks") == 0) {
-        return numbers(word, &o->ranks, 0, 1, 64) ? 0
-                                                  : complain("--ranks takes 1 to 64, not", word);
-    }
-    if (strcmp(name, "--tiles") == 0) {
-        return numbers(word, o->tiles, 1, 1, 64)
-                   ? 0
-                   : complain("--tiles takes two numbers of 1 to 64, as 2x2, not", word);
-    }
-    if (strcmp(name, "--dp") == 0) {
-        return numbers(word, &o->dp, 0, 1, 64) ? 0 : complain("--dp takes 1 to 64, not", word);
-    }
-    if (strcmp(name, "--size") == 0) {
-        if (!numbers(word, size, 1, 8, 8192)) {
-            return complain("--size takes columns and rows of 8 to 8192, as 1440x720, not", word);
-        }
-        o->size[0] = size[1];
-        o->size[1] = size[0];
-        return 0;
-    }
-    if (strcmp(name, "--channels") == 0) {
-        return numbers(word, &o->channels, 0, 2, 256) && o->channels % 2 == 0
-                   ? 0
-                   : complain("--channels takes an even number of 2 to 256, not", word);
-    }
-    if (strcmp(name, "--levels") == 0) {
-        return numbers(word, &o->levels, 0, 2, MOST_LEVELS)
-                   ? 0
-                   : complain("--levels takes 2 to 5, not", word);
-    }
-    if (strcmp(name, "--steps") == 0) {
-        return numbers(word, &o->steps, 0, 1, 100000)
-                   ? 0
-                   : complain("--steps takes 1 to 100000, not", word);
-    }
-    if (strcmp(name, "--rate") == 0) {
-        o->rate = strtod(word, &end);
-        return *end == 0 && o->rate > 0.0 && o->rate <= 1.0
-                   ? 0
-                   : complain("--rate takes a number above 0 and up to 1, not", word);
-    }
-    return complain("there is no option", name);
+    int end = 0;
+    return sscanf(word, "%4dx%4d%n", first, second, &end) == 2 && word[end] == 0 &&
+           *first >= least && *first <= most && *second >= least && *second <= most;
 }
 
 /* Tiles whose edges are shortest, when only their number is known. */
-static void choose_tiles(options *o, int tiles)
+static void choose_tiles(request *o, int tiles)
 {
     double least = 0.0;
     int p;
@@ -1493,64 +1436,53 @@ static void choose_tiles(options *o, int tiles)
     }
 }
 
-/* Does word i stand there before, too? */
-static int repeats(char **argv, int i)
+static int reads(int argc, char **argv, int *ranks, void *at)
 {
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
+    request *o = (request *)at;
+    const char *tiles = NULL, *size = NULL;
+    int code;
+    const option list[] = {{"--ranks", OPTION_INT, &o->ranks, 1, 64},
+                           {"--tiles", OPTION_WORD, &tiles, 0, 0},
+                           {"--dp", OPTION_INT, &o->dp, 1, 64},
+                           {"--size", OPTION_WORD, &size, 0, 0},
+                           {"--channels", OPTION_INT, &o->channels, 2, 256},
+                           {"--levels", OPTION_INT, &o->levels, 2, MOST_LEVELS},
+                           {"--steps", OPTION_INT, &o->steps, 1, 100000},
+                           {"--rate", OPTION_REAL, &o->rate, 1e-30, 1},
+                           {"--check", OPTION_FLAG, &o->check, 0, 0}};
+    code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
+    code = code < 0 ? start_ranks(ranks, o->ranks) : code;
+    if (code >= 0) {
+        return code;
     }
-    return k < i && argv[i][0] == '-';
-}
-
-static int read_arguments(int argc, char **argv, int ranks, options *o)
-{
-    int i, bad;
-    for (i = 1; i < argc; i++) {
-        if (repeats(argv, i)) {
-            return complain("this is given twice:", argv[i]);
-        }
-        if (strcmp(argv[i], "--check") == 0) {
-            o->check = 1;
-            continue;
-        }
-        if (strncmp(argv[i], "--", 2) != 0) {
-            return complain("options begin with --, this does not:", argv[i]);
-        }
-        if (i + 1 == argc) {
-            return complain("no such option, or its value is missing (see --help):", argv[i]);
-        }
-        bad = read_option(o, argv[i], argv[i + 1]);
-        if (bad) {
-            return bad;
-        }
-        i++;
+    if (tiles != NULL && !pair(tiles, &o->tiles[0], &o->tiles[1], 1, 64)) {
+        return complain("--tiles takes two numbers of 1 to 64, as 2x2, not", tiles);
     }
-    if (ranks > 0 && o->ranks > 0 && ranks != o->ranks) {
-        return complain("under mpirun its -np says how many ranks there are", NULL);
+    if (size != NULL && !pair(size, &o->size[1], &o->size[0], 8, 8192)) {
+        return complain("--size takes columns and rows of 8 to 8192, as 1440x720, not", size);
     }
-    o->ranks = ranks > 0 ? ranks : o->ranks;
-    if (o->ranks == 0) {
-        o->ranks = o->tiles[0] > 0 ? o->tiles[0] * o->tiles[1] * o->dp : 2 * o->dp;
+    if (o->channels % 2 != 0) {
+        return complain("--channels takes an even number", NULL);
     }
+    if (*ranks == 0) {
+        *ranks = o->tiles[0] > 0 ? o->tiles[0] * o->tiles[1] * o->dp : 2 * o->dp;
+    }
+    o->ranks = *ranks;
     if (o->tiles[0] == 0 && o->ranks % o->dp == 0) {
         choose_tiles(o, o->ranks / o->dp);
     }
     if (o->tiles[0] * o->tiles[1] * o->dp != o->ranks || o->ranks > 64) {
-        fprintf(stderr, "unet: tiles %dx%d times dp %d are not %d ranks (64 at most)\n",
-                o->tiles[0], o->tiles[1], o->dp, o->ranks);
-        return 2;
+        char text[120];
+        snprintf(text, sizeof text, "tiles %dx%d times dp %d are not %d ranks (64 at most)",
+                 o->tiles[0], o->tiles[1], o->dp, o->ranks);
+        return complain(text, NULL);
     }
-    return 0;
+    return -1;
 }
 
-static int asks_for_help(int argc, char **argv)
+static request defaults(void)
 {
-    return argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-}
-
-static options defaults(void)
-{
-    options o;
+    request o;
     memset(&o, 0, sizeof o);
     o.dp = 1;
     o.size[0] = 720;
@@ -1562,53 +1494,8 @@ static options defaults(void)
     return o;
 }
 
-#ifdef USE_MPI
-
 int main(int argc, char **argv)
 {
-    options o = defaults();
-    dpar_comm *c = NULL;
-    dpar_why why;
-    int bad = 0, size = 1;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (asks_for_help(argc, argv)) {
-        fputs(help, stdout);
-        MPI_Finalize();
-        return 0;
-    }
-    bad = read_arguments(argc, argv, size, &o);
-    if (bad == 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
-        bad = complain(why.text, NULL);
-    }
-    if (bad == 0) {
-        bad = run(c, &o);
-    }
-    (void)dpar_comm_close(c);
-    MPI_Finalize();
-    return bad;
+    request o = defaults();
+    return start(argc, argv, reads, run, &o);
 }
-
-#else
-
-int main(int argc, char **argv)
-{
-    options o = defaults();
-    dpar_why why;
-    int bad;
-    if (asks_for_help(argc, argv)) {
-        fputs(help, stdout);
-        return 0;
-    }
-    bad = read_arguments(argc, argv, 0, &o);
-    if (bad != 0) {
-        return bad;
-    }
-    if (dpar_launch_with(o.ranks, run, &o, NULL, &why) != DPAR_OK) {
-        fprintf(stderr, "unet: %s\n", why.text);
-        return 1;
-    }
-    return 0;
-}
-
-#endif

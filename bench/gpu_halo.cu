@@ -15,13 +15,6 @@
  * Exit code: 0 fine, 1 a wrong cell, or more than two kernels, 2 bad input. */
 static const char program[] = "gpu_halo";
 #include "dpar_halo.h"
-#include "gpu_options.h"
-
-#include "gpu_start.h"
-
-#include <algorithm>
-#include <vector>
-
 static const char help[] =
     "gpu_halo: times halo exchanges between GPUs\n"
     "\n"
@@ -30,7 +23,19 @@ static const char help[] =
     "  --fields N    1 to 8 (default 1)\n"
     "  --layers N    1 to 4, at most cells (default 1)\n"
     "  --times N     1 to 1000 (default 15)\n"
-    "  --help, -h\n";
+    "  -h, --help    this text\n"
+    "\n"
+    "examples\n"
+    "  gpu_halo\n"
+    "  gpu_halo --ranks 2 --cells 256\n"
+    "  gpu_halo --fields 4 --layers 2\n";
+
+#include "commands/options.h"
+
+#include "gpu_start.h"
+
+#include <algorithm>
+#include <vector>
 
 struct settings {
     double ranks, cells, fields, layers, times;
@@ -241,9 +246,9 @@ template <class F> static took timed(gpu *g, int times, F what)
     for (int i = -2; i < times; i++) {
         float ms = 0.0f;
         right(cudaEventRecord(before, g->stream));
-        const double began = now();
+        const double began = options_now();
         what();
-        const double host = now() - began;
+        const double host = options_now() - began;
         right(cudaEventRecord(behind, g->stream));
         right(cudaEventSynchronize(behind));
         right(cudaEventElapsedTime(&ms, before, behind));
@@ -335,18 +340,16 @@ int main(int argc, char **argv)
 {
     settings s = {1, 0, 1, 1, 15};
     dpar_start job;
-    option list[6];
-    int code;
-    list[0].name = "--ranks", list[0].number = &s.ranks, list[0].low = 1, list[0].high = 64;
-    list[1].name = "--cells", list[1].number = &s.cells, list[1].low = 2, list[1].high = 1024;
-    list[2].name = "--fields", list[2].number = &s.fields, list[2].low = 1, list[2].high = 8;
-    list[3].name = "--layers", list[3].number = &s.layers, list[3].low = 1, list[3].high = 4;
-    list[4].name = "--times", list[4].number = &s.times, list[4].low = 1, list[4].high = 1000;
-    code = read_options(argc, argv, list);
-    if (code < 0) {
-        printf("%s", help);
-        return 0;
+    const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 1, 64},
+                           {"--cells", OPTION_WHOLE, &s.cells, 2, 1024},
+                           {"--fields", OPTION_WHOLE, &s.fields, 1, 8},
+                           {"--layers", OPTION_WHOLE, &s.layers, 1, 4},
+                           {"--times", OPTION_WHOLE, &s.times, 1, 1000}};
+    int code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
+    if (code >= 0) {
+        return code;
     }
+    code = 0;
     if (code == 0 && s.cells > 0 && s.layers > s.cells) {
         code = complain("more layers than cells, see --help:", "--layers");
     }

@@ -37,6 +37,7 @@ typedef struct option {
 } option;
 
 static int options_quiet; /* 1: on all ranks but the first */
+static int options_last;  /* 1: an option may stand twice, then the last counts: for scripts */
 
 /* "plan: no such file 'x'"; returns the exit code of bad input. */
 static inline int complain(const char *what, const char *word)
@@ -92,13 +93,13 @@ static inline int options_twice(char **argv, int i)
 static inline int options_value(const option *o, const char *value)
 {
     if (value == NULL) {
-        return complain("unknown option, or its value is missing:", o->name);
+        return complain("unknown option, or its value is missing (--help):", o->name);
     }
     if (o->kind != OPTION_WORD) {
         return options_number(o, value);
     }
-    if (strlen(value) > 999) {
-        return complain("more than 999 characters behind", o->name);
+    if (*value == 0 || strlen(value) > 999) {
+        return complain("1 to 999 characters must follow", o->name);
     }
     *(const char **)o->to = value;
     return 0;
@@ -149,7 +150,7 @@ static inline int options_read(int argc, char **argv, const option *list, int op
             words[n++] = argv[i];
             continue;
         }
-        if (options_twice(argv, i)) {
+        if (!options_last && options_twice(argv, i)) {
             return complain("given twice:", argv[i]);
         }
         if (list[k].kind == OPTION_FLAG) {

@@ -113,18 +113,18 @@ expect() { # exit code, words on stderr, options...
     fi
 }
 for word in 0 -1 7 4097 99999999999999999999 1e99 12.5 12x nan '' ' 9'; do
-    expect 2 '--rows takes a whole number from 8 to 4096' --rows "$word"
+    expect 2 '--rows needs a whole number of 8 to 4096' --rows "$word"
 done
-for word in -1 0.11 nan x ''; do expect 2 '--damping takes a number from 0 to 0.1' --damping "$word"; done
-for word in 0 -3 65 two; do expect 2 '--ranks takes a whole number' --ranks "$word"; done
-for word in 0 -1 nan inf 1e9 5days; do expect 2 '--days takes a number' --days "$word"; done
-expect 2 '--alpha takes a number from 0 to 90' --alpha 91
-expect 2 '--every takes a whole number' --every 0
-expect 2 '--every takes a whole number' --every
+for word in -1 0.11 nan x ''; do expect 2 '--damping needs a number of 0 to 0.1' --damping "$word"; done
+for word in 0 -3 65 two; do expect 2 '--ranks needs a whole number' --ranks "$word"; done
+for word in 0 -1 nan inf 1e9 5days; do expect 2 '--days needs a number' --days "$word"; done
+expect 2 '--alpha needs a number of 0 to 90' --alpha 91
+expect 2 '--every needs a whole number' --every 0
+expect 2 'its value is missing .* .--every' --every
 expect 2 'there are --case 2 and --case 5' --case 3
-expect 2 'must follow .--save' --save
+expect 2 'its value is missing .* .--save' --save
 expect 2 'must follow .--frames' --frames ''
-expect 2 "no such option .* '--rwos'" --rwos 12
+expect 2 "unknown option, .* '--rwos'" --rwos 12
 expect 2 'divisible by 4' --table --rows 66
 expect 2 'divisible by 4' --table --rows 16
 expect 2 'of case 2' --table --case 5

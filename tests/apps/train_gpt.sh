@@ -159,15 +159,15 @@ refused 2 'ep without --experts' --dp 2 --ep 2
 refused 2 'need --experts' --shared-experts 16
 refused 2 'need --experts' --capacity 1.5
 refused 2 'dropped is up to' --check --experts 4 --capacity 1 --dp 2
-refused 2 'takes a number from 0.01' --experts 4 --capacity 0
+refused 2 'needs a number of 0.01' --experts 4 --capacity 0
 refused 2 'masters beside' --bf16
 refused 2 'masters beside' --pure-bf16
 refused 2 'cuts something unevenly' --zero 1 --pure-bf16 --tp 2 --hidden 51 --steps 1 --quiet
 refused 2 'No such file' --text "$work/none"
 refused 2 'shorter than' --text /dev/null
-refused 2 'takes a whole number' --tp two
-refused 2 'no such option' --color red
-refused 2 'must follow' --save
+refused 2 'needs a whole number' --tp two
+refused 2 'unknown option' --color red
+refused 2 'its value is missing' --save
 refused 2 'does not train' --schedule forward-only
 refused 2 'no schedule' --schedule pipedream
 refused 2 'each needs one' --pp 4 --blocks 3

@@ -192,7 +192,8 @@ expect 2 'goes with --bytes' --schedule gpipe --stages 2 --micro 1 --links pair
 expect 2 'send buffered' --schedule gpipe --stages 2 --micro 1 --bytes 3 --bandwidth 4 --links pair --send async
 expect 2 'takes own pair rank' --schedule gpipe --stages 2 --micro 1 --links bus
 expect 2 'bytes has 3 numbers' --schedule gpipe --stages 2 --micro 1 --bytes 3,1,1 --bandwidth 4
-for value in -1 1.5 1099511627777 1, '' x; do
+expect 2 'must follow' --schedule gpipe --stages 2 --micro 1 --bytes '' --bandwidth 4
+for value in -1 1.5 1099511627777 1, x; do
     expect 2 'whole numbers of 0 to 2^40' --schedule gpipe --stages 2 --micro 1 --bytes "$value" --bandwidth 4
 done
 

@@ -82,7 +82,7 @@ expect 2 '1 to' grid:64x64,fields=0 --cluster dgx-h100
 expect 2 'given twice' gpt:layers=3,layers=4,hidden=64,heads=2,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'tokens of a language model' resnet-50 --cluster dgx-h100 --seq 5
 expect 2 'leave 0' unet-0.25deg --cluster dgx-h100 --evaluate tiles=65536x65536x65536
-expect 2 'name=value' llama-3-8b --cluster dgx-h100 --fix ''
+expect 2 'must follow' llama-3-8b --cluster dgx-h100 --fix ''
 expect 2 'nothing is recomputed' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
 expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
 expect 2 'at least 1: tp=0' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
@@ -94,8 +94,8 @@ expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
 expect 2 "given twice: '--cluster'" llama-3-8b --cluster dgx-h100 --cluster dgx-a100
 expect 2 "given twice: '--fix'" llama-3-8b --cluster dgx-h100 --fix tp=8 --fix pp=1
 expect 2 "given twice: '--batch'" llama-3-8b --cluster dgx-h100 --batch 8 --batch 8
-expect 2 "its value is missing: '--svg'" llama-3-8b --cluster dgx-h100 --svg --json
-expect 2 "its value is missing: '--cluster'" llama-3-8b --cluster --json
+expect 2 "its value is missing .*: '--svg'" llama-3-8b --cluster dgx-h100 --svg --json
+expect 2 "its value is missing .*: '--cluster'" llama-3-8b --cluster --json
 [ ! -e ./--json ] || { echo 'a file --json'; rm ./--json; bad=1; }
 expect 2 'a whole number of 0 to 2147483647' llama-3-8b --cluster dgx-h100 --evaluate tp=nan
 expect 2 'gpipe, 1f1b, interleaved' llama-3-8b --cluster dgx-h100 --evaluate schedule=foo

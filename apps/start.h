@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* start - how the applications start: ranks that are forked here, that mpiexec, srun or torchrun
+ * has started on one node, or, built with -DUSE_MPI, those of MPI. Included behind options.h,
+ * before main; with -DUSE_MPI it includes dpar_mpi.h. */
+#ifndef DPAR_APPS_START_H
+#define DPAR_APPS_START_H
+
+#include "dpar_comm.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+/* Reads the words and settles what follows from them. *ranks: those that a launcher has started, 0
+ * where none has; then as many as there are to be. -1: go on; else the exit code. */
+typedef int start_read(int argc, char **argv, int *ranks, void *settings);
+
+/* A number of ranks that --ranks asks for, beside what a launcher has started. */
+static inline int start_ranks(int *ranks, int asked)
+{
+    if (*ranks > 0 && asked > 0 && asked != *ranks) {
+        return complain("the launcher says how many ranks there are: leave --ranks out", NULL);
+    }
+    *ranks = *ranks > 0 ? *ranks : asked;
+    return -1;
+}
+
+#ifdef USE_MPI
+
+static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
+{
+    dpar_comm *world = NULL;
+    dpar_why why;
+    int code, rank = 0, ranks = 1;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    options_quiet = rank > 0;
+    code = reads(argc, argv, &ranks, settings);
+    if (code < 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
+        code = complain(why.text, NULL);
+    } else if (code < 0) {
+        code = each(world, settings);
+        if (code != 0) {
+            fflush(NULL);
+            MPI_Abort(MPI_COMM_WORLD, code); /* MPI may wait for ever for what was under way */
+        }
+        (void)dpar_comm_close(world);
+    }
+    MPI_Finalize();
+    return code;
+}
+
+#else
+
+static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
+{
+    dpar_start job;
+    char number[32];
+    char *words[4] = {argv[0], NULL, NULL, NULL};
+    int code, ranks = 0;
+    if (dpar_start_read(&job, NULL) == DPAR_OK && job.size > 1) {
+        ranks = job.size;
+        options_quiet = job.rank > 0;
+    }
+    code = reads(argc, argv, &ranks, settings);
+    if (code >= 0) {
+        return code;
+    }
+    snprintf(number, sizeof number, "--ranks=%d", ranks);
+    words[1] = number;
+    return dpar_launch_main(2, words, each, settings);
+}
+
+#endif
+
+#endif
