@@ -19,7 +19,7 @@ static int below(uint64_t *lot, int n)
 
 typedef struct array {
     dpar_grid_field f;
-    int32_t type, comps, attached;
+    int32_t type, comps, attached, registered;
     int64_t points[DPAR_MAX_DIMS]; /* of its memory, without padding */
     int64_t stride[DPAR_MAX_DIMS], component_stride;
     int64_t count, at; /* elements of its memory; where the first own point lies */
@@ -103,7 +103,7 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
     }
 }
 
-/* Strides of its own for some; memory for all, poisoned. */
+/* Strides of its own for some, other ones on each rank. */
 static void random_array(one_case *k, array *a, uint64_t *lot)
 {
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32};
@@ -124,7 +124,7 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     step = planes ? 1 : a->comps;
     for (int i = 0; i < dims; i++) {
         const int d = a->f.order == DPAR_FIRST_FASTEST ? i : dims - 1 - i;
-        const int64_t pad = strided ? below(lot, 3) : 0;
+        const int64_t pad = strided ? (below(lot, 3) + k->g->comm->rank) % 3 : 0;
         a->stride[d] = step;
         step *= a->points[d] + pad;
         if (strided && below(lot, 4) == 0) {
@@ -152,8 +152,13 @@ static int make_array(one_case *k, array *a)
 {
     dpar_why why;
     const int64_t bytes = dpar_type_bytes(a->type);
-    if (a->attached) {
-        a->memory = (unsigned char *)zeroed(a->count * bytes);
+    if (a->attached) { /* on some ranks where peers read it, on some not */
+        void *memory = NULL;
+        a->registered = (k->g->comm->rank + a->comps) % 3 == 0;
+        if (a->registered) {
+            CHECK_INT(dpar_comm_alloc(k->g->comm, a->count * bytes, &memory), DPAR_OK);
+        }
+        a->memory = (unsigned char *)(a->registered ? memory : zeroed(a->count * bytes));
         a->u = a->memory + a->at * bytes;
         CHECK_INT(dpar_grid_attach(k->g, a->u, a->type, &a->f, &why), DPAR_OK);
     } else {
@@ -494,7 +499,9 @@ static int64_t one_round(dpar_comm *c, uint64_t *lot, int *made)
     mistakes += head_wrong(k) + core_and_rim(k);
     CHECK_INT(dpar_grid_free(k->g), DPAR_OK);
     for (i = 0; i < k->n; i++) {
-        if (k->a[i].attached) {
+        if (k->a[i].registered) {
+            dpar_comm_release(c, k->a[i].memory);
+        } else if (k->a[i].attached) {
             free(k->a[i].memory);
         }
     }
