@@ -492,11 +492,12 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
     }
     (void)dpar_wait_all(o->work, o->posted); /* of a pass that broke */
     if (o->zero1.pinned && d->c->mem->unpin != NULL) {
-        (void)d->c->mem->unpin(d->c->mem->ctx, &o->zero1.squares);
+        (void)d->c->mem->unpin(d->c->mem->ctx, o->zero1.squares);
     }
     if (o->zero1.moment[0] != NULL) {
         dpar_comm_release(d->c, o->zero1.moment[0]);
     }
+    dpari_made_give(o->zero1.squares);
     dpari_made_give(o->zero1.group);
     dpari_made_give(o->seen.at);
     dpari_made_give(o->fresh.at);

@@ -32,7 +32,8 @@ typedef struct dpari_zero1 {
     int64_t steps;
     dpar_zero1_group *group;
     int32_t groups;
-    double squares; /* of this rank's gradients: a device writes it, once it is pinned */
+    double *squares; /* of this rank's gradients: a device writes it, once it is pinned; in memory
+                        of its own, as CUDA copies no array of which a part is pinned */
 } dpari_zero1;
 
 typedef struct dpari_over {

@@ -43,15 +43,19 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
     void *memory = NULL;
     dpar_status st =
         g->moments > 0 ? dpar_comm_alloc(c, dpari_most(64, each * g->moments), &memory) : DPAR_OK;
+    if (z->squares == NULL) {
+        z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
+        st = z->squares != NULL ? st : DPAR_E_MEMORY;
+    }
     if (st == DPAR_OK && c->mem != NULL && c->mem->pin != NULL && !z->pinned) {
-        st = c->mem->pin(c->mem->ctx, &z->squares, (int64_t)sizeof z->squares);
+        st = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
         z->pinned = st == DPAR_OK;
     }
     if (st != DPAR_OK) {
         (void)dpari_say(st, why, "zero1: no memory for # moments of # B", g->moments, each, 0, 0);
     }
     z->moment[0] = (unsigned char *)memory;
-    z->moment[1] = g->moments > 1 ? z->moment[0] + each : NULL;
+    z->moment[1] = g->moments > 1 && memory != NULL ? z->moment[0] + each : NULL;
     return st;
 }
 
@@ -234,12 +238,12 @@ static dpar_status dpari_zero1_factor(dpari_over *o, double clip, double *factor
     s.type = o->d.options.type;
     s.in = o->array->data + dpari_over_first(o) * dpar_type_bytes(s.type);
     s.count = o->count[c->rank];
-    s.sum = &o->zero1.squares;
-    o->zero1.squares = 0.0;
+    s.sum = o->zero1.squares;
+    *s.sum = 0.0;
     st = s.count > 0 ? dpari_do_squares(c, &s) : st;
     st = st == DPAR_OK ? dpari_do_wait(c) : st;
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(c, &o->zero1.squares, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(c, s.sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return st;
