@@ -583,10 +583,11 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
  * forks N ranks, as dpar_launch does, of `--ranks N` or `--ranks=N` among the arguments; without
  * that, as many as there are cores, 4 at most. The last --ranks counts, those behind "--" do not;
  * argv is only read, its other words are yours. Under a launcher N must be its number of ranks.
- * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks or a
- * launcher's variables are wrong. Else what the first rank returned that failed (1 where that is
- * not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one; where
- * processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
+ * DPAR_TIMEOUT in the environment is the deadline of their operations, in seconds (300).
+ * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
+ * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed
+ * (1 where that is not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one;
+ * where processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
 
 /* Ends the job in order: `return dpar_fail(world, &why);`. The first rank that comes here writes
@@ -1620,6 +1621,10 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
 /* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
 DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                      dpar_why *why);
+
+/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
+ * no number. */
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why);
 
 /* Of a job that failed: */
 typedef struct dpari_verdict {
@@ -14549,8 +14554,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 /* ---- ranks that somebody else started ---------------------------------------------------------
  */
 
-/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
-static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
@@ -14643,7 +14647,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options 
     o.threads = 0;
     dpari_site_here(&site);
     status = dpari_launch_options(&o, why);
-    status = status == DPAR_OK ? dpari_init_timeout(&site, &o, why) : status;
+    status = status == DPAR_OK ? dpari_timeout_here(&site, &o, why) : status;
     status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
     status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
     return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;
@@ -14806,8 +14810,17 @@ static int dpari_main_code(int result)
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
 {
     dpari_verdict verdict;
+    dpari_site site;
+    dpar_options o;
     dpar_why why;
-    const dpar_status st = dpari_launch_judged(n, fn, arg, NULL, &verdict, &why);
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    dpari_site_here(&site);
+    if (dpari_timeout_here(&site, &o, &why) != DPAR_OK) {
+        dpari_main_says(program, why.text);
+        return 2;
+    }
+    st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
     if (st == DPAR_OK) {
         return 0;
     }

@@ -9135,9 +9135,10 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double 
     return width;
 }
 
-/* Each term as many letters as its share of the longest step; rounded so that they add up. */
+/* Each term as many letters as its share of the longest step; rounded so that they add up. Their
+ * bits come into *shown. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
-                                   double longest, int32_t width)
+                                   double longest, int32_t width, uint32_t *shown)
 {
     double sum = 0.0;
     int32_t i, at = 0;
@@ -9147,6 +9148,7 @@ static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpa
         end = (int32_t)(sum / longest * width + 0.5);
         if (end > at) {
             dpari_show_colour(t, r, dpari_term_colour[i]);
+            *shown |= 1u << i;
             for (; at < end && at < width; at++) {
                 dpari_text_char(t, dpari_term_letter[i]);
             }
@@ -9213,7 +9215,8 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\n\n");
 }
 
-static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest)
+static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest,
+                           uint32_t *shown)
 {
     const dpar_plan *p = &r->plan[i];
     char cell[96];
@@ -9232,7 +9235,7 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_show_seconds(&c, p->step.total);
     dpari_show_right(t, cell, 10);
     dpari_text_char(t, ' ');
-    n = dpari_show_time_bar(t, r, &p->step, longest, 36);
+    n = dpari_show_time_bar(t, r, &p->step, longest, 36, shown);
     dpari_show_blank(t, 37 - n);
     dpar_text_init(&c, cell, sizeof(cell));
     dpari_show_count(&c, p->step.tokens_per_s_gpu);
@@ -9250,23 +9253,18 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_text_char(t, '\n');
 }
 
-static void dpari_show_legend(dpar_text *t, const dpar_report *r)
+static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown)
 {
-    int32_t i, k, n = 0;
+    int32_t i;
     dpar_text_put(t, "\ntime bar:");
     for (i = 0; i < DPAR_TIMES; i++) {
-        int32_t seen = 0;
-        for (k = 0; k < r->plans; k++) {
-            seen = seen || r->plan[k].step.term[i] > 0.01 * r->plan[k].step.total;
-        }
-        if (seen) {
+        if ((shown >> i & 1u) != 0) {
             dpari_text_char(t, ' ');
             dpari_show_colour(t, r, dpari_term_colour[i]);
             dpari_text_char(t, dpari_term_letter[i]);
             dpari_show_colour(t, r, 0);
             dpari_text_char(t, ' ');
             dpar_text_put(t, dpar_time_name(i));
-            n++;
         }
     }
     dpar_text_put(t, "\nmemory bar: share of ");
@@ -9282,6 +9280,7 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
 static void dpari_report_text(dpar_text *t, const dpar_report *r)
 {
     double longest = 1e-30;
+    uint32_t shown = 0;
     int32_t i;
     dpari_show_head(t, r);
     for (i = 0; i < r->plans; i++) {
@@ -9292,9 +9291,9 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
     for (i = 0; i < r->plans; i++) {
-        dpari_show_row(t, r, i, longest);
+        dpari_show_row(t, r, i, longest, &shown);
     }
-    dpari_show_legend(t, r);
+    dpari_show_legend(t, r, shown);
     if (r->note != NULL) {
         dpar_text_put(t, r->note);
         dpari_text_char(t, '\n');
@@ -10221,7 +10220,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *mac
                                               const char *options, dpar_asked *asked, dpar_why *why)
 {
     dpari_ask a;
-    dpar_status st = dpari_ask_words(&a, options, why);
+    dpar_status st;
+    if (model == NULL || machine == NULL || asked == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "model, machine and where the answer goes: one is NULL",
+                         0, 0, 0, 0);
+    }
+    st = dpari_ask_words(&a, options, why);
     dpari_zero(asked, sizeof *asked);
     asked->job.work = &asked->work;
     asked->job.cluster = &asked->cluster;
@@ -10312,6 +10316,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_text(const char *model, const char *ma
                                                dpar_why *why)
 {
     dpar_status st;
+    if (planned == NULL) {
+        return dpar_plan_ask(model, machine, options, NULL, why);
+    }
     dpari_zero(planned, sizeof *planned);
     planned->report.job = &planned->asked.job;
     planned->report.plan = planned->plan;

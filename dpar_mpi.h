@@ -150,8 +150,8 @@ typedef struct dpar_mpi_options {
  * before, finalised by the caller after dpar_comm_close. options NULL: defaults.
  * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
  * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
- * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Milliseconds,
- * ten more where two ranks of different nodes measure up to which length MPI sends a message at
+ * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`, whose ranks
+ * all come: MPI's own calls wait for them, without a deadline. Milliseconds, ten more where two ranks of different nodes measure up to which length MPI sends a message at
  * once; 20 s at most where ranks are said to share a node's memory and do not. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
@@ -4576,6 +4576,9 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
     int32_t nodes = 0;
     dpar_status status = dpari_mpi_usable(user, why);
     int code;
+    if (status == DPAR_OK && out == NULL) {
+        status = dpari_say(DPAR_E_ARG, why, "dpar_mpi_make: the result is NULL", 0, 0, 0, 0);
+    }
     if (status < 0) {
         return status;
     }

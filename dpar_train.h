@@ -2066,8 +2066,9 @@ DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
 DPARI_API dpari_over *dpari_over_of(dpar_ddp *d);
 /* Where this rank's share begins. */
 DPARI_API int64_t dpari_over_first(const dpari_over *o);
-/* The shares of all ranks come to all of data[elements]. COLLECTIVE. */
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data);
+/* The shares of all ranks come to all of data[elements]. hash: of what they must have given alike:
+ * E_MISMATCH. COLLECTIVE. */
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
 
@@ -5932,15 +5933,23 @@ DPARI_API int64_t dpari_over_first(const dpari_over *o)
     return dpari_least(o->elements, o->share * o->d.c->rank);
 }
 
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data)
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
 {
     dpar_comm *c = o->d.c;
-    const int32_t type = o->d.options.type;
-    const unsigned char *own =
-        (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(type);
-    return o->share * c->size == o->elements
-               ? dpar_all_gather(c, own, data, o->share, type, NULL)
-               : dpar_all_gather_v(c, own, data, o->count, NULL, type, NULL);
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = o->d.options.type;
+    call.in = (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(call.type);
+    call.out = data;
+    call.varies = o->share * c->size != o->elements;
+    call.count = o->share;
+    if (call.varies) {
+        call.count = o->count[c->rank];
+        call.out_count = o->count;
+    }
+    return dpari_post_alike(c, &call, hash, "zero1: params, rate, clip or the optimizer's numbers",
+                            NULL);
 }
 
 /* All of it, to the owners of the shares, where it lies. */
@@ -6007,7 +6016,7 @@ DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
         st = st == DPAR_OK ? came : st;
     }
     if (st == DPAR_OK && !stays && owners && !scatter) {
-        st = dpari_over_gather(o, o->array->data);
+        st = dpari_over_gather(o, o->array->data, 0);
     }
     if (!stays) {
         o->scatter = scatter;
@@ -6370,7 +6379,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimi
     g.of = optimizer;
     g.steps = steps;
     st = dpari_zero1_check(o, optimizer, &g, why);
-    if (st == DPAR_OK && steps < 0) {
+    if (st == DPAR_OK && (steps < 0 || steps > INT64_MAX / 2)) {
         st = dpari_say(DPAR_E_ARG, why, "zero1: # steps", steps, 0, 0, 0);
     }
     return dpari_zero1_begin(o, st, &g, why);
@@ -6551,6 +6560,22 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
+static int dpari_zero1_meets(const dpari_over *o, const void *params)
+{
+    const uintptr_t p = (uintptr_t)params, g = (uintptr_t)o->array->data;
+    const uintptr_t bytes = (uintptr_t)(o->elements * dpar_type_bytes(o->d.options.type));
+    return p < g + bytes && g < p + bytes;
+}
+
+/* What all ranks must give a step alike, beside the state's kind. */
+static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
+{
+    uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
+    h = dpari_hash(dpari_hash(dpari_hash(h, p->nesterov), p->stochastic), (int64_t)p->seed);
+    h = dpari_hash_real(dpari_hash_real(dpari_hash_real(h, p->beta1), p->beta2), p->epsilon);
+    return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
+}
+
 DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
                                      double rate, double clip)
 {
@@ -6565,9 +6590,12 @@ DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optim
     dpari_zero(&g, sizeof g);
     g.of = optimizer;
     st = dpari_zero1_check(o, optimizer, &g, &why);
-    if (st == DPAR_OK && (!dpari_finite(rate) || (params == NULL && o->elements > 0))) {
-        st = dpari_say(DPAR_E_ARG, &why, "zero1: a rate that is no number, or params are NULL: #",
-                       params == NULL, 0, 0, 0);
+    if (st == DPAR_OK && (!dpari_finite(rate) || clip != clip)) {
+        st = dpari_say(DPAR_E_ARG, &why, "zero1: the rate or the clip is no number", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK && o->elements > 0 && (params == NULL || dpari_zero1_meets(o, params))) {
+        st = dpari_say(DPAR_E_ARG, &why, "zero1: params are NULL, or lie where the gradients are",
+                       0, 0, 0, 0);
     }
     if (o->zero1.kind == 0) { /* the first step: all ranks hear */
         st = dpari_zero1_begin(o, st, &g, &why);
@@ -6589,7 +6617,8 @@ DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optim
         call.t = ++o->zero1.steps;
         st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
     }
-    return st == DPAR_OK ? dpari_over_gather(o, params) : st;
+    return st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip))
+                         : st;
 }
 
 /* ==== train/fsdp.c ==== */

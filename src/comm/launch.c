@@ -558,8 +558,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
 /* ---- ranks that somebody else started ---------------------------------------------------------
  */
 
-/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
-static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why)
 {
     const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
     double value;
@@ -652,7 +651,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options 
     o.threads = 0;
     dpari_site_here(&site);
     status = dpari_launch_options(&o, why);
-    status = status == DPAR_OK ? dpari_init_timeout(&site, &o, why) : status;
+    status = status == DPAR_OK ? dpari_timeout_here(&site, &o, why) : status;
     status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
     status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
     return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;

@@ -4,6 +4,7 @@
 #define DPARI_COMM_LAUNCH_RUN_H
 
 #include "../base/arith.h"
+#include "job.h"
 #include "launch.h"
 
 /* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
@@ -13,6 +14,10 @@ DPARI_DOOR dpar_status dpari_job_join(const dpar_start *job, const dpar_options 
 /* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
 DPARI_DOOR dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
                                      dpar_why *why);
+
+/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
+ * no number. */
+DPARI_DOOR dpar_status dpari_timeout_here(const dpari_site *site, dpar_options *o, dpar_why *why);
 
 /* Of a job that failed: */
 typedef struct dpari_verdict {

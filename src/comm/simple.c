@@ -164,8 +164,17 @@ static int dpari_main_code(int result)
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
 {
     dpari_verdict verdict;
+    dpari_site site;
+    dpar_options o;
     dpar_why why;
-    const dpar_status st = dpari_launch_judged(n, fn, arg, NULL, &verdict, &why);
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    dpari_site_here(&site);
+    if (dpari_timeout_here(&site, &o, &why) != DPAR_OK) {
+        dpari_main_says(program, why.text);
+        return 2;
+    }
+    st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
     if (st == DPAR_OK) {
         return 0;
     }

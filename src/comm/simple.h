@@ -30,10 +30,11 @@
  * forks N ranks, as dpar_launch does, of `--ranks N` or `--ranks=N` among the arguments; without
  * that, as many as there are cores, 4 at most. The last --ranks counts, those behind "--" do not;
  * argv is only read, its other words are yours. Under a launcher N must be its number of ranks.
- * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks or a
- * launcher's variables are wrong. Else what the first rank returned that failed (1 where that is
- * not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one; where
- * processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
+ * DPAR_TIMEOUT in the environment is the deadline of their operations, in seconds (300).
+ * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
+ * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed
+ * (1 where that is not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one;
+ * where processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
 
 /* Ends the job in order: `return dpar_fail(world, &why);`. The first rank that comes here writes

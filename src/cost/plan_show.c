@@ -71,9 +71,10 @@ static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double 
     return width;
 }
 
-/* Each term as many letters as its share of the longest step; rounded so that they add up. */
+/* Each term as many letters as its share of the longest step; rounded so that they add up. Their
+ * bits come into *shown. */
 static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
-                                   double longest, int32_t width)
+                                   double longest, int32_t width, uint32_t *shown)
 {
     double sum = 0.0;
     int32_t i, at = 0;
@@ -83,6 +84,7 @@ static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpa
         end = (int32_t)(sum / longest * width + 0.5);
         if (end > at) {
             dpari_show_colour(t, r, dpari_term_colour[i]);
+            *shown |= 1u << i;
             for (; at < end && at < width; at++) {
                 dpari_text_char(t, dpari_term_letter[i]);
             }
@@ -149,7 +151,8 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\n\n");
 }
 
-static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest)
+static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest,
+                           uint32_t *shown)
 {
     const dpar_plan *p = &r->plan[i];
     char cell[96];
@@ -168,7 +171,7 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_show_seconds(&c, p->step.total);
     dpari_show_right(t, cell, 10);
     dpari_text_char(t, ' ');
-    n = dpari_show_time_bar(t, r, &p->step, longest, 36);
+    n = dpari_show_time_bar(t, r, &p->step, longest, 36, shown);
     dpari_show_blank(t, 37 - n);
     dpar_text_init(&c, cell, sizeof(cell));
     dpari_show_count(&c, p->step.tokens_per_s_gpu);
@@ -186,23 +189,18 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_text_char(t, '\n');
 }
 
-static void dpari_show_legend(dpar_text *t, const dpar_report *r)
+static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown)
 {
-    int32_t i, k, n = 0;
+    int32_t i;
     dpar_text_put(t, "\ntime bar:");
     for (i = 0; i < DPAR_TIMES; i++) {
-        int32_t seen = 0;
-        for (k = 0; k < r->plans; k++) {
-            seen = seen || r->plan[k].step.term[i] > 0.01 * r->plan[k].step.total;
-        }
-        if (seen) {
+        if ((shown >> i & 1u) != 0) {
             dpari_text_char(t, ' ');
             dpari_show_colour(t, r, dpari_term_colour[i]);
             dpari_text_char(t, dpari_term_letter[i]);
             dpari_show_colour(t, r, 0);
             dpari_text_char(t, ' ');
             dpar_text_put(t, dpar_time_name(i));
-            n++;
         }
     }
     dpar_text_put(t, "\nmemory bar: share of ");
@@ -218,6 +216,7 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
 static void dpari_report_text(dpar_text *t, const dpar_report *r)
 {
     double longest = 1e-30;
+    uint32_t shown = 0;
     int32_t i;
     dpari_show_head(t, r);
     for (i = 0; i < r->plans; i++) {
@@ -228,9 +227,9 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
     for (i = 0; i < r->plans; i++) {
-        dpari_show_row(t, r, i, longest);
+        dpari_show_row(t, r, i, longest, &shown);
     }
-    dpari_show_legend(t, r);
+    dpari_show_legend(t, r, shown);
     if (r->note != NULL) {
         dpar_text_put(t, r->note);
         dpari_text_char(t, '\n');

@@ -223,7 +223,12 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *mac
                                               const char *options, dpar_asked *asked, dpar_why *why)
 {
     dpari_ask a;
-    dpar_status st = dpari_ask_words(&a, options, why);
+    dpar_status st;
+    if (model == NULL || machine == NULL || asked == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "model, machine and where the answer goes: one is NULL",
+                         0, 0, 0, 0);
+    }
+    st = dpari_ask_words(&a, options, why);
     dpari_zero(asked, sizeof *asked);
     asked->job.work = &asked->work;
     asked->job.cluster = &asked->cluster;
@@ -314,6 +319,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_text(const char *model, const char *ma
                                                dpar_why *why)
 {
     dpar_status st;
+    if (planned == NULL) {
+        return dpar_plan_ask(model, machine, options, NULL, why);
+    }
     dpari_zero(planned, sizeof *planned);
     planned->report.job = &planned->asked.job;
     planned->report.plan = planned->plan;

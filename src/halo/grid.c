@@ -117,10 +117,16 @@ static DPARI_COLD int dpari_gx_flag(int32_t v)
 static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, dpar_why *why)
 {
     const dpar_grid_desc *a = &g->d;
+    const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
     int32_t p;
-    if (g->low[d] < 0 || g->high[d] < 0) {
-        return dpari_say(DPAR_E_ARG, why, "grid: dim # has a halo of # below and # above", d,
-                         g->low[d], g->high[d], 0);
+    if (a->cells[d] < 1) {
+        return dpari_say(DPAR_E_ARG, why, "grid: dim # has # cells (1 or more)", d, a->cells[d], 0,
+                         0);
+    }
+    if (g->low[d] < 0 || g->high[d] < 0 || g->low[d] > most || g->high[d] > most) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "grid: dim # has a halo of # below and # above (0 to 2^60)", d, g->low[d],
+                         g->high[d], 0);
     }
     if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
         a->mirror_low[d] > DPAR_MIRROR_AT_CELL || a->mirror_high[d] > DPAR_MIRROR_AT_CELL ||

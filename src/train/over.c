@@ -172,15 +172,23 @@ DPARI_API int64_t dpari_over_first(const dpari_over *o)
     return dpari_least(o->elements, o->share * o->d.c->rank);
 }
 
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data)
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
 {
     dpar_comm *c = o->d.c;
-    const int32_t type = o->d.options.type;
-    const unsigned char *own =
-        (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(type);
-    return o->share * c->size == o->elements
-               ? dpar_all_gather(c, own, data, o->share, type, NULL)
-               : dpar_all_gather_v(c, own, data, o->count, NULL, type, NULL);
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = o->d.options.type;
+    call.in = (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(call.type);
+    call.out = data;
+    call.varies = o->share * c->size != o->elements;
+    call.count = o->share;
+    if (call.varies) {
+        call.count = o->count[c->rank];
+        call.out_count = o->count;
+    }
+    return dpari_post_alike(c, &call, hash, "zero1: params, rate, clip or the optimizer's numbers",
+                            NULL);
 }
 
 /* All of it, to the owners of the shares, where it lies. */
@@ -247,7 +255,7 @@ DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
         st = st == DPAR_OK ? came : st;
     }
     if (st == DPAR_OK && !stays && owners && !scatter) {
-        st = dpari_over_gather(o, o->array->data);
+        st = dpari_over_gather(o, o->array->data, 0);
     }
     if (!stays) {
         o->scatter = scatter;

@@ -60,7 +60,8 @@ DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
 DPARI_API dpari_over *dpari_over_of(dpar_ddp *d);
 /* Where this rank's share begins. */
 DPARI_API int64_t dpari_over_first(const dpari_over *o);
-/* The shares of all ranks come to all of data[elements]. COLLECTIVE. */
-DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data);
+/* The shares of all ranks come to all of data[elements]. hash: of what they must have given alike:
+ * E_MISMATCH. COLLECTIVE. */
+DPARI_API dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
 
 #endif

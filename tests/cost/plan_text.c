@@ -96,6 +96,18 @@ static void test_as_by_hand(void)
     same(&best);
 }
 
+/* Without a model, a machine or an answer. */
+static void test_nothing(void)
+{
+    const char *says = "model, machine and where the answer goes: one is NULL";
+    CHECK_INT(dpar_plan_text(NULL, "derecho", NULL, &p, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, says);
+    CHECK_INT(dpar_plan_text("gpt2", NULL, NULL, &p, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, says);
+    CHECK_INT(dpar_plan_text("gpt2", "derecho", NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, says);
+}
+
 static void test_ask(void)
 {
     CHECK_INT(dpar_plan_ask("llama-3-8b", "dgx-h100", "gpus=16 whole", &a, &why), DPAR_OK);
@@ -247,6 +259,7 @@ static void test_line(void)
 int main(void)
 {
     test_as_by_hand();
+    test_nothing();
     test_ask();
     test_evaluate();
     test_complete();

@@ -62,6 +62,8 @@ here 2 1 '--ranks 0' 'start: --ranks takes .*, not "0"'
 here 2 1 '--ranks=-1' 'start: --ranks takes .*, not "-1"'
 here 2 1 '--ranks 1025' 'start: --ranks takes .*, not "1025"'
 here 2 1 '--ranks=4x' 'start: --ranks takes .*, not "4x"'
+DPAR_TIMEOUT=abc "$start" --ranks 2 > "$work/out" 2>&1
+look 'a deadline that is none' $? 2 1 'start: DPAR_TIMEOUT is "abc", which is no number of seconds'
 here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"
 here 1 2 '--ranks 1 all' 'sum 1 of 1' "rank 0 of 1: $refused"
 here 1 2 '--ranks 4 one' 'sum 10 of 4' "rank 1 of 4: $refused"

@@ -649,7 +649,7 @@ static void refusals(dpar_comm *c)
     refused(c, NULL, DPAR_E_ARG, "NULL");
     d = good, d.dims = 0, refused(c, &d, DPAR_E_ARG, "0 dims (1 to 6)");
     d = good, d.dims = 7, refused(c, &d, DPAR_E_ARG, "7 dims");
-    d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "axis 1 has 0 cells");
+    d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "dim 1 has 0 cells");
     d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0 has a halo of -2 below");
     d = good, d.high[1] = -1, refused(c, &d, DPAR_E_ARG, "dim 1 has a halo of 1 below and -1 above");
     d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times round");

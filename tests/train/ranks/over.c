@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp over the caller's gradients, and ZeRO-1 on the same arrays, on real ranks. Gradients are small
- * whole numbers, whose sums are exact, so that averages are one correctly rounded division in F64
- * and F32. Weights are compared with AdamW and SGD written out here in f64, on all of the model.
+/* ddp over the caller's gradients, and ZeRO-1 on the same arrays, on real ranks. Gradients are
+ * small whole numbers, whose sums are exact, so that averages are one correctly rounded division in
+ * F64 and F32. Weights are compared with AdamW and SGD written out here in f64, on all of the
+ * model.
  *
  *   over [processes|threads] [ranks]     without arguments: both, 1 to 4 ranks
  *   mpirun -np 4 over                    built with -DUSE_MPI */
@@ -620,8 +621,9 @@ static void zero1_refused(dpar_comm *c)
     g[0].first = 10;
     g[0].count = 41;
     CHECK_INT(dpar_zero1_groups(m.f.d, g, 1, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "zero1: group 0 begins at 10 and has 41 elements: groups ascend, and there "
-                         "are 50 elements");
+    CHECK_TEXT(why.text,
+               "zero1: group 0 begins at 10 and has 41 elements: groups ascend, and there "
+               "are 50 elements");
     g[0].count = 10;
     g[1].first = 19;
     CHECK_INT(dpar_zero1_groups(m.f.d, g, 2, &why), DPAR_E_ARG);
@@ -644,6 +646,24 @@ static void zero1_refused(dpar_comm *c)
 }
 
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA)
+/* One rank's rate is another one, as a loss that is not averaged makes it: all hear of it. */
+static void zero1_rate(dpar_comm *world)
+{
+    model m;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
+    model_init(&m, c, 50, DPAR_F32);
+    CHECK_INT(dpar_ddp_over(c, m.f.grads, 50, DPAR_F32, &m.f.d, &why), DPAR_OK);
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &m.of, 0.1, 0.0), DPAR_OK);
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &m.of, c->rank == c->size - 1 ? 0.2 : 0.1, 0.0),
+              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 || strstr(c->why.text, "zero1: params, rate, clip") != NULL);
+    (void)dpar_ddp_free(m.f.d);
+    model_close(&m);
+    (void)dpar_comm_close(c);
+}
+
 /* One rank hands in another optimizer in a later step: all hear of it. */
 static void zero1_other(dpar_comm *world)
 {
@@ -697,6 +717,7 @@ static int everything(dpar_comm *c, void *arg)
     resharded(c);
     zero1_refused(c);
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
+    zero1_rate(c);
     zero1_other(c);
 #endif
 #ifdef DEVICE_MEMORY
