@@ -24,7 +24,9 @@ back, the look for NaN, gradients zeroed (ZeRO with a backward that adds to them
 is the bare ones. Those of ZeRO-2 and 3 reduce from a pool of one unit into shards that stay, those of
 ZeRO-3 gather from such shards into a pool of two: what training needs without dpar, too. Gradients of
 24 MiB as bf16 on the wire are rounded while they are added, where they lie in f32: on one node that
-takes longer than f32 ones do. It is for networks.
+takes longer than f32 ones do. It is for networks. Rows with "over" work in one array of the caller's:
+they stand beside one all-reduce of all of it, and beside a reduce-scatter, the optimizer on the share and
+an all-gather.
 
 Measured: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) cores; $(uname -s) $(uname -r | sed "s|-.*||"), $("$CC" --version | head -n 1), -O2; $(date +%Y-%m-%d).
 

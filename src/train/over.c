@@ -6,6 +6,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
+#include "../comm/mem_run.h"
 #include "ddp.h"
 #include "ddp_run.h"
 #include "made.h"
@@ -13,6 +14,9 @@
 
 /* Bytes of a bucket, and so many are all gradients at most. */
 enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
+
+/* Of several arrays those of fewer bytes are copied, to travel as one. */
+enum { DPARI_OVER_SHORT = 1 << 16 };
 
 /* ---- spans ------------------------------------------------------------------------------------
  */
@@ -208,7 +212,8 @@ static dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t s
 {
     dpar_comm *c = o->d.c;
     const int32_t type = o->d.options.type;
-    int64_t lo, hi;
+    const int64_t each = dpar_type_bytes(type);
+    int64_t lo, hi, from = o->elements, to = 0; /* from, to: what is packed */
     int32_t k = 0;
     dpar_status st = DPAR_OK;
     if (scatter && b->hi - b->lo == o->elements) {
@@ -219,14 +224,39 @@ static dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t s
         while (o->array[k + 1].first <= lo) {
             k++;
         }
-        data = o->array[k].data + (lo - o->array[k].first) * dpar_type_bytes(type);
+        data = o->array[k].data + (lo - o->array[k].first) * each;
         hi = dpari_least(b->hi, o->array[k + 1].first);
         if (scatter) {
             const int32_t owner = (int32_t)(lo / o->share);
             hi = dpari_least(hi, (owner + INT64_C(1)) * o->share);
             st = dpar_reduce(c, data, data, hi - lo, type, DPAR_AVG, owner, &o->work[o->posted++]);
+        } else if (o->array[k].packed >= 0) {
+            const int64_t at = o->array[k].packed + lo - o->array[k].first;
+            st = dpari_do_copy(c, o->pack + at * each, data, (hi - lo) * each);
+            from = dpari_least(from, at);
+            to = at + hi - lo;
         } else {
             st = dpar_all_reduce(c, data, data, hi - lo, type, DPAR_AVG, &o->work[o->posted++]);
+        }
+    }
+    if (st == DPAR_OK && from < to) { /* the short ones of a bucket lie together in the pack */
+        st = dpar_all_reduce(c, o->pack + from * each, o->pack + from * each, to - from, type,
+                             DPAR_AVG, &o->work[o->posted++]);
+    }
+    return st;
+}
+
+/* What was packed comes home. */
+static dpar_status dpari_over_unpack(const dpari_over *o)
+{
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < o->arrays && o->pack != NULL && st == DPAR_OK; k++) {
+        const dpari_over_array *a = &o->array[k];
+        if (a->packed >= 0 && a[1].first > a->first) {
+            st = dpari_do_copy(o->d.c, a->data, o->pack + a->packed * each,
+                               (a[1].first - a->first) * each);
         }
     }
     return st;
@@ -254,6 +284,7 @@ DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
         const dpar_status came = dpar_wait_all(o->work, o->posted);
         st = st == DPAR_OK ? came : st;
     }
+    st = st == DPAR_OK && !stays ? dpari_over_unpack(o) : st;
     if (st == DPAR_OK && !stays && owners && !scatter) {
         st = dpari_over_gather(o, o->array->data, 0);
     }
@@ -373,7 +404,7 @@ static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t 
     (void)dpari_room_take(&r, 1, sizeof *o);
     o->array = (dpari_over_array *)dpari_room_take(&r, o->arrays + INT64_C(1), sizeof *o->array);
     o->bucket = (dpari_span *)dpari_room_take(&r, most, sizeof *o->bucket);
-    o->work = (dpar_work *)dpari_room_take(&r, most + o->arrays + ranks, sizeof *o->work);
+    o->work = (dpar_work *)dpari_room_take(&r, most * 2 + o->arrays + ranks, sizeof *o->work);
     o->count = (int64_t *)dpari_room_take(&r, ranks, sizeof *o->count);
     return r.used;
 }
@@ -422,18 +453,62 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     return DPAR_OK;
 }
 
+/* What lies outside of its own memory. */
+static DPARI_COLD void dpari_over_release(dpari_over *o)
+{
+    if (o->zero1.moment[0] != NULL) {
+        dpar_comm_release(o->d.c, o->zero1.moment[0]);
+    }
+    if (o->pack != NULL) {
+        dpar_comm_release(o->d.c, o->pack);
+    }
+}
+
+/* Does it travel with others? */
+static int dpari_over_short(int32_t arrays, const dpar_ddp_array *a, int64_t each)
+{
+    return arrays > 1 && a->count * each < DPARI_OVER_SHORT;
+}
+
+/* Memory for it, and for its short arrays. */
+static DPARI_COLD dpar_status dpari_over_take(dpari_over *o, const dpar_ddp_array *list,
+                                              void **memory, dpar_why *why)
+{
+    const int64_t bytes = dpari_over_place(o, NULL, o->d.c->size);
+    const int64_t each = dpar_type_bytes(o->d.options.type);
+    int64_t packed = 0;
+    void *pack = NULL;
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < o->arrays; k++) {
+        packed += dpari_over_short(o->arrays, &list[k], each) ? list[k].count * each : 0;
+    }
+    *memory = dpari_made_room(o->d.c, bytes);
+    if (*memory == NULL || (packed > 0 && dpar_comm_alloc(o->d.c, packed, &pack) != DPAR_OK)) {
+        st = dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for # and # B", bytes, packed, 0, 0);
+    }
+    o->pack = (unsigned char *)pack;
+    return st;
+}
+
 /* In its memory: what it was counted for, and the list. */
 static DPARI_COLD dpari_over *dpari_over_lay(const dpari_over *counted, void *memory,
                                              const dpar_ddp_array *list, int32_t ranks)
 {
     dpari_over *o = (dpari_over *)memory;
-    int64_t at = 0;
+    const int64_t each = dpar_type_bytes(counted->d.options.type);
+    int64_t at = 0, packed = 0;
     int32_t k;
     *o = *counted;
     (void)dpari_over_place(o, memory, ranks);
     for (k = 0; k < o->arrays; k++) {
         o->array[k].data = (unsigned char *)list[k].data;
         o->array[k].first = at;
+        o->array[k].packed = -1;
+        if (dpari_over_short(o->arrays, &list[k], each)) {
+            o->array[k].packed = packed;
+            packed += list[k].count;
+        }
         at += list[k].count;
     }
     o->array[k].first = at;
@@ -464,18 +539,15 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     counted.share = dpari_ceil_div(counted.elements, c->size);
     counted.bucket_bytes =
         dpari_most(DPARI_OVER_BUCKET, counted.elements * dpar_type_bytes(type) / DPARI_OVER_MOST);
-    if (st == DPAR_OK) {
-        const int64_t bytes = dpari_over_place(&counted, NULL, c->size);
-        memory = dpari_made_room(c, bytes);
-        st = memory != NULL
-                 ? st
-                 : dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for # B", bytes, 0, 0, 0);
-    }
+    st = st == DPAR_OK ? dpari_over_take(&counted, list, &memory, why) : st;
     given.o = &counted;
     given.list = list;
-    st = dpari_made_or(dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why), memory);
+    st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
     if (st == DPAR_OK) {
         *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
+    } else {
+        dpari_over_release(&counted);
+        dpari_made_give(memory);
     }
     return st;
 }
@@ -502,9 +574,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
     if (o->zero1.pinned && d->c->mem->unpin != NULL) {
         (void)d->c->mem->unpin(d->c->mem->ctx, o->zero1.squares);
     }
-    if (o->zero1.moment[0] != NULL) {
-        dpar_comm_release(d->c, o->zero1.moment[0]);
-    }
+    dpari_over_release(o);
     dpari_made_give(o->zero1.squares);
     dpari_made_give(o->zero1.group);
     dpari_made_give(o->seen.at);

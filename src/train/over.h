@@ -45,8 +45,8 @@ typedef struct dpar_ddp_array {
  * E_MEMORY with a sentence, on all ranks. Small collectives compare; O(n / 2^20). */
 DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
                                    dpar_ddp **ddp, dpar_why *why);
-/* The same of several arrays, none within another; `list` is read here alone. Each travels by
- * itself: many short ones are better off in one flat array. Errors as dpar_ddp_over. O(arrays). */
+/* The same of several arrays, none within another; `list` is read here alone. Those of
+ * less than 64 KiB are copied, to travel as one. Errors as dpar_ddp_over. O(arrays). */
 DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
                                         int32_t type, dpar_ddp **ddp, dpar_why *why);
 /* These `count` gradients are whole, and are not touched before the end of the pass: those that are

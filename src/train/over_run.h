@@ -21,7 +21,8 @@ typedef struct dpari_spans {
 
 typedef struct dpari_over_array {
     unsigned char *data;
-    int64_t first; /* its first element among all; behind the last array: all elements */
+    int64_t first;  /* its first element among all; behind the last array: all elements */
+    int64_t packed; /* among those of short arrays, which travel as one; -1: it is long */
 } dpari_over_array;
 
 /* The state of zero1; all zero before its first step. */
@@ -41,9 +42,10 @@ typedef struct dpari_over {
     int64_t elements, bucket_bytes;
     int32_t arrays, hint; /* hint: the array of which something was done last */
     dpari_over_array *array;
-    dpari_spans seen;   /* done in this pass */
-    dpari_spans fresh;  /* rank 0, in the first pass: those that are in no bucket yet */
-    dpari_span *bucket; /* what travels, in this order; known after the first pass */
+    unsigned char *pack; /* registered: of all short arrays; NULL: there are none */
+    dpari_spans seen;    /* done in this pass */
+    dpari_spans fresh;   /* rank 0, in the first pass: those that are in no bucket yet */
+    dpari_span *bucket;  /* what travels, in this order; known after the first pass */
     dpar_work *work;
     int32_t planned, buckets, next, posted; /* next: the bucket whose turn it is; posted: works */
     int32_t open;                           /* something of this pass was done */

@@ -241,8 +241,9 @@ static void many_spans(dpar_comm *c)
 /* Several arrays, one of them empty, one of more than a bucket. */
 static void lists(dpar_comm *c)
 {
-    enum { ARRAYS = 5 };
-    static const int64_t count[ARRAYS] = {1000, 0, MIB / 2, 1, 77};
+    enum { ARRAYS = 12 };
+    static const int64_t count[ARRAYS] = {1000,  0,     MIB / 2, 1,       77,  16384,
+                                          16383, 30000, 5,       MIB + 3, 640, 2}; /* f32 */
     dpar_ddp_array list[ARRAYS];
     dpar_ddp *d = NULL;
     dpar_why why;
@@ -254,17 +255,20 @@ static void lists(dpar_comm *c)
         list[k].count = count[k];
     }
     CHECK_INT(dpar_ddp_over_list(c, list, ARRAYS, DPAR_F32, &d, &why), DPAR_OK);
-    for (step = 0; step < 3; step++) {
+    for (step = 0; step < 4; step++) {
         for (k = 0; k < ARRAYS; k++) {
             for (e = 0; e < count[k]; e++) {
                 ((float *)list[k].data)[e] = (float)number(c->rank, step + k, e);
             }
         }
-        for (k = ARRAYS - 1; k >= 0 && step != 1; k--) {
-            CHECK_INT(dpar_ddp_done(d, list[k].data, count[k]), DPAR_OK);
+        for (k = ARRAYS - 1; k >= 0 && step != 1; k--) { /* each rank begins with another one */
+            const int32_t i = (k + 5 * c->rank) % ARRAYS;
+            const int64_t half = i % 3 == 0 ? count[i] / 2 : count[i];
+            CHECK_INT(dpar_ddp_done(d, list[i].data, half), DPAR_OK);
+            CHECK_INT(dpar_ddp_done(d, (float *)list[i].data + half, count[i] - half), DPAR_OK);
         }
         CHECK_INT(dpar_ddp_done(d, &why, 1), DPAR_E_ARG);
-        CHECK_TEXT(c->why.text, "ddp: 1 elements are done that lie in none of the 5 arrays");
+        CHECK_TEXT(c->why.text, "ddp: 1 elements are done that lie in none of the 12 arrays");
         CHECK_INT(dpar_ddp_end(d), DPAR_OK);
         for (k = 0; k < ARRAYS; k++) {
             for (e = 0; e < count[k]; e++) {
