@@ -375,7 +375,8 @@ typedef struct dpar_grid_desc {
     int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_MIRROR_x, at cell 0, */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* and at the last one */
     int32_t parts[DPAR_MAX_DIMS]; /* ranks along the dim; 0: chosen for the least halo. A dim that
-                                     has no halo is then left whole, if another one has */
+                                     has no halo is then left whole, if another one has. For arrays
+                                     of your own say your parts: attach cannot see their sizes */
     int32_t order; /* which rank has which block. DPAR_LAST_FASTEST (0): neighbours in the last dim
                       follow one another, as in MPI_Cart; or DPAR_FIRST_FASTEST */
     int32_t check; /* 1: each exchange compares which arrays the ranks handed in: E_MISMATCH. Costs
