@@ -58,7 +58,7 @@ build() {
 
 # Programs that also run without MPI.
 programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/simple tests/comm/ranks/move
-    tests/halo/ranks/halo_exchange tests/halo/ranks/grid tests/debug/ranks/halo_check tests/mpi/three apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
+    tests/halo/ranks/halo_exchange tests/halo/ranks/grid tests/debug/ranks/halo_check apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
     tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/train/ranks/ddp tests/train/ranks/over tests/train/ranks/made tests/train/ranks/fsdp tests/train/ranks/tensor
     tests/debug/ranks/doctor_together tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
@@ -263,7 +263,7 @@ for suffix in $mpis; do
     fi
     planet=planet
     ! [ -e "$work/planet_shm" ] && turn || planet=
-    in_pairs build engine every every_7 three_cxx order threads late gone faults $linux beside node doctor scale scale_few $planet engine_cxx
+    in_pairs build engine every every_7 three three_cxx order threads late gone faults $linux beside node doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     ! turn || in_pairs link $programs

@@ -38,7 +38,7 @@ static void compute(const dpar_halo_field *f, const dpar_box *box, const dpar_bo
     points += f->data != NULL && todo->lo[0] > box->lo[0] ? dpar_box_volume(todo) : 0;
 }
 EOF
-    sed -n '/^ \*     static int heat/,/^ \*     }$/s/^ \*     //p' "$DPAR_DIR/dpar_halo.h"
+    sed -n '/^ \*     static int heat(dpar_comm \*c,/,/^ \*     }$/s/^ \*     //p' "$DPAR_DIR/dpar_halo.h"
     cat << 'EOF'
 static int each(dpar_comm *c, void *arg)
 {
