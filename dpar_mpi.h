@@ -43,10 +43,10 @@
  *         the nodes. Between nodes the i-th ranks of all nodes form a lane, and each lane carries
  *         its part: all ports and cores work. Small ones are carried by the first ranks
  *         alone: all_reduces below 4 to 256 KiB, as dpar_mpi_make measures
- *     all_to_all of small pieces   in the node, then one message from each rank to each node. Up to
- *         4 KiB; with more than 8 ranks a node to 32 KiB / ranks
- *     the other collectives, the _v forms, rank_order   by messages alone. (The ranks would have to
- *         agree first on a way for the sizes of a _v form: a message as long as those it saves.)
+ *     all_to_all and all_to_all_v of small pieces   in the node, then one message from each rank to
+ *         each node. Up to 4 KiB; with more than 8 ranks a node to 32 KiB / ranks. Up to 64 ranks
+ *         dpar_mpi_make measures up to which size that is faster, if it is at all
+ *     the other collectives and _v forms, rank_order   by messages alone.
  *         So do sums of F16 and BF16 from 4096 elements on, all_gather, all_to_all and
  *         reduce_scatter where nodes have different numbers of ranks, and reduce_scatter where the
  *         ranks of a node do not follow each other
@@ -69,14 +69,16 @@
  * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
  * there, with both numbers of elements; another type of as many bytes in a message is not noticed.
  * In a split all ranks' calls are compared. Found where ranks wait for each other (after a quarter
- * of the deadline, 1 s at most): another collective, as many after the first: DPAR_E_MISMATCH,
+ * of the deadline, 1 s at most): another collective, as many after the first, and in
+ * all_to_all_v by nodes a piece that is small to one rank and large to the other: DPAR_E_MISMATCH,
  * naming both. Found with check = 1, always and at once: another kind, type, op, root, tag or count
  * in any collective, other pieces in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all
  * ranks, naming two that differ, at the price of a small all-reduce. Not found: without check all
  * else. Then MPI may notice (DPAR_E_MISMATCH where a message was too long), the deadline may end
  * it, or the result is wrong. Nor does check look at messages. MPICH ends the job at any message
  * that is too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
- * MPI_ERRORS_RETURN.
+ * MPI_ERRORS_RETURN. With flat, Open MPI 4.1 writes such a message of more than 4 KiB from the same
+ * node past the memory that it is received in.
  *
  * Lost ranks: the ranks of a node see that one of theirs has ended (DPAR_E_PEER, within 1 s and a
  * quarter of the deadline) and tell the other nodes. Of a rank that is alone on its node, or with
@@ -201,7 +203,10 @@ enum {
     DPARI_MPI_EXCHANGED = 2,
     DPARI_MPI_DIRECT = 2,
     DPARI_MPI_TRADED = 2,
+    DPARI_MPI_DEALT = 64,
 #else
+    DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all goes by nodes; of
+                                   more than 8 ranks less: their memory is copied twice */
     DPARI_MPI_DIRECT = 8,     /* ranks up to which each trades with each, small sizes too */
     DPARI_MPI_TRADED = 64,    /* and up to which large pieces go so */
     DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
@@ -209,8 +214,9 @@ enum {
     DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all, */
     DPARI_MPI_LANES_FIRST = 1 << 12, /* where it is not measured: from so many bytes */
     DPARI_MPI_LANES_LAST = 1 << 16,  /* to so many */
-    DPARI_MPI_DEALT = 1 << 12,       /* bytes of a piece up to which an all-to-all goes by nodes; of
-                                         more than 8 ranks less: their memory is copied twice */
+    DPARI_MPI_DEALT_FIRST = 64, /* what is dealt is looked for from so many bytes */
+    DPARI_MPI_SLOT = 1 << 14,        /* bytes of all small pieces that a node's rank gives on at once */
+    DPARI_MPI_SLOT_MOST = 1 << 12,   /* of those to one rank */
     DPARI_MPI_WORTH = 2048,          /* bytes of a piece that is large in that sense */
     DPARI_MPI_AT_ONCE_FIRST = 2 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
@@ -222,7 +228,9 @@ enum {
     DPARI_MPI_FINISHED = 2,             /* work->phase, task->finished */
     DPARI_MPI_POLLS = 32,   /* of a wait, before it yields the core each time: ranks may share it */
     DPARI_MPI_TAG_NOTE = 0, /* tags of ctx->side: notes; pieces above */
-    DPARI_MPI_TAG_PIECE = 1
+    DPARI_MPI_TAG_PIECE = 1,
+    DPARI_MPI_TAG_DEALT = DPARI_MPI_TAGS + 1, /* and what a node has for a rank, so many tags */
+    DPARI_MPI_TAGS_DEALT = 700
 };
 
 /* ==== arithmetic ==== */
@@ -391,6 +399,8 @@ typedef struct dpari_mpi_world {
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
     int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
     int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
+    int64_t dealt[2];     /* bytes of a piece up to which all_to_all, and the _v form, go by nodes;
+                             < 0: none do */
     dpari_ended closed;
     MPI_Group all;                /* the ranks of the first one, */
     int32_t *host_of;             /* the node of each, */
@@ -461,7 +471,8 @@ typedef struct dpari_mpi_piece {
     MPI_Datatype type; /* the base type, and the derived one to be freed */
     MPI_Datatype big;
     int64_t expect;        /* elements; -1: nothing is received */
-    int64_t before, whole; /* of a message in two: those of the part before, those of both */
+    int64_t before, whole; /* of a message in two: those of the part before, those of both; whole
+                              -1: it may have fewer than expected */
     int32_t peer;
     char none; /* where a message that should have been empty goes */
 } dpari_mpi_piece;
@@ -480,7 +491,8 @@ enum {
     DPARI_MPI_ORDERED_SCATTER, /* rank order, reduce_scatter(_v) */
     DPARI_MPI_WITHIN,          /* all in the node's memory */
     DPARI_MPI_LEVELS,          /* in nodes and between them */
-    DPARI_MPI_TRADES           /* the same between ranks: what moves, a barrier */
+    DPARI_MPI_TRADES,          /* the same between ranks: what moves, a barrier */
+    DPARI_MPI_DEALS            /* all_to_all_v by nodes */
 };
 enum { DPARI_MPI_FIRST, DPARI_MPI_BETWEEN, DPARI_MPI_LAST }; /* task->level */
 enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_RUNNING };
@@ -515,6 +527,7 @@ struct dpari_mpi_task {
     int32_t half;       /* a sum of this type goes by level as f32: what it goes in, */
     float *wide;
     void *half_out; /* and where its result comes to */
+    char *aside;    /* all_to_all_v in place: what is sent */
     int32_t told;
     double since, next_note;
     int64_t number;          /* of the record */
@@ -1225,7 +1238,9 @@ static void dpari_mpi_give(dpari_mpi_task *t)
     free(t->calls);
     free(t->pieces);
     free(t->wide);
+    free(t->aside);
     t->wide = NULL;
+    t->aside = NULL;
     t->half = 0;
     t->counts = NULL;
     t->pieces = NULL;
@@ -1561,8 +1576,9 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *t)
     dpar_call *call = &t->call;
     int64_t at = 0, next = 0;
     int32_t r, n = t->ctx->comm.size;
-    void *copy =
-        dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, dpari_mpi_sum(call->in_count, n)));
+    char *copy = (char *)malloc(
+        (size_t)dpari_mpi_bytes(call->type, dpari_mpi_sum(call->in_count, n)) + 1);
+    t->aside = copy;
     if (copy == NULL) {
         return 0;
     }
@@ -2618,6 +2634,501 @@ static void dpari_mpi_deal_land(dpari_mpi_task *t)
     }
 }
 
+/* ---- all_to_all_v by nodes ----
+ *
+ * A piece of up to world->dealt[1] bytes is small. A large one goes from rank to rank. The small ones that the ranks
+ * of a node have for a rank b of another node go in one message. Of each node one rank carries what
+ * goes to b: the one that has b's number in its node, modulo the node's ranks. The message begins
+ * with the counts of all the node's pieces for b, large ones too; it is not sent where all are
+ * large. So the ends of each message know its length, and whether there is one, by what they have
+ * anyway: b by what it expects, the carrier by the counts that its node's ranks have given it. No
+ * rank need agree with others on a way.
+ *
+ * Legs: 0: in the node each rank gives each a slot: does some slot of this rank lack room?, the
+ * counts of the pieces that the other is to carry, and the small ones of these. 1: the small ones of
+ * ranks some of whose slots lack room. 2: the messages; and in the node the pieces that stay there.
+ *
+ * Where the ends give other counts: b compares those at the message's beginning. Where one says that
+ * all are large, and the other does not, b finds in a long wait the message that it does not expect
+ * (dpari_mpi_deal_compare). */
+
+typedef struct dpari_mpi_deals {
+    int32_t ranks;        /* of the node */
+    int32_t served;       /* ranks of other nodes that one of them carries pieces for, at most */
+    int64_t most;         /* elements of a small piece */
+    int64_t room, slot;   /* bytes: of pieces in a slot, of a slot */
+    int64_t message;      /* at most, for each rank whose pieces are in it */
+    char *give, *got;     /* slots: [ranks] */
+    char *spill, *spilt;  /* small pieces that slots lack room for: this rank's, what comes to it */
+    char *out, *in;       /* messages: [served][ranks], [rank of another node] */
+    int64_t *begin_in;    /* [size] where the pieces begin in the user's arrays */
+    int64_t *begin_out;   /* [size] */
+    int64_t *count, *at;  /* [ranks] of a step in the node, what is sent; */
+    int64_t *counts, *to; /* [ranks] what comes */
+} dpari_mpi_deals;
+
+static int32_t dpari_mpi_deal_ranks(const dpari_mpi_levels *l, int32_t node)
+{
+    return l->begin[node + 1] - l->begin[node];
+}
+
+/* The place in `node` of the rank that carries what its ranks have for `rank`. */
+static int32_t dpari_mpi_carrier(const dpari_mpi_levels *l, int32_t node, int32_t rank)
+{
+    return l->lane_of[rank] % dpari_mpi_deal_ranks(l, node);
+}
+
+static int32_t dpari_mpi_deal_served(const dpari_mpi_levels *l)
+{
+    const int32_t ranks = dpari_mpi_deal_ranks(l, l->node);
+    int32_t k, n = 0;
+    for (k = 0; k < l->nodes; k++) {
+        n += k == l->node ? 0 : (dpari_mpi_deal_ranks(l, k) - 1) / ranks + 1;
+    }
+    return n;
+}
+
+/* Where all lies. 0: no memory. */
+static int32_t dpari_mpi_deals_of(dpari_mpi_task *t, dpari_mpi_deals *d)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int32_t n = t->ctx->comm.size;
+    const int64_t bytes = t->ctx->world->dealt[1];
+    int64_t other;
+    d->ranks = dpari_mpi_deal_ranks(l, l->node);
+    d->served = dpari_mpi_deal_served(l);
+    d->most = bytes / dpar_type_bytes(t->call.type);
+    d->room = dpari_least(DPARI_MPI_SLOT_MOST, DPARI_MPI_SLOT / d->ranks / 8 * 8);
+    d->slot = 8 * (1 + (int64_t)d->served) + d->room;
+    d->message = 8 + bytes;
+    other = n - d->ranks;
+    if (t->pieces == NULL) {
+        t->pieces = (int64_t *)malloc(((size_t)n * 2 + (size_t)d->ranks * 4) * sizeof *t->pieces);
+    }
+    d->give = (char *)dpari_mpi_scratch(
+        t, 2 * d->ranks * d->slot + other * (bytes + d->message) +
+               (int64_t)d->served * d->ranks * (bytes + d->message));
+    if (t->pieces == NULL || d->give == NULL) {
+        return 0;
+    }
+    d->got = d->give + d->ranks * d->slot;
+    d->spill = d->got + d->ranks * d->slot;
+    d->spilt = d->spill + other * bytes;
+    d->out = d->spilt + (int64_t)d->served * d->ranks * bytes;
+    d->in = d->out + (int64_t)d->served * d->ranks * d->message;
+    d->begin_in = t->pieces;
+    d->begin_out = d->begin_in + n;
+    d->count = d->begin_out + n;
+    d->at = d->count + d->ranks;
+    d->counts = d->at + d->ranks;
+    d->to = d->counts + d->ranks;
+    return 1;
+}
+
+/* The slot's numbers: 0 or 1, counts. */
+static int64_t *dpari_mpi_slot_counts(const dpari_mpi_deals *d, char *slots, int32_t i)
+{
+    return (int64_t *)(void *)(slots + i * d->slot);
+}
+
+static char *dpari_mpi_slot_pieces(const dpari_mpi_deals *d, char *slots, int32_t i)
+{
+    return slots + (i + 1) * d->slot - d->room;
+}
+
+/* Bytes of a piece that goes in a message with others. */
+static int64_t dpari_mpi_small_bytes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int64_t n)
+{
+    return n > d->most ? 0 : dpari_mpi_bytes(t->call.type, n);
+}
+
+/* Where the pieces begin, of this rank and for it. */
+static void dpari_mpi_deal_begins(const dpari_mpi_task *t, const dpari_mpi_deals *d)
+{
+    const dpar_call *call = &t->call;
+    int64_t in = 0, out = 0;
+    int32_t r;
+    for (r = 0; r < t->ctx->comm.size; r++) {
+        d->begin_in[r] = call->in_begin != NULL ? call->in_begin[r] : in;
+        d->begin_out[r] = call->out_begin != NULL ? call->out_begin[r] : out;
+        in += call->in_count[r];
+        out += call->out_count[r];
+    }
+}
+
+/* Small pieces, for each rank of the node those that it carries: at[i] in `to`. */
+static void dpari_mpi_deal_pack(const dpari_mpi_task *t, const dpari_mpi_deals *d, char *to,
+                                int64_t *at)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    int32_t r;
+    for (r = 0; r < t->ctx->comm.size; r++) {
+        if (l->node_of[r] != l->node) {
+            const int32_t i = dpari_mpi_carrier(l, l->node, r);
+            const int64_t bytes = dpari_mpi_small_bytes(t, d, t->call.in_count[r]);
+            dpari_mpi_copy(to + at[i], dpari_mpi_past(t->call.in, t->call.type, d->begin_in[r]),
+                           bytes);
+            at[i] += bytes;
+        }
+    }
+}
+
+static int dpari_mpi_deal_slots(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    dpari_mpi_deals d;
+    dpar_call call;
+    int32_t r, i, lacks = 0;
+    if (t->call.in == t->call.out && !dpari_mpi_set_aside(t)) {
+        return MPI_ERR_NO_MEM;
+    }
+    if (!dpari_mpi_deals_of(t, &d)) {
+        return MPI_ERR_NO_MEM;
+    }
+    dpari_mpi_deal_begins(t, &d);
+    for (i = 0; i < d.ranks; i++) { /* some ranks carry for fewer */
+        memset(dpari_mpi_slot_counts(&d, d.give, i), 0, (size_t)(d.slot - d.room));
+    }
+    memset(d.count, 0, (size_t)d.ranks * sizeof *d.count); /* bytes */
+    memset(d.at, 0, (size_t)d.ranks * sizeof *d.at);       /* pieces */
+    for (r = 0; r < t->ctx->comm.size; r++) {
+        if (l->node_of[r] != l->node) {
+            i = dpari_mpi_carrier(l, l->node, r);
+            d.at[i]++;
+            dpari_mpi_slot_counts(&d, d.give, i)[d.at[i]] = t->call.in_count[r];
+            d.count[i] += dpari_mpi_small_bytes(t, &d, t->call.in_count[r]);
+        }
+    }
+    for (i = 0; i < d.ranks; i++) {
+        lacks |= d.count[i] > d.room;
+    }
+    for (i = 0; i < d.ranks; i++) {
+        dpari_mpi_slot_counts(&d, d.give, i)[0] = lacks;
+        d.at[i] = dpari_mpi_slot_pieces(&d, d.give, i) - d.give;
+    }
+    if (!lacks) {
+        dpari_mpi_deal_pack(t, &d, d.give, d.at);
+    }
+    call = dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, d.give, d.got, d.slot);
+    call.type = DPAR_U8;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+/* Bytes of the small ones that the node's i-th rank has for those that this one carries for. */
+static int64_t dpari_mpi_deal_bytes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t i)
+{
+    const int64_t *counts = dpari_mpi_slot_counts(d, d->got, i) + 1;
+    int64_t bytes = 0;
+    int32_t j;
+    for (j = 0; j < d->served; j++) {
+        bytes += dpari_mpi_small_bytes(t, d, counts[j]);
+    }
+    return bytes;
+}
+
+static int dpari_mpi_deal_spill(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    dpari_mpi_deals d;
+    dpar_call call;
+    int64_t at = 0, to = 0;
+    int32_t r, i;
+    if (!dpari_mpi_deals_of(t, &d)) {
+        return MPI_ERR_NO_MEM;
+    }
+    memset(d.count, 0, (size_t)d.ranks * sizeof *d.count);
+    if (dpari_mpi_slot_counts(&d, d.give, 0)[0]) {
+        for (r = 0; r < t->ctx->comm.size; r++) {
+            if (l->node_of[r] != l->node) {
+                d.count[dpari_mpi_carrier(l, l->node, r)] +=
+                    dpari_mpi_small_bytes(t, &d, t->call.in_count[r]);
+            }
+        }
+        for (i = 0; i < d.ranks; i++) {
+            d.at[i] = at;
+            at += d.count[i];
+        }
+        dpari_mpi_deal_pack(t, &d, d.spill, d.at);
+    }
+    for (i = 0, at = 0; i < d.ranks; i++) {
+        d.at[i] = at;
+        d.to[i] = to;
+        d.counts[i] =
+            dpari_mpi_slot_counts(&d, d.got, i)[0] ? dpari_mpi_deal_bytes(t, &d, i) : 0;
+        at += d.count[i];
+        to += d.counts[i];
+    }
+    call = dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, d.spill, d.spilt, 0);
+    call.type = DPAR_U8;
+    call.varies = 1;
+    call.in_count = d.count;
+    call.in_begin = d.at;
+    call.out_count = d.counts;
+    call.out_begin = d.to;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+static int dpari_mpi_deal_tag(const dpari_mpi_task *t)
+{
+    return DPARI_MPI_TAG_DEALT + (int)(t->sequence % DPARI_MPI_TAGS_DEALT);
+}
+
+/* Elements of the call's type. */
+static int64_t dpari_mpi_deal_elements(const dpari_mpi_task *t, int64_t bytes)
+{
+    return bytes / dpar_type_bytes(t->call.type);
+}
+
+/* Is a message expected from this node? One whose pieces are not all large. */
+static int32_t dpari_mpi_deal_comes(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    int32_t k;
+    for (k = l->begin[node]; k < l->begin[node + 1]; k++) {
+        if (t->call.out_count[l->member[k]] <= d->most) {
+            return node != l->node;
+        }
+    }
+    return 0;
+}
+
+/* Where the message of a node goes. */
+static char *dpari_mpi_deal_in(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int32_t before = l->begin[node] - (node > l->node ? d->ranks : 0);
+    return d->in + before * d->message;
+}
+
+static int dpari_mpi_deal_receive(dpari_mpi_task *t, const dpari_mpi_deals *d)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpar_call *call = &t->call;
+    int32_t node, k, code = MPI_SUCCESS;
+    for (node = 0; node < l->nodes && code == MPI_SUCCESS; node++) {
+        const int32_t ranks = dpari_mpi_deal_ranks(l, node);
+        if (node == l->node) {
+            continue;
+        }
+        if (dpari_mpi_deal_comes(t, d, node)) {
+            const int32_t from =
+                l->member[l->begin[node] + dpari_mpi_carrier(l, node, t->ctx->comm.rank)];
+            code = dpari_mpi_recv_one(t, t->ctx->side, dpari_mpi_deal_tag(t), from,
+                                      dpari_mpi_deal_in(t, d, node),
+                                      dpari_mpi_deal_elements(t, ranks * d->message));
+            t->piece[t->requests - 1].whole = -1; /* its beginning says how long it is */
+        }
+        for (k = l->begin[node]; k < l->begin[node + 1] && code == MPI_SUCCESS; k++) {
+            const int32_t r = l->member[k];
+            if (call->out_count[r] > d->most) {
+                code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
+                                            dpari_mpi_at(call->out, call->type, d->begin_out[r]),
+                                            call->out_count[r]);
+            }
+        }
+    }
+    return code;
+}
+
+/* What the node's ranks have for the j-th that this one carries for. Bytes; 0: no message. at[i]:
+ * where in give the i-th rank's next piece lies. */
+static int64_t dpari_mpi_deal_message(const dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t j,
+                                      char *out)
+{
+    char *to = out + 8 * d->ranks;
+    int32_t i, small = 0;
+    for (i = 0; i < d->ranks; i++) {
+        const int64_t n = dpari_mpi_slot_counts(d, d->got, i)[1 + j];
+        const int64_t bytes = dpari_mpi_small_bytes(t, d, n);
+        small |= n <= d->most;
+        memcpy(out + 8 * i, &n, 8);
+        dpari_mpi_copy(to, d->give + d->at[i], bytes);
+        to += bytes;
+        d->at[i] += bytes;
+    }
+    return small ? to - out : 0;
+}
+
+static int dpari_mpi_deal_send(dpari_mpi_task *t, const dpari_mpi_deals *d)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const dpar_call *call = &t->call;
+    char *out = d->out;
+    int64_t spilt = d->spilt - d->give;
+    int32_t r, i, j = 0, code = MPI_SUCCESS;
+    for (i = 0; i < d->ranks; i++) {
+        const int32_t lacks = dpari_mpi_slot_counts(d, d->got, i)[0] != 0;
+        d->at[i] = lacks ? spilt : dpari_mpi_slot_pieces(d, d->got, i) - d->give;
+        spilt += lacks ? dpari_mpi_deal_bytes(t, d, i) : 0;
+    }
+    for (r = 0; r < t->ctx->comm.size && code == MPI_SUCCESS; r++) {
+        if (l->node_of[r] == l->node) {
+            continue;
+        }
+        if (l->member[l->begin[l->node] + dpari_mpi_carrier(l, l->node, r)] == t->ctx->comm.rank) {
+            const int64_t bytes = dpari_mpi_deal_message(t, d, j, out);
+            if (bytes > 0) {
+                code = dpari_mpi_send_one(t, t->ctx->side, dpari_mpi_deal_tag(t), r, out,
+                                          dpari_mpi_deal_elements(t, bytes));
+            }
+            out += d->ranks * d->message;
+            j++;
+        }
+        if (call->in_count[r] > d->most && code == MPI_SUCCESS) {
+            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
+                                        dpari_mpi_past(call->in, call->type, d->begin_in[r]),
+                                        call->in_count[r]);
+        }
+    }
+    return code;
+}
+
+/* The pieces that stay in the node. */
+static int dpari_mpi_deal_stay(dpari_mpi_task *t, const dpari_mpi_deals *d)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    dpar_call call = dpari_mpi_inside_call(t, DPAR_ALL_TO_ALL, t->call.in, t->call.out, 0);
+    int32_t i;
+    for (i = 0; i < d->ranks; i++) {
+        const int32_t r = l->member[l->begin[l->node] + i];
+        d->count[i] = t->call.in_count[r];
+        d->at[i] = d->begin_in[r];
+        d->counts[i] = t->call.out_count[r];
+        d->to[i] = d->begin_out[r];
+    }
+    call.varies = 1;
+    call.in_count = d->count;
+    call.in_begin = d->at;
+    call.out_count = d->counts;
+    call.out_begin = d->to;
+    return dpari_mpi_post_inside(t, &call);
+}
+
+static int dpari_mpi_deals_step(dpari_mpi_task *t)
+{
+    dpari_mpi_deals d;
+    int code;
+    if (t->leg < 2) {
+        return t->leg == 0 ? dpari_mpi_deal_slots(t) : dpari_mpi_deal_spill(t);
+    }
+    t->last = 1;
+    if (!dpari_mpi_deals_of(t, &d) || !dpari_mpi_reserve(t, 3 * (t->ctx->comm.size - d.ranks))) {
+        return MPI_ERR_NO_MEM;
+    }
+    code = dpari_mpi_deal_receive(t, &d);
+    code = code == MPI_SUCCESS ? dpari_mpi_deal_send(t, &d) : code;
+    return code == MPI_SUCCESS ? dpari_mpi_deal_stay(t, &d) : code;
+}
+
+/* The message of a node: all as this rank expects it? Then its pieces go to their places. */
+static void dpari_mpi_deal_take(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node,
+                                   const char *in)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int32_t ranks = dpari_mpi_deal_ranks(l, node), *member = l->member + l->begin[node];
+    const char *from = in + 8 * ranks;
+    int32_t i;
+    for (i = 0; i < ranks; i++) {
+        int64_t n;
+        memcpy(&n, in + 8 * i, 8);
+        if (n != t->call.out_count[member[i]]) {
+            dpari_mpi_mismatch(t, member[i], n, t->call.out_count[member[i]]);
+            return;
+        }
+    }
+    for (i = 0; i < ranks; i++) {
+        const int64_t bytes = dpari_mpi_small_bytes(t, d, t->call.out_count[member[i]]);
+        dpari_mpi_copy(dpari_mpi_at(t->call.out, t->call.type, d->begin_out[member[i]]), from,
+                       bytes);
+        from += bytes;
+    }
+}
+
+static void dpari_mpi_deals_land(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    dpari_mpi_deals d;
+    int32_t i, spills = 0;
+    (void)dpari_mpi_deals_of(t, &d); /* of memory that is there */
+    if (t->leg == 0) {
+        for (i = 0; i < d.ranks; i++) {
+            spills |= dpari_mpi_slot_counts(&d, d.got, i)[0] != 0;
+        }
+        t->leg = spills ? 1 : 2;
+        return;
+    }
+    if (t->leg == 1) {
+        t->leg = 2;
+        return;
+    }
+    for (i = 0; i < l->nodes && t->ctx->comm.status >= 0; i++) {
+        if (dpari_mpi_deal_comes(t, &d, i)) {
+            dpari_mpi_deal_take(t, &d, i, dpari_mpi_deal_in(t, &d, i));
+        }
+    }
+}
+
+/* A large piece, from a rank whose piece should be small? */
+static void dpari_mpi_deal_probe_large(dpari_mpi_task *t, int32_t r)
+{
+    MPI_Status status;
+    MPI_Count n = 0;
+    int there = 0;
+    if (MPI_Iprobe(r, dpari_mpi_piece_tag(t), t->ctx->side, &there, &status) == MPI_SUCCESS &&
+        there) {
+        MPI_Get_elements_x(&status, dpari_mpi_by_bytes(dpar_type_bytes(t->call.type)), &n);
+        dpari_mpi_mismatch(t, r, (int64_t)n, t->call.out_count[r]);
+    }
+}
+
+/* The message of a node of which none should come? */
+static void dpari_mpi_deal_probe_node(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    const int bytes = (int)(dpari_mpi_deal_ranks(l, node) * d->message);
+    const int32_t from =
+        l->member[l->begin[node] + dpari_mpi_carrier(l, node, t->ctx->comm.rank)];
+    char *in = dpari_mpi_deal_in(t, d, node);
+    int there = 0;
+    if (MPI_Iprobe(from, dpari_mpi_deal_tag(t), t->ctx->side, &there, MPI_STATUS_IGNORE) ==
+            MPI_SUCCESS &&
+        there &&
+        MPI_Recv(in, bytes, MPI_BYTE, from, dpari_mpi_deal_tag(t), t->ctx->side,
+                 MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+        dpari_mpi_deal_take(t, d, node, in);
+    }
+}
+
+/* In a long wait: does a rank of another node mean something else? Then what is waited for may never
+ * come. The messages that have come are compared, and those that should not come looked for. */
+static void dpari_mpi_deal_compare(dpari_mpi_task *t)
+{
+    const dpari_mpi_levels *l = &t->ctx->level;
+    dpari_mpi_deals d;
+    int32_t i;
+    if (t->leg < 2 || !dpari_mpi_deals_of(t, &d)) {
+        return;
+    }
+    for (i = 0; i < t->requests && t->ctx->comm.status >= 0; i++) {
+        int done = 0;
+        if (t->piece[i].whole < 0 && /* a request that is done already is so again */
+            MPI_Test(&t->request[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done) {
+            const int32_t node = l->node_of[t->piece[i].peer];
+            dpari_mpi_deal_take(t, &d, node, dpari_mpi_deal_in(t, &d, node));
+        }
+    }
+    for (i = 0; i < t->ctx->comm.size && t->ctx->comm.status >= 0; i++) {
+        if (l->node_of[i] != l->node && t->call.out_count[i] <= d.most) {
+            dpari_mpi_deal_probe_large(t, i);
+        }
+    }
+    for (i = 0; i < l->nodes && t->ctx->comm.status >= 0; i++) {
+        if (i != l->node && !dpari_mpi_deal_comes(t, &d, i)) {
+            dpari_mpi_deal_probe_node(t, &d, i);
+        }
+    }
+}
+
 /* ---- reduce-scatter: nodes of as many ranks, that follow each other ----
  *
  * FIRST: a leg a node, whose pieces this one's lanes add up. BETWEEN: each goes to that node, and
@@ -2801,8 +3312,7 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
     return call->kind == DPAR_BARRIER || call->kind == DPAR_ALL_REDUCE ||
            call->kind == DPAR_BROADCAST || (call->kind == DPAR_ALL_GATHER && l->even) ||
            (call->kind == DPAR_ALL_TO_ALL && l->even &&
-            dpari_mpi_bytes(call->type, call->count) <=
-                (l->lanes <= 8 ? DPARI_MPI_DEALT : 8 * DPARI_MPI_DEALT / l->lanes)) ||
+            dpari_mpi_bytes(call->type, call->count) <= c->world->dealt[0]) ||
            (call->kind == DPAR_REDUCE_SCATTER && l->even && l->in_order);
 }
 
@@ -2926,6 +3436,10 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     if (dpari_kind_sends(call->kind)) {
         return DPARI_MPI_MESSAGE;
     }
+    if (call->kind == DPAR_ALL_TO_ALL && call->varies && c->level.inside != NULL &&
+        c->level.lanes > 1 && c->world->dealt[1] >= 0) {
+        return DPARI_MPI_DEALS;
+    }
     if (dpari_mpi_by_nodes(c, call)) {
         return DPARI_MPI_LEVELS;
     }
@@ -2963,6 +3477,7 @@ static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
     const dpar_call *call = &t->call;
     return call->kind != DPAR_BARRIER && t->path != DPARI_MPI_MESSAGE &&
            t->path != DPARI_MPI_EXCHANGE && t->path != DPARI_MPI_WITHIN &&
+           t->path != DPARI_MPI_DEALS &&
            (call->varies ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
 }
 
@@ -2986,6 +3501,7 @@ static int dpari_mpi_post_step(dpari_mpi_task *t)
     case DPARI_MPI_WITHIN: return dpari_mpi_within(t);
     case DPARI_MPI_LEVELS:
     case DPARI_MPI_TRADES: return dpari_mpi_levels_step(t);
+    case DPARI_MPI_DEALS: return dpari_mpi_deals_step(t);
     case DPARI_MPI_ORDERED: return dpari_mpi_ordered(t);
     default: return dpari_mpi_ordered_scatter(t);
     }
@@ -3004,6 +3520,7 @@ static void dpari_mpi_land(dpari_mpi_task *t)
     case DPARI_MPI_DOUBLING: dpari_mpi_doubling_land(t); break;
     case DPARI_MPI_LEVELS:
     case DPARI_MPI_TRADES: dpari_mpi_levels_land(t); break;
+    case DPARI_MPI_DEALS: dpari_mpi_deals_land(t); break;
     case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(t); break;
     case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(t); break;
     default: break;
@@ -3040,7 +3557,7 @@ static void dpari_mpi_measure(dpari_mpi_task *t, int32_t i)
 {
     const dpari_mpi_piece *p = &t->piece[i];
     MPI_Count got = 0;
-    if (p->expect < 0) {
+    if (p->expect < 0 || p->whole < 0) {
         return;
     }
     if (MPI_Get_elements_x(&t->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
@@ -3210,6 +3727,9 @@ static void dpari_mpi_look_round(dpari_mpi_task *t)
         t->next_note = now + (quarter < 5 ? quarter : 5);
         dpari_mpi_announce(t);
         dpari_mpi_look_for_ended(t);
+        if (t->path == DPARI_MPI_DEALS && c->comm.status >= 0) {
+            dpari_mpi_deal_compare(t);
+        }
     }
     if (limit > 0 && now - t->since > limit && c->comm.status >= 0) {
         dpari_mpi_listen(c);
@@ -3774,6 +4294,87 @@ static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes
     return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
 }
 
+/* Seconds of some all-to-alls of pieces of so many bytes, where those of up to `dealt` go by nodes,
+ * until all ranks have them: one alone is short for a rank that comes last. The faster of two turns,
+ * rank 0's. counts: room for one a rank. */
+static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, int64_t dealt,
+                                       char *in, int64_t *counts, double *best)
+{
+    enum { TURNS = 2, CALLS = 5 };
+    dpari_mpi_world *w = dpari_mpi_ctx_of(c)->world;
+    dpar_status status = DPAR_OK;
+    dpar_call call;
+    int32_t turn, k, r;
+    memset(&call, 0, sizeof call);
+    call.kind = DPAR_ALL_TO_ALL;
+    call.type = DPAR_U8;
+    call.in = in;
+    call.out = in + bytes * c->size;
+    call.varies = varies;
+    call.count = varies ? 0 : bytes;
+    call.in_count = call.out_count = varies ? counts : NULL;
+    for (r = 0; r < c->size; r++) {
+        counts[r] = bytes;
+    }
+    w->dealt[varies] = dealt;
+    for (turn = 0; turn < TURNS && status == DPAR_OK; turn++) {
+        double time, began;
+        status = dpar_barrier(c, NULL);
+        began = MPI_Wtime();
+        for (k = 0; k < CALLS && status == DPAR_OK; k++) {
+            status = dpar_post(c, &call, NULL);
+        }
+        status = status == DPAR_OK ? dpar_barrier(c, NULL) : status;
+        time = MPI_Wtime() - began;
+        *best = turn == 0 || time < *best ? time : *best;
+    }
+    return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
+}
+
+/* Bytes of a piece up to which an all-to-all goes faster by nodes. Of many ranks it is not measured:
+ * each would make itself known to each, and most messages are saved there. COLLECTIVE. */
+static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
+{
+    dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
+    const int32_t lanes = x->level.lanes;
+    const int64_t last = lanes <= 8 ? DPARI_MPI_DEALT : 8 * DPARI_MPI_DEALT / lanes / 8 * 8;
+    int64_t *counts;
+    int32_t varies;
+    dpar_status status;
+    char *in;
+    dpar_why said;
+    x->world->dealt[0] = x->world->dealt[1] = last;
+    if (x->level.inside == NULL || lanes == 1 || x->level.nodes == 1 ||
+        c->size > DPARI_MPI_TRADED) {
+        return DPAR_OK;
+    }
+    in = (char *)calloc((size_t)c->size * 2, (size_t)last);
+    counts = (int64_t *)calloc((size_t)c->size, sizeof *counts);
+    memset(&said, 0, sizeof said);
+    dpari_mpi_put_why(&said, "no memory to measure an all-to-all in");
+    status = dpari_mpi_worst(x->main,
+                             in != NULL && counts != NULL ? (dpar_status)DPAR_OK
+                                                          : (dpar_status)DPAR_E_MEMORY,
+                             &said, &c->why);
+    for (varies = 0; varies < 2; varies++) {
+        int64_t bytes, found = -1;
+        for (bytes = dpari_least(DPARI_MPI_DEALT_FIRST, last);
+             status == DPAR_OK && bytes <= last && (found < 0 || found == bytes / 8); bytes *= 8) {
+            double each = 0, dealt = 0;
+            status = dpari_mpi_deal_time(c, varies, bytes, -1, in, counts, &each);
+            status = status == DPAR_OK
+                         ? dpari_mpi_deal_time(c, varies, bytes, bytes, in, counts, &dealt)
+                         : status;
+            found = dealt < 0.95 * each ? bytes : found;
+        }
+        x->world->dealt[varies] = found;
+    }
+    free(in);
+    free(counts);
+    x->records = 0; /* a report shows what the user called */
+    return status;
+}
+
 /* The size from which lanes are faster than the first ranks alone. COLLECTIVE. */
 static dpar_status dpari_mpi_find_lanes(dpar_comm *c)
 {
@@ -3824,6 +4425,7 @@ static dpar_status dpari_mpi_complete(dpar_comm **out, dpar_why *why)
     if (status >= 0 && c->world->communicators == 1) {
         status = dpari_mpi_find_at_once(c);
         status = status == DPAR_OK ? dpari_mpi_find_lanes(*out) : status;
+        status = status == DPAR_OK ? dpari_mpi_find_dealt(*out) : status;
     }
     if (status < 0) {
         dpari_mpi_put_why(why, (*out)->why.text);
@@ -4409,6 +5011,7 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
         return NULL;
     }
     w->lanes_from = DPARI_MPI_LANES;
+    w->dealt[0] = w->dealt[1] = -1; /* not before it is measured */
     w->all = MPI_GROUP_NULL;
     code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
     if (code == MPI_SUCCESS) {

@@ -262,6 +262,22 @@ static dpar_status dpar_ping_pong(const float *input, float *output, int64_t n)
     return s;
 }
 
+static dpar_status dpar_each(const float *input, float *output, int64_t n)
+{
+    static int64_t *count;
+    int r;
+    if (count == NULL) {
+        count = (int64_t *)malloc((size_t)size * sizeof *count);
+    }
+    if (count == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    for (r = 0; r < size; r++) {
+        count[r] = n;
+    }
+    return dpar_all_to_all_v(dpar_world, input, count, NULL, output, count, NULL, DPAR_F32, NULL);
+}
+
 static dpar_status dpar_one(int op, const float *input, float *output, int64_t n)
 {
     switch (op) {
@@ -274,6 +290,7 @@ static dpar_status dpar_one(int op, const float *input, float *output, int64_t n
     case REDUCE_SCATTER:
         return dpar_reduce_scatter(dpar_world, input, output, n, DPAR_F32, DPAR_SUM, NULL);
     case ALL_TO_ALL: return dpar_all_to_all(dpar_world, input, output, n, DPAR_F32, NULL);
+    case ALL_TO_ALL_V: return dpar_each(input, output, n);
     default: return dpar_ping_pong(input, output, n);
     }
 }

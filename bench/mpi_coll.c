@@ -10,7 +10,8 @@
  *
  * bytes, as nccl-tests count them: all_reduce, broadcast, p2p the vector; all_gather the whole
  * output; reduce_scatter the whole input; all_to_all what one rank sends (itself included). Below
- * 4 bytes x ranks the last three move one float a block all the same. busbw multiplies bytes/median
+ * 4 bytes x ranks the last three move one float a block all the same. all_to_all_v is that too, by
+ * the call that takes a count a rank. busbw multiplies bytes/median
  * by 2(n-1)/n for all_reduce, (n-1)/n for the last three, 1 for broadcast and p2p (one way).
  *
  * dirty=1 rewrites every rank's input before every timed op: an op on an input that nobody has
@@ -42,11 +43,12 @@
 
 #include "probe.h"
 
-enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, P2P, OPS };
+enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, P2P, OPS };
 enum { MAX_SAMPLES = 2000, BLOCKS = 9, PINGS = 2000 };
 
-static const char *const op_name[OPS] = {"barrier",        "broadcast",  "all_reduce", "all_gather",
-                                         "reduce_scatter", "all_to_all", "p2p"};
+static const char *const op_name[OPS] = {"barrier",    "broadcast",      "all_reduce",
+                                         "all_gather", "reduce_scatter", "all_to_all",
+                                         "all_to_all_v", "p2p"};
 static const size_t op_bytes[] = {4,      64,      1024,    4096,     16384,   65536,
                                   262144, 1048576, 4194304, 16777216, 67108864};
 
@@ -119,6 +121,18 @@ static void pin(void)
 /* ---- the MPI engine ------------------------------------------------------------------------- */
 
 static float *mpi_memory[2];
+static int *mpi_counts; /* [size] counts, begins */
+
+static void mpi_count_each(int count)
+{
+    if (mpi_counts == NULL) {
+        mpi_counts = malloc((size_t)size * 2 * sizeof *mpi_counts);
+    }
+    for (int r = 0; mpi_counts != NULL && r < size; r++) {
+        mpi_counts[r] = count;
+        mpi_counts[size + r] = r * count;
+    }
+}
 
 static int mpi_open(int r, int n, size_t bytes, float **in, float **out)
 {
@@ -147,6 +161,10 @@ static int mpi_run(int op, const float *in, float *out, size_t count)
     case ALL_GATHER: return MPI_Allgather(in, c, MPI_FLOAT, out, c, MPI_FLOAT, world);
     case REDUCE_SCATTER: return MPI_Reduce_scatter_block(in, out, c, MPI_FLOAT, MPI_SUM, world);
     case ALL_TO_ALL: return MPI_Alltoall(in, c, MPI_FLOAT, out, c, MPI_FLOAT, world);
+    case ALL_TO_ALL_V:
+        mpi_count_each(c);
+        return MPI_Alltoallv(in, mpi_counts, mpi_counts + size, MPI_FLOAT, out, mpi_counts,
+                             mpi_counts + size, MPI_FLOAT, world);
     case P2P: /* there and back; ranks above 1 look on */
         if (rank == 0) {
             MPI_Send(in, c, MPI_FLOAT, peer, 0, world);
@@ -166,6 +184,7 @@ static void mpi_close(void)
 {
     free(mpi_memory[0]);
     free(mpi_memory[1]);
+    free(mpi_counts);
 }
 
 #ifdef ENGINE_H
@@ -181,7 +200,8 @@ enum { ENGINES = sizeof engines / sizeof engines[0] };
 
 static int is_blocked(int op)
 {
-    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL;
+    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL ||
+           op == ALL_TO_ALL_V;
 }
 
 static size_t count_of(int op, size_t bytes)
@@ -195,7 +215,7 @@ static size_t count_of(int op, size_t bytes)
 
 static void fill(float *in, int op, size_t count)
 {
-    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL ? count * (size_t)size : count;
+    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
     for (size_t i = 0; i < n; i++) {
         in[i] = (float)(rank + 1) + (float)(i & 7);
     }
@@ -210,7 +230,8 @@ static float expected(int op, size_t count, size_t i)
     case REDUCE_SCATTER:
         return (float)(size * (size + 1) / 2) + (float)size * (float)((mine + i) & 7);
     case ALL_GATHER: return (float)(i / count + 1) + (float)((i % count) & 7);
-    case ALL_TO_ALL: return (float)(i / count + 1) + (float)((mine + i % count) & 7);
+    case ALL_TO_ALL:
+    case ALL_TO_ALL_V: return (float)(i / count + 1) + (float)((mine + i % count) & 7);
     case P2P: return (float)(2 - rank) + (float)(i & 7);
     default: return 1 + (float)(i & 7);
     }
@@ -219,7 +240,7 @@ static float expected(int op, size_t count, size_t i)
 /* Runs the op once into a cleared output; nonzero where an element is wrong. */
 static int check(const engine *e, int op, float *in, float *out, size_t count)
 {
-    size_t n = op == ALL_GATHER || op == ALL_TO_ALL ? count * (size_t)size : count;
+    size_t n = op == ALL_GATHER || op == ALL_TO_ALL || op == ALL_TO_ALL_V ? count * (size_t)size : count;
     if (op == BARRIER || (op == P2P && rank > 1) || (op == BROADCAST && rank == 0)) {
         n = 0;
     }

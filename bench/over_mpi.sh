@@ -7,7 +7,7 @@
 #   sh bench/over_mpi.sh [rounds [ranks]]                     5 rounds, 2 ranks
 #
 # In the environment: OPENMPI_RUN, MPICH_RUN: what starts the ranks, with their number (another launcher, several
-# nodes); WAYS: 0 (default), 1 (messages alone); OPS: some of barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,p2p.
+# nodes); WAYS: 0 (default), 1 (messages alone); OPS: some of barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,p2p.
 cd "$(dirname "$0")/.." || exit 1
 case ${1:-5} in
 -h | --help) sed -n '3,/^[^#]/s/^# \{0,1\}//p' "bench/${0##*/}"; exit 0 ;;
@@ -15,7 +15,7 @@ case ${1:-5} in
 esac
 rounds=${1:-5} ranks=${2:-2}
 : "${OPENMPI_RUN:=mpirun.openmpi --mca btl self,vader --bind-to core -np $ranks}" "${MPICH_RUN:=mpirun.mpich -np $ranks}"
-: "${OPS:=barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,p2p}"
+: "${OPS:=barrier,broadcast,all_reduce,all_gather,reduce_scatter,all_to_all,all_to_all_v,p2p}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mkdir -p build
 

@@ -733,7 +733,8 @@ static double row_job(int i, scale_job *j)
         const int64_t n = sizes[i % SIZES] / 4, each = n / world->size;
         j->way = i < SIZES ? REDUCE_LEVELS : ALL_EACH;
         j->count = i < SIZES ? n : each > 0 ? each : 1;
-        if (i >= SIZES && scale_deals(per_node, j->count * 4)) {
+        if (i >= SIZES && per_node > 1 &&
+            j->count * 4 <= dpari_mpi_ctx_of(world)->world->dealt[0]) {
             j->way = ALL_LANES;
         }
         return (double)sizes[i % SIZES];

@@ -26,15 +26,8 @@ enum {
     SCALE_LANES = 1 << 14, /* bytes of a part that is large, and from which lanes carry parts */
     SCALE_WORTH = 2048,    /* bytes of a piece from which each adds one */
     SCALE_SMALL = 1 << 14, /* bytes of all ranks' input that are gathered: one rank a node */
-    SCALE_DEALT = 1 << 12, /* bytes of a piece up to which an all_to_all goes by lanes */
     SCALE_BLOCK = 1 << 20  /* elements that are cut into pieces at a time */
 };
-
-/* Does an all_to_all with such pieces go by lanes? */
-static int32_t scale_deals(int32_t per_node, int64_t bytes)
-{
-    return per_node > 1 && bytes <= (per_node <= 8 ? SCALE_DEALT : 8 * SCALE_DEALT / per_node);
-}
 
 enum {
     REDUCE_LEVELS,   /* all_reduce: in the node, between nodes lane by lane, in the node */

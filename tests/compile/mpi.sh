@@ -195,6 +195,8 @@ by_levels() {
     run 4 "$work/every" ragged
     run 3 "$work/late"
     run 4 "$work/beside"
+    run 4 "$work/deals"
+    run 5 "$work/deals"
     threads 4
     gone
     full
@@ -252,7 +254,7 @@ for suffix in $mpis; do
     mpicc$suffix -fopenmp "$work/main.c" -o "$work/main" > /dev/null 2>&1 ||
         { openmp=-Wno-unknown-pragmas; echo "OpenMP with mpicc$suffix: not found, skipped"; }
     if [ -n "${DPAR_MPI_INSIDES:-}" ]; then
-        in_pairs build every every_7 three three_cxx order threads late gone beside node scale scale_few
+        in_pairs build every every_7 three three_cxx order threads late gone beside node deals scale scale_few
         insides
         export DPAR_MPI_FLAT=0 DPAR_MPI_NODE=2
         by_levels
@@ -263,7 +265,7 @@ for suffix in $mpis; do
     fi
     planet=planet
     ! [ -e "$work/planet_shm" ] && turn || planet=
-    in_pairs build engine every every_7 three three_cxx order threads late gone faults $linux beside node doctor scale scale_few $planet engine_cxx
+    in_pairs build engine every every_7 three three_cxx order threads late gone faults $linux beside node deals doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     ! turn || in_pairs link $programs

@@ -149,7 +149,8 @@ static void all_to_all(dpar_comm *c, scale_job j, int64_t n)
     for (i = 0; i < all; i++) {
         x[i] = (int32_t)(c->rank * 1000 + i / n);
     }
-    j.way = scale_deals(j.per_node, n * 4) ? ALL_LANES : ALL_EACH;
+    dpari_mpi_ctx_of(c)->world->dealt[0] = DPARI_MPI_DEALT; /* whatever is faster here */
+    j.way = j.per_node > 1 && n * 4 <= DPARI_MPI_DEALT ? ALL_LANES : ALL_EACH;
     j.count = n;
     j.bytes = 4;
     begin_to_count(c);
@@ -249,7 +250,6 @@ static void every(dpar_comm *c, int32_t per_node)
 static void constants(void)
 {
     CHECK_INT(SCALE_LANES, DPARI_MPI_LANES);
-    CHECK_INT(SCALE_DEALT, DPARI_MPI_DEALT);
     CHECK_INT(SCALE_WORTH, DPARI_MPI_WORTH);
     CHECK_INT(SCALE_SMALL, DPARI_MPI_SMALL);
     CHECK_INT(SCALE_BLOCK, DPARI_MPI_BLOCK);
