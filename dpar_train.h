@@ -1899,6 +1899,14 @@ DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t w
  * cross-entropy, attention and codes of 8 bits. On x86-64 there are two of each, for vectors of 32
  * bytes and by elements. The bits are the same: nothing is fused, and sums have one order. */
 
+/* Codes of 8 bits (I8, F8) of `count` numbers, in blocks of `block` that have an f32 scale each. */
+typedef struct dpari_lanes_blocks {
+    const unsigned char *code, *scale;
+    int64_t code_step, scale_step; /* bytes from a block's to the next one's */
+    int64_t block, count;
+    int32_t type, add; /* add: 1: to what is there */
+} dpari_lanes_blocks;
+
 /* Rows of n elements of a type, F64 or F32; rows do not overlap unless they are the same. Numbers
  * are taken as f64. A sum goes by 16 chains, chain c of elements c, c + 16, ..., in f32 by 8; then
  * halves are added: c and c + 8, and so on. */
@@ -1935,8 +1943,7 @@ typedef struct dpari_lanes {
     /* Codes (I8, F8) of x / scale, which are finite and scale is above 0. Values of codes, times
      * scale, or x + that: NaN without sign and payload */
     void (*codes)(unsigned char *code, const float *x, float scale, int64_t n, int32_t type);
-    void (*values)(float *x, const unsigned char *code, float scale, int64_t n, int32_t type,
-                   int add);
+    void (*values)(float *x, const dpari_lanes_blocks *blocks);
 } dpari_lanes;
 
 /* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */
@@ -2604,12 +2611,19 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 #define DPARI_LANES_ASM 0
 #endif
 
-/* One NaN for all: a product with a scale that is a number makes none. */
-DPARI_FN void dpari_lanes_quiet(float *x, float scale, int always, int64_t n)
+static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
+{
+    float scale;
+    dpari_elements_bits(&scale, b->scale + i * b->scale_step, 4);
+    return scale;
+}
+
+/* One NaN for all. */
+DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
     int64_t i;
-    for (i = 0; i < n && (always || !dpari_finite((double)scale)); i++) {
+    for (i = 0; i < n; i++) {
         if (x[i] != x[i]) {
             dpari_elements_bits(x + i, &quiet, 4);
         }
@@ -3451,75 +3465,129 @@ DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, f
     }
 }
 
-DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code)
+DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_f8 *y, int wide)
 {
-    const dpari_lanes_i8 size = *code & 0x7f, low = size < 8, nan = size == 0x7f;
-    const dpari_lanes_f8 under = __builtin_convertvector(size, dpari_lanes_f8) * (1.0f / 512.0f);
-    const dpari_lanes_i8 usual = (((size + (120 << 3)) << 20) & ~nan) | (nan & 0x7fc00000);
-    const dpari_lanes_i8 all = ((dpari_lanes_i8)under & low) | (usual & ~low);
-    *x = (dpari_lanes_f8)(all | (*code & INT32_MIN & ~nan));
+#if DPARI_LANES_ASM
+    if (wide) {
+        __asm__("vminps %1, %0, %0" : "+x"(*x) : "x"(*y));
+        return;
+    }
+#endif
+    {
+        const dpari_lanes_i8 less = (dpari_lanes_i8)(*y < *x);
+        (void)wide;
+        *x = (dpari_lanes_f8)(((dpari_lanes_i8)*y & less) | ((dpari_lanes_i8)*x & ~less));
+    }
 }
 
-DPARI_LANES_INLINE void dpari_lanes_value(float *x, const dpari_lanes_i8 *code, float scale,
-                                          int32_t type, int add, dpari_lanes_i8 *odd)
+/* With the exponent's bits of an f32 a code is u: its value from 2^-6 on; below, where the value is
+ * 2 u - 2^-6, that is less than u, and from there on it is not. */
+DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
+                                             int wide)
 {
-    dpari_lanes_f8 p, q;
+    const dpari_lanes_f8 u = (dpari_lanes_f8)(((*code & 0x7f) + (120 << 3)) << 20);
+    *x = u + (u - 1.0f / 64.0f);
+    dpari_lanes_lesser(x, &u, wide);
+    *x = (dpari_lanes_f8)((dpari_lanes_i8)*x | (*code & INT32_MIN));
+}
+
+DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
+                                          const dpari_lanes_i8 *code, float scale, int32_t type,
+                                          int add, int wide)
+{
+    dpari_lanes_f8 q;
     if (type == DPAR_I8) {
-        p = __builtin_convertvector(*code, dpari_lanes_f8);
+        *p = __builtin_convertvector(*code, dpari_lanes_f8) * scale;
     } else {
-        dpari_lanes_value_f8(&p, code);
+        const dpari_lanes_i8 nan = (*code & 0x7f) == 0x7f;
+        dpari_lanes_value_f8(p, code, wide);
+        *p *= scale;
+        *p = (dpari_lanes_f8)(((dpari_lanes_i8)*p & ~nan) | (nan & 0x7fc00000));
     }
-    p *= scale;
     if (add) {
         dpari_lanes_get(&q, x);
-        p = q + p;
-        *odd |= (dpari_lanes_i8)(p != p);
+        *p = q + *p;
     }
-    dpari_lanes_put(x, &p);
 }
 
+/* Some element of `all` becomes a NaN where one of x is, and may where one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
-                                                   int32_t type, int add, dpari_lanes_i8 *odd,
+                                                   int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
 {
-    dpari_lanes_i8 all[2];
-    dpari_lanes_unpack(all, code, wide);
-    dpari_lanes_value(x, &all[0], scale, type, add, odd);
-    dpari_lanes_value(x + 8, &all[1], scale, type, add, odd);
+    dpari_lanes_i8 c[2];
+    dpari_lanes_f8 p, q;
+    dpari_lanes_unpack(c, code, wide);
+    dpari_lanes_value(&p, x, &c[0], scale, type, add, wide);
+    dpari_lanes_value(&q, x + 8, &c[1], scale, type, add, wide);
+    dpari_lanes_put(x, &p);
+    dpari_lanes_put(x + 8, &q);
+    if (add) {
+        *all += p + q;
+    }
 }
 
-/* What takes few operations an element has loops of its own where they pay. */
-DPARI_LANES_INLINE void dpari_lanes_values(float *x, const unsigned char *code, float scale,
-                                           int64_t n, int32_t type, int add, int wide)
+DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *code, float scale,
+                                                int64_t n, int32_t type, int add,
+                                                dpari_lanes_f8 *all, int wide)
 {
-    const int64_t whole = n - n % DPARI_LANES_D;
     unsigned char room[DPARI_LANES_D] = {0};
     float last[DPARI_LANES_D] = {0.0f};
-    dpari_lanes_i8 odd = DPARI_LANES_ALL8(0);
-    int32_t nan = 0;
-    int64_t i, k;
-    for (k = whole; k < n; k++) {
-        room[k - whole] = code[k];
-        last[k - whole] = x[k];
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        room[k] = code[k];
+        last[k] = x[k];
     }
-    i = 0;
+    dpari_lanes_sixteen_values(last, room, scale, type, add, all, wide);
+    for (k = 0; k < n; k++) {
+        x[k] = last[k];
+    }
+}
+
+/* A block: what takes few operations an element has loops of its own where they pay. */
+DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
+                                                 int64_t n, int32_t type, int add,
+                                                 dpari_lanes_f8 *all, int wide)
+{
+    const int64_t whole = n - n % DPARI_LANES_D;
+    int64_t i = 0;
     for (; wide && type == DPAR_I8 && !add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, &odd, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, all, 1);
     }
     for (; wide && type == DPAR_I8 && add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, &odd, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, all, 1);
     }
-    for (; i < n; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(i < whole ? x + i : last, i < whole ? code + i : room, scale,
-                                   type, add, &odd, wide);
+    for (; wide && type == DPAR_F8 && !add && i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_F8, 0, all, 1);
     }
-    for (k = whole; k < n; k++) {
-        x[k] = last[k - whole];
+    for (; i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(x + i, code + i, scale, type, add, all, wide);
+    }
+    if (whole < n) {
+        dpari_lanes_last_values(x + whole, code + whole, scale, n - whole, type, add, all, wide);
+    }
+}
+
+/* A product with a scale that is a number makes no NaN but that of an F8. */
+DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
+{
+    const int64_t count = b->count, block = b->block, step = b->code_step;
+    const int32_t type = b->type, add = b->add;
+    dpari_lanes_f8 all = DPARI_LANES_ALL8(0.0f);
+    int32_t k, nan = 0;
+    int64_t at, i = 0;
+    for (at = 0; at < count; at += block, i++) {
+        const float scale = dpari_lanes_scale(b, i);
+        all += scale - scale;
+        dpari_lanes_values_block(x + at, b->code + i * step, scale,
+                                 block < count - at ? block : count - at, type, add, &all, wide);
     }
     for (k = 0; k < DPARI_LANES_F; k++) {
-        nan |= odd[k];
+        nan |= all[k] != all[k];
     }
-    dpari_lanes_quiet(x, scale, nan != 0, n);
+    if (nan) {
+        dpari_lanes_quiet(x, count);
+    }
 }
 
 #endif
@@ -3786,16 +3854,18 @@ static float dpari_each_value(unsigned char code, int32_t type)
     return code < 128 || bits > 0x7f800000u ? x : -x;
 }
 
-static void dpari_each_values(float *x, const unsigned char *code, float scale, int64_t n,
-                              int32_t type, int add, int wide)
+static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
-    int64_t i;
+    int64_t at, i = 0, k;
     (void)wide;
-    for (i = 0; i < n; i++) {
-        const float v = dpari_each_value(code[i], type) * scale;
-        x[i] = add ? x[i] + v : v;
+    for (at = 0; at < b->count; at += b->block, i++) {
+        const float scale = dpari_lanes_scale(b, i);
+        for (k = 0; k < b->block && at + k < b->count; k++) {
+            const float v = dpari_each_value(b->code[i * b->code_step + k], b->type) * scale;
+            x[at + k] = b->add ? x[at + k] + v : v;
+        }
     }
-    dpari_lanes_quiet(x, scale, add, n);
+    dpari_lanes_quiet(x, b->count);
 }
 #endif
 
@@ -3867,10 +3937,9 @@ static void dpari_each_values(float *x, const unsigned char *code, float scale, 
     {                                                                                              \
         loop##_codes(code, x, scale, n, type, wide);                                               \
     }                                                                                              \
-    in static void table##_values(float *x, const unsigned char *code, float scale, int64_t n,     \
-                                  int32_t type, int add)                                           \
+    in static void table##_values(float *x, const dpari_lanes_blocks *b)                           \
     {                                                                                              \
-        loop##_values(x, code, scale, n, type, add, wide);                                         \
+        loop##_values(x, b, wide);                                                                 \
     }                                                                                              \
     in static void table##_logs(double *x, int64_t n)                                              \
     {                                                                                              \
@@ -4539,18 +4608,35 @@ static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, 
     }
 }
 
-/* Of other types than F32. */
-DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b,
-                                    float scale)
+static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
+{
+    dpari_lanes_blocks b;
+    b.code = (const unsigned char *)q->code;
+    b.scale = (const unsigned char *)q->scale;
+    b.code_step = q->code_step;
+    b.scale_step = q->scale_step;
+    b.block = q->block;
+    b.count = q->count;
+    b.type = q->code_type;
+    b.add = q->add;
+    return b;
+}
+
+/* A block of another type than F32. */
+DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
+    dpari_lanes_blocks part = dpari_quant_blocks(q);
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
     float v[DPARI_ELEMENTS];
     int64_t i, k;
-    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+    part.code += b * q->code_step;
+    part.scale += b * q->scale_step;
+    part.add = 0;
+    for (i = lo; i < hi; i += DPARI_ELEMENTS, part.code += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        l->values(v, code + (i - lo), scale, n, q->code_type, 0);
+        part.block = part.count = n;
+        l->values(v, &part);
         l->widen(x, v, n);
         if (q->add) {
             dpari_elements_load(y, q->x, i, n, q->type);
@@ -4559,20 +4645,6 @@ DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantiz
             x[k] = y[k] + x[k];
         }
         dpari_elements_store(q->x, x, i, n, q->type);
-    }
-}
-
-/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
-static void dpari_quant_unblock(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
-{
-    const int64_t lo = b * q->block, n = dpari_least(q->block, q->count - lo);
-    float scale;
-    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
-    if (q->type == DPAR_F32) {
-        l->values((float *)q->x + lo, (const unsigned char *)q->code + b * q->code_step, scale, n,
-                  q->code_type, q->add);
-    } else {
-        dpari_quant_values(l, q, b, scale);
     }
 }
 
@@ -4587,29 +4659,38 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
 static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
-    int64_t b;
+    int64_t b, blocks;
     (void)ctx;
     if (!dpari_quant_fits(q) || q->add) {
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
+    blocks = dpari_ceil_div(q->count, q->block);
+    for (b = 0; b < blocks; b++) {
         dpari_quant_block(&l, q, b);
     }
     return DPAR_OK;
 }
 
+/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
-    int64_t b;
+    dpari_lanes_blocks all;
+    int64_t b, blocks;
     (void)ctx;
     if (!dpari_quant_fits(q)) {
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
-        dpari_quant_unblock(&l, q, b);
+    blocks = dpari_ceil_div(q->count, q->block);
+    if (q->type == DPAR_F32) {
+        all = dpari_quant_blocks(q);
+        l.values((float *)q->x, &all);
+        return DPAR_OK;
+    }
+    for (b = 0; b < blocks; b++) {
+        dpari_quant_values(&l, q, b);
     }
     return DPAR_OK;
 }

@@ -27,12 +27,19 @@
 #define DPARI_LANES_ASM 0
 #endif
 
-/* One NaN for all: a product with a scale that is a number makes none. */
-DPARI_FN void dpari_lanes_quiet(float *x, float scale, int always, int64_t n)
+static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
+{
+    float scale;
+    dpari_elements_bits(&scale, b->scale + i * b->scale_step, 4);
+    return scale;
+}
+
+/* One NaN for all. */
+DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
     int64_t i;
-    for (i = 0; i < n && (always || !dpari_finite((double)scale)); i++) {
+    for (i = 0; i < n; i++) {
         if (x[i] != x[i]) {
             dpari_elements_bits(x + i, &quiet, 4);
         }
@@ -874,75 +881,129 @@ DPARI_LANES_INLINE void dpari_lanes_codes(unsigned char *code, const float *x, f
     }
 }
 
-DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code)
+DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_f8 *y, int wide)
 {
-    const dpari_lanes_i8 size = *code & 0x7f, low = size < 8, nan = size == 0x7f;
-    const dpari_lanes_f8 under = __builtin_convertvector(size, dpari_lanes_f8) * (1.0f / 512.0f);
-    const dpari_lanes_i8 usual = (((size + (120 << 3)) << 20) & ~nan) | (nan & 0x7fc00000);
-    const dpari_lanes_i8 all = ((dpari_lanes_i8)under & low) | (usual & ~low);
-    *x = (dpari_lanes_f8)(all | (*code & INT32_MIN & ~nan));
+#if DPARI_LANES_ASM
+    if (wide) {
+        __asm__("vminps %1, %0, %0" : "+x"(*x) : "x"(*y));
+        return;
+    }
+#endif
+    {
+        const dpari_lanes_i8 less = (dpari_lanes_i8)(*y < *x);
+        (void)wide;
+        *x = (dpari_lanes_f8)(((dpari_lanes_i8)*y & less) | ((dpari_lanes_i8)*x & ~less));
+    }
 }
 
-DPARI_LANES_INLINE void dpari_lanes_value(float *x, const dpari_lanes_i8 *code, float scale,
-                                          int32_t type, int add, dpari_lanes_i8 *odd)
+/* With the exponent's bits of an f32 a code is u: its value from 2^-6 on; below, where the value is
+ * 2 u - 2^-6, that is less than u, and from there on it is not. */
+DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
+                                             int wide)
 {
-    dpari_lanes_f8 p, q;
+    const dpari_lanes_f8 u = (dpari_lanes_f8)(((*code & 0x7f) + (120 << 3)) << 20);
+    *x = u + (u - 1.0f / 64.0f);
+    dpari_lanes_lesser(x, &u, wide);
+    *x = (dpari_lanes_f8)((dpari_lanes_i8)*x | (*code & INT32_MIN));
+}
+
+DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
+                                          const dpari_lanes_i8 *code, float scale, int32_t type,
+                                          int add, int wide)
+{
+    dpari_lanes_f8 q;
     if (type == DPAR_I8) {
-        p = __builtin_convertvector(*code, dpari_lanes_f8);
+        *p = __builtin_convertvector(*code, dpari_lanes_f8) * scale;
     } else {
-        dpari_lanes_value_f8(&p, code);
+        const dpari_lanes_i8 nan = (*code & 0x7f) == 0x7f;
+        dpari_lanes_value_f8(p, code, wide);
+        *p *= scale;
+        *p = (dpari_lanes_f8)(((dpari_lanes_i8)*p & ~nan) | (nan & 0x7fc00000));
     }
-    p *= scale;
     if (add) {
         dpari_lanes_get(&q, x);
-        p = q + p;
-        *odd |= (dpari_lanes_i8)(p != p);
+        *p = q + *p;
     }
-    dpari_lanes_put(x, &p);
 }
 
+/* Some element of `all` becomes a NaN where one of x is, and may where one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
-                                                   int32_t type, int add, dpari_lanes_i8 *odd,
+                                                   int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
 {
-    dpari_lanes_i8 all[2];
-    dpari_lanes_unpack(all, code, wide);
-    dpari_lanes_value(x, &all[0], scale, type, add, odd);
-    dpari_lanes_value(x + 8, &all[1], scale, type, add, odd);
+    dpari_lanes_i8 c[2];
+    dpari_lanes_f8 p, q;
+    dpari_lanes_unpack(c, code, wide);
+    dpari_lanes_value(&p, x, &c[0], scale, type, add, wide);
+    dpari_lanes_value(&q, x + 8, &c[1], scale, type, add, wide);
+    dpari_lanes_put(x, &p);
+    dpari_lanes_put(x + 8, &q);
+    if (add) {
+        *all += p + q;
+    }
 }
 
-/* What takes few operations an element has loops of its own where they pay. */
-DPARI_LANES_INLINE void dpari_lanes_values(float *x, const unsigned char *code, float scale,
-                                           int64_t n, int32_t type, int add, int wide)
+DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *code, float scale,
+                                                int64_t n, int32_t type, int add,
+                                                dpari_lanes_f8 *all, int wide)
 {
-    const int64_t whole = n - n % DPARI_LANES_D;
     unsigned char room[DPARI_LANES_D] = {0};
     float last[DPARI_LANES_D] = {0.0f};
-    dpari_lanes_i8 odd = DPARI_LANES_ALL8(0);
-    int32_t nan = 0;
-    int64_t i, k;
-    for (k = whole; k < n; k++) {
-        room[k - whole] = code[k];
-        last[k - whole] = x[k];
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        room[k] = code[k];
+        last[k] = x[k];
     }
-    i = 0;
+    dpari_lanes_sixteen_values(last, room, scale, type, add, all, wide);
+    for (k = 0; k < n; k++) {
+        x[k] = last[k];
+    }
+}
+
+/* A block: what takes few operations an element has loops of its own where they pay. */
+DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
+                                                 int64_t n, int32_t type, int add,
+                                                 dpari_lanes_f8 *all, int wide)
+{
+    const int64_t whole = n - n % DPARI_LANES_D;
+    int64_t i = 0;
     for (; wide && type == DPAR_I8 && !add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, &odd, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 0, all, 1);
     }
     for (; wide && type == DPAR_I8 && add && i < whole; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, &odd, 1);
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_I8, 1, all, 1);
     }
-    for (; i < n; i += DPARI_LANES_D) {
-        dpari_lanes_sixteen_values(i < whole ? x + i : last, i < whole ? code + i : room, scale,
-                                   type, add, &odd, wide);
+    for (; wide && type == DPAR_F8 && !add && i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(x + i, code + i, scale, DPAR_F8, 0, all, 1);
     }
-    for (k = whole; k < n; k++) {
-        x[k] = last[k - whole];
+    for (; i < whole; i += DPARI_LANES_D) {
+        dpari_lanes_sixteen_values(x + i, code + i, scale, type, add, all, wide);
+    }
+    if (whole < n) {
+        dpari_lanes_last_values(x + whole, code + whole, scale, n - whole, type, add, all, wide);
+    }
+}
+
+/* A product with a scale that is a number makes no NaN but that of an F8. */
+DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
+{
+    const int64_t count = b->count, block = b->block, step = b->code_step;
+    const int32_t type = b->type, add = b->add;
+    dpari_lanes_f8 all = DPARI_LANES_ALL8(0.0f);
+    int32_t k, nan = 0;
+    int64_t at, i = 0;
+    for (at = 0; at < count; at += block, i++) {
+        const float scale = dpari_lanes_scale(b, i);
+        all += scale - scale;
+        dpari_lanes_values_block(x + at, b->code + i * step, scale,
+                                 block < count - at ? block : count - at, type, add, &all, wide);
     }
     for (k = 0; k < DPARI_LANES_F; k++) {
-        nan |= odd[k];
+        nan |= all[k] != all[k];
     }
-    dpari_lanes_quiet(x, scale, nan != 0, n);
+    if (nan) {
+        dpari_lanes_quiet(x, count);
+    }
 }
 
 #endif
@@ -1209,16 +1270,18 @@ static float dpari_each_value(unsigned char code, int32_t type)
     return code < 128 || bits > 0x7f800000u ? x : -x;
 }
 
-static void dpari_each_values(float *x, const unsigned char *code, float scale, int64_t n,
-                              int32_t type, int add, int wide)
+static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
-    int64_t i;
+    int64_t at, i = 0, k;
     (void)wide;
-    for (i = 0; i < n; i++) {
-        const float v = dpari_each_value(code[i], type) * scale;
-        x[i] = add ? x[i] + v : v;
+    for (at = 0; at < b->count; at += b->block, i++) {
+        const float scale = dpari_lanes_scale(b, i);
+        for (k = 0; k < b->block && at + k < b->count; k++) {
+            const float v = dpari_each_value(b->code[i * b->code_step + k], b->type) * scale;
+            x[at + k] = b->add ? x[at + k] + v : v;
+        }
     }
-    dpari_lanes_quiet(x, scale, add, n);
+    dpari_lanes_quiet(x, b->count);
 }
 #endif
 
@@ -1290,10 +1353,9 @@ static void dpari_each_values(float *x, const unsigned char *code, float scale, 
     {                                                                                              \
         loop##_codes(code, x, scale, n, type, wide);                                               \
     }                                                                                              \
-    in static void table##_values(float *x, const unsigned char *code, float scale, int64_t n,     \
-                                  int32_t type, int add)                                           \
+    in static void table##_values(float *x, const dpari_lanes_blocks *b)                           \
     {                                                                                              \
-        loop##_values(x, code, scale, n, type, add, wide);                                         \
+        loop##_values(x, b, wide);                                                                 \
     }                                                                                              \
     in static void table##_logs(double *x, int64_t n)                                              \
     {                                                                                              \

@@ -7,6 +7,14 @@
 
 #include "../base/arith.h"
 
+/* Codes of 8 bits (I8, F8) of `count` numbers, in blocks of `block` that have an f32 scale each. */
+typedef struct dpari_lanes_blocks {
+    const unsigned char *code, *scale;
+    int64_t code_step, scale_step; /* bytes from a block's to the next one's */
+    int64_t block, count;
+    int32_t type, add; /* add: 1: to what is there */
+} dpari_lanes_blocks;
+
 /* Rows of n elements of a type, F64 or F32; rows do not overlap unless they are the same. Numbers
  * are taken as f64. A sum goes by 16 chains, chain c of elements c, c + 16, ..., in f32 by 8; then
  * halves are added: c and c + 8, and so on. */
@@ -43,8 +51,7 @@ typedef struct dpari_lanes {
     /* Codes (I8, F8) of x / scale, which are finite and scale is above 0. Values of codes, times
      * scale, or x + that: NaN without sign and payload */
     void (*codes)(unsigned char *code, const float *x, float scale, int64_t n, int32_t type);
-    void (*values)(float *x, const unsigned char *code, float scale, int64_t n, int32_t type,
-                   int add);
+    void (*values)(float *x, const dpari_lanes_blocks *blocks);
 } dpari_lanes;
 
 /* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */

@@ -629,18 +629,35 @@ static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, 
     }
 }
 
-/* Of other types than F32. */
-DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b,
-                                    float scale)
+static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
+{
+    dpari_lanes_blocks b;
+    b.code = (const unsigned char *)q->code;
+    b.scale = (const unsigned char *)q->scale;
+    b.code_step = q->code_step;
+    b.scale_step = q->scale_step;
+    b.block = q->block;
+    b.count = q->count;
+    b.type = q->code_type;
+    b.add = q->add;
+    return b;
+}
+
+/* A block of another type than F32. */
+DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
-    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
+    dpari_lanes_blocks part = dpari_quant_blocks(q);
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
     float v[DPARI_ELEMENTS];
     int64_t i, k;
-    for (i = lo; i < hi; i += DPARI_ELEMENTS) {
+    part.code += b * q->code_step;
+    part.scale += b * q->scale_step;
+    part.add = 0;
+    for (i = lo; i < hi; i += DPARI_ELEMENTS, part.code += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, hi - i);
-        l->values(v, code + (i - lo), scale, n, q->code_type, 0);
+        part.block = part.count = n;
+        l->values(v, &part);
         l->widen(x, v, n);
         if (q->add) {
             dpari_elements_load(y, q->x, i, n, q->type);
@@ -649,20 +666,6 @@ DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantiz
             x[k] = y[k] + x[k];
         }
         dpari_elements_store(q->x, x, i, n, q->type);
-    }
-}
-
-/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
-static void dpari_quant_unblock(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
-{
-    const int64_t lo = b * q->block, n = dpari_least(q->block, q->count - lo);
-    float scale;
-    dpari_elements_bits(&scale, (const unsigned char *)q->scale + b * q->scale_step, 4);
-    if (q->type == DPAR_F32) {
-        l->values((float *)q->x + lo, (const unsigned char *)q->code + b * q->code_step, scale, n,
-                  q->code_type, q->add);
-    } else {
-        dpari_quant_values(l, q, b, scale);
     }
 }
 
@@ -677,29 +680,38 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
 static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
-    int64_t b;
+    int64_t b, blocks;
     (void)ctx;
     if (!dpari_quant_fits(q) || q->add) {
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
+    blocks = dpari_ceil_div(q->count, q->block);
+    for (b = 0; b < blocks; b++) {
         dpari_quant_block(&l, q, b);
     }
     return DPAR_OK;
 }
 
+/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
-    int64_t b;
+    dpari_lanes_blocks all;
+    int64_t b, blocks;
     (void)ctx;
     if (!dpari_quant_fits(q)) {
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    for (b = 0; b < dpari_ceil_div(q->count, q->block); b++) {
-        dpari_quant_unblock(&l, q, b);
+    blocks = dpari_ceil_div(q->count, q->block);
+    if (q->type == DPAR_F32) {
+        all = dpari_quant_blocks(q);
+        l.values((float *)q->x, &all);
+        return DPAR_OK;
+    }
+    for (b = 0; b < blocks; b++) {
+        dpari_quant_values(&l, q, b);
     }
     return DPAR_OK;
 }
