@@ -77,10 +77,9 @@ module dpar
     end type
 
     ! ==== type ====
-    ! words that all headers share: the number formats (what a chip computes in, what a message
-    ! holds) and the collectives (what one costs, what one does).
+    ! constants that all headers share.
 
-    ! A field that was left out says no type.
+    ! Number formats: what an array holds, what a message carries, what a chip computes in.
     integer(c_int32_t), parameter :: DPAR_NO_TYPE = 0
     integer(c_int32_t), parameter :: DPAR_F64 = 1
     integer(c_int32_t), parameter :: DPAR_F32 = 2
@@ -116,7 +115,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_CALLS = 13
 
     ! ==== box ====
-    ! a rectangle of indices, and one rectangle that travels.
+    ! a rectangle of indices, and a rectangle that travels from one rank to another.
 
     integer(c_int32_t), parameter :: DPAR_MAX_DIMS = 6
 
@@ -127,7 +126,7 @@ module dpar
         integer(c_int64_t) :: hi(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! One rectangle that goes from a rank to another (or stays: peer is the rank itself).
+    ! One rectangle that goes from one rank to another, or stays where peer is the rank itself.
     type, bind(c) :: dpar_transfer
         integer(c_int32_t) :: peer = 0 ! the other rank
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
@@ -153,11 +152,12 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_OPS = 6
 
     ! ==== text ====
-    ! a sink that writes into the caller's buffer, as snprintf does.
+    ! writes text into the caller's buffer, as snprintf does.
 
     type, bind(c) :: dpar_text
-        type(c_ptr) :: at = c_null_ptr ! the caller's buffer
-        integer(c_size_t) :: room = 0 ! its bytes; 0 is allowed: then only `used` is counted
+        type(c_ptr) :: at = c_null_ptr ! the caller's
+        ! bytes of the buffer; 0: nothing is written, only `used` counts
+        integer(c_size_t) :: room = 0
         ! characters of the whole text, without the NUL.
         integer(c_size_t) :: used = 0
         integer(c_size_t) :: line = 0 ! where the current line began
@@ -165,7 +165,7 @@ module dpar
     end type
 
     ! ==== mesh ====
-    ! ranks with named axes, as a list of (size, stride).
+    ! ranks with named axes: where a rank stands, and who shares a group with it.
 
     integer(c_int32_t), parameter :: DPAR_MAX_AXES = 8
 
@@ -175,23 +175,23 @@ module dpar
         integer(c_int32_t) :: stride = 0 ! ranks between two neighbours along this axis
     end type
 
-    ! A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you
-    ! set offset yourself).
+    ! Ranks with named axes: a value that the functions below make.
     type, bind(c) :: dpar_mesh
-        integer(c_int32_t) :: axes = 0 ! how many are in use, 0..DPAR_MAX_AXES
+        integer(c_int32_t) :: axes = 0 ! axes in use, 0..DPAR_MAX_AXES
         integer(c_int32_t) :: size = 0 ! ranks in all: the product of the sizes
         integer(c_int32_t) :: offset = 0 ! the first rank of the mesh
         type(dpar_axis) :: axis(0:DPAR_MAX_AXES - 1)
     end type
 
-    ! Which rank order: there is no right one, so it is always said.
+    ! The order of ranks. Systems differ, so it is always said.
     ! torch DeviceMesh, JAX, MPI_Cart.
     integer(c_int32_t), parameter :: DPAR_LAST_FASTEST = 0
     ! Megatron's order strings, PETSc.
     integer(c_int32_t), parameter :: DPAR_FIRST_FASTEST = 1
 
     ! ==== cart ====
-    ! process grids: which shape, and where on the nodes each rank goes.
+    ! process grids: how many ranks along each axis, who owns which cells, which rank goes on which
+    ! node.
 
     integer(c_int32_t), parameter :: DPAR_PROC_NULL = -1
 
@@ -200,7 +200,7 @@ module dpar
         integer(c_int32_t) :: ranks = 0 ! 1 or more; 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: dims = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! at least 1
-        ! what a cell face across the dim costs.
+        ! cost of a cell face between two ranks along the dim.
         integer(c_int64_t) :: weight(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: periodic = 0 ! bit d: dim d wraps around
     end type
@@ -223,7 +223,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_PLACE_HILBERT = 3 ! Hilbert's curve, any number of dims
     integer(c_int32_t), parameter :: DPAR_PLACE_KINDS = 4
 
-    ! A value that dpar_place_init or _best makes.
+    ! A placement: which rank stands at which coordinate.
     type, bind(c) :: dpar_place
         type(dpar_cart) :: grid
         integer(c_int32_t) :: kind = 0 ! DPAR_PLACE_ROW_MAJOR, ...
@@ -233,10 +233,10 @@ module dpar
         integer(c_int32_t) :: order(0:DPAR_MAX_DIMS - 1) = 0 ! bricks: axes from fastest to slowest
     end type
 
-    ! What one exchange with the neighbours costs.
+    ! What one exchange with the neighbours carries.
     type, bind(c) :: dpar_stencil
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
-        integer(c_int64_t) :: bytes = 0 ! a cell; 0: edges count 1 each, whatever they carry
+        integer(c_int64_t) :: bytes = 0 ! of a cell; 0: each message counts 1, whatever it carries
         integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0 ! cells of a rank along each axis
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo
     end type
@@ -248,16 +248,16 @@ module dpar
         ! chips along each axis of the network
         integer(c_int32_t) :: physical(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: logical(0:DPAR_MAX_AXES - 1) = 0 ! ranks along each axis of the mesh
-        ! of physical axis p that logical axis l has
+        ! ranks of logical axis l along physical axis p
         integer(c_int32_t) :: part(0:DPAR_MAX_DIMS - 1, 0:DPAR_MAX_AXES - 1) = 0
-        ! bit p: logical axis l stands on physical axis p
+        ! bit p: logical axis l uses physical axis p
         integer(c_int32_t) :: axes(0:DPAR_MAX_AXES - 1) = 0
     end type
 
     ! ==== split ====
-    ! one dim of `count` elements over `parts` parts, by a rule that has a name.
+    ! who has which elements of one dim.
 
-    ! Part p of P, N elements; 10 elements over 4 parts as the example.
+    ! The rules, for part p of P and N elements.
     ! b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
     ! MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones.
     integer(c_int32_t), parameter :: DPAR_CHUNK = 0
@@ -268,9 +268,9 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_FLOOR = 2
     ! Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k).
     integer(c_int32_t), parameter :: DPAR_BLOCK_CYCLIC = 3
-    ! Any ascending cuts: [cuts[p], cuts[p+1]). Ragged, weighted, atomic shards.
+    ! Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms.
     integer(c_int32_t), parameter :: DPAR_RAGGED = 4
-    ! CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th of every piece.
+    ! CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every piece.
     ! DTensor's strided shard (FSDP over TP), fused QKV and gate/up.
     integer(c_int32_t), parameter :: DPAR_STRIDED = 5
     ! CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism.
@@ -283,21 +283,21 @@ module dpar
     type, bind(c) :: dpar_split
         integer(c_int32_t) :: rule = 0 ! DPAR_CHUNK, ...
         integer(c_int32_t) :: parts = 0 ! P, at least 1
-        ! BLOCK_CYCLIC: the part that has the first block.
+        ! BLOCK_CYCLIC: the part of the first block, 0..parts-1.
         integer(c_int32_t) :: source = 0
         integer(c_int8_t) :: shift(0:1) = 0 ! private: see inverse
         integer(c_int64_t) :: count = 0 ! N, elements, 0..2^62
         integer(c_int64_t) :: block = 0 ! BLOCK_CYCLIC: elements of a block; STRIDED: pieces
         type(c_ptr) :: cuts = c_null_ptr ! RAGGED: parts + 1 of them, the caller's
-        integer(c_int64_t) :: by(0:1) = 0 ! private: what indices are divided by,
-        integer(c_int64_t) :: inverse(0:1) = 0 ! private: and its inverse, times 2^shift;
+        integer(c_int64_t) :: by(0:1) = 0 ! private: what indices are divided by
+        integer(c_int64_t) :: inverse(0:1) = 0 ! private: their inverses, times 2^shift
         integer(c_int64_t) :: rounds = 0 ! private: the count in whole rounds, and what is left
         integer(c_int64_t) :: extra = 0
         integer(c_int64_t) :: tail = 0
     end type
 
     ! ==== layout ====
-    ! an n-d array on a mesh: each mesh axis shards a dim, replicates, or holds partial sums.
+    ! an n-d array on a mesh: which rank has which part.
 
     ! What a mesh axis does with the array.
     integer(c_int32_t), parameter :: DPAR_REPLICATE_KIND = 0
@@ -306,26 +306,26 @@ module dpar
 
     type, bind(c) :: dpar_placement
         integer(c_int32_t) :: kind = 0 ! DPAR_REPLICATE, ...
-        integer(c_int32_t) :: dim = 0 ! SHARD: the dim that it cuts; negative counts from the end
+        ! SHARD: the dim that the axis cuts.
+        integer(c_int32_t) :: dim = 0
         integer(c_int32_t) :: rule = 0 ! SHARD: DPAR_CHUNK (0), ...
         integer(c_int32_t) :: op = 0 ! PARTIAL: DPAR_SUM, ...
         ! SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor)
         integer(c_int64_t) :: block = 0
         integer(c_int32_t) :: source = 0 ! SHARD: BLOCK_CYCLIC's first part
-        ! SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0) in the
-        ! order of the mesh
+        ! SHARD: of axes that cut the same dim the smallest cuts first.
         integer(c_int32_t) :: order = 0
         ! SHARD by RAGGED: parts + 1 of them, the caller's.
         type(c_ptr) :: cuts = c_null_ptr
     end type
 
-    ! A value; make it with dpar_layout_init.
+    ! How an array lies on a mesh: a value that dpar_layout_init makes.
     type, bind(c) :: dpar_layout
         type(dpar_mesh) :: mesh
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
         integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0
         type(dpar_placement) :: axis(0:DPAR_MAX_AXES - 1) ! what each mesh axis does
-        ! the axes in the order in which they cut.
+        ! the axes in the order in which they cut
         integer(c_int8_t) :: order(0:DPAR_MAX_AXES - 1) = 0
     end type
 
@@ -344,7 +344,7 @@ module dpar
 
     integer(c_int32_t), parameter :: DPAR_PRIMARY = -1
 
-    ! as per_node: copy 0 sends, always (files that copy 0 wrote)
+    ! as per_node: copy 0 always sends, as where copy 0 wrote the files
     type, bind(c) :: dpar_transfers
         type(dpar_layout) :: mine ! private, all of it
         type(dpar_layout) :: other
@@ -396,25 +396,25 @@ module dpar
         integer(c_int64_t) :: cut_length(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! What a rank's walk adds up to. Elements.
+    ! What a rank's walk adds up to, in elements.
     type, bind(c) :: dpar_transfer_totals
-        integer(c_int64_t) :: transfers = 0 ! all, to itself too
+        integer(c_int64_t) :: transfers = 0 ! how many, those to itself too
         integer(c_int64_t) :: kept = 0 ! elements that stay on the rank
-        integer(c_int64_t) :: near_by = 0 ! that cross to a rank of the same node
-        integer(c_int64_t) :: away = 0 ! that cross nodes (all that cross, without per_node)
+        integer(c_int64_t) :: near_by = 0 ! elements that go to another rank of the node
+        ! elements that go to another node.
+        integer(c_int64_t) :: away = 0
     end type
 
     ! ==== window ====
     ! operators whose outputs read windows of their inputs, along one dim.
 
-    ! and pooling, stencils: output y reads stride y - pad + dilation k
+    ! pooling and stencils too: output y reads inputs stride y - pad + dilation k
     integer(c_int32_t), parameter :: DPAR_WINDOW_CONVOLUTION = 0
     ! input i goes to outputs stride i - pad + dilation k
     integer(c_int32_t), parameter :: DPAR_WINDOW_TRANSPOSED = 1
     ! `kernel` taps around y's place among the inputs.
     integer(c_int32_t), parameter :: DPAR_WINDOW_INTERPOLATION = 2
-    ! attention: query y sees `kernel` keys, `dilation` apart, centred, moved inward at the ends of
-    ! its dilation group.
+    ! attention: query y sees `kernel` keys, `dilation` (to 4096) apart.
     integer(c_int32_t), parameter :: DPAR_WINDOW_NEIGHBOURHOOD = 3
 
     type, bind(c) :: dpar_window
@@ -425,32 +425,31 @@ module dpar
         integer(c_int64_t) :: pad_high = 0
         integer(c_int32_t) :: ceil_mode = 0 ! pooling: a last window that begins inside counts
         integer(c_int32_t) :: kind = 0 ! DPAR_WINDOW_x
-        ! interpolation: the first and last outputs lie on the first and last inputs (torch's word).
+        ! interpolation, torch's word. 1.
         integer(c_int32_t) :: align_corners = 0
     end type
 
     ! ==== halo ====
-    ! an n-d grid on a mesh whose ranks also hold what lies around their block.
+    ! an n-d grid on a mesh whose ranks also hold the points around their block.
 
     ! Which points a dim of a staggered field has, when the grid has N cells there.
     integer(c_int32_t), parameter :: DPAR_AT_CELLS = 0 ! N, in the middle of the cells
-    ! N + 1 faces; each rank owns those below its cells, the last also the end
+    ! N + 1; each rank owns those below its cells, the last also the end
     integer(c_int32_t), parameter :: DPAR_AT_LOW_FACES = 1
-    ! N + 1 faces; each rank owns those above its cells, the first also face 0
+    ! N + 1; each rank owns those above its cells, the first also face 0
     integer(c_int32_t), parameter :: DPAR_AT_HIGH_FACES = 2
 
-    ! Zero it, fill it in, and let dpar_halo_check judge it.
+    ! A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it.
     type, bind(c) :: dpar_halo
-        type(dpar_layout) :: grid ! of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
-        ! 0, DPAR_STENCIL_STAR: faces alone.
+        type(dpar_layout) :: grid ! the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
+        ! what arrives. 0, DPAR_STENCIL_STAR.
         integer(c_int32_t) :: shape = 0
-        ! width below the block, points, 0..2^60.
+        ! width below the block, in points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! and above
         integer(c_int32_t) :: points(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_AT_CELLS, ...
         integer(c_int32_t) :: periodic = 0 ! bit d: the end of dim d meets its beginning
-        ! A fold: beyond the end of dim `fold` lies the same edge again, reversed in the later,
-        ! periodic dim `mirror` (the north of a tripolar ocean grid).
+        ! A fold, as the north of a tripolar ocean grid.
         integer(c_int32_t) :: folds = 0
         integer(c_int32_t) :: fold = 0
         integer(c_int32_t) :: mirror = 0
@@ -459,40 +458,36 @@ module dpar
         ! Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later,
         ! periodic dim `mirror` goes.
         integer(c_int32_t) :: poles = 0
-        ! of which the end row lies on the pole.
+        ! poles whose end row lies on the pole.
         integer(c_int32_t) :: pole_rows = 0
-        ! The six faces of a cubed sphere.
+        ! The six faces of a cubed sphere, which meet as said above.
         integer(c_int32_t) :: cube = 0
-        ! Cubed sphere, points on faces of cells along y or x.
+        ! The partner of a field of faces on a cubed sphere.
         type(c_ptr) :: partner = c_null_ptr
-        ! Whose block is it: owner[number of the block in the mesh] is a rank of the communicator,
-        ! each at most once, or -1.
+        ! Who owns a block, where block n is not rank n's.
         type(c_ptr) :: owner = c_null_ptr
-        ! Operators that read windows: where window[d].kernel is not 0 a rank's local array has in
-        ! dim d all from the first to the last of its own points and those that its outputs read (a
-        ! convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
-        ! and low and high beyond.
+        ! Operators that read windows, as convolutions.
         type(dpar_window) :: window(0:DPAR_MAX_DIMS - 1)
-        ! The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
-        ! rule that leaves blocks in one piece.
+        ! The layout of the outputs: the same mesh, whose axes cut the same dims in the same order,
+        ! by any rule that leaves blocks in one piece.
         type(c_ptr) :: outputs = c_null_ptr
     end type
 
     integer(c_int32_t), parameter :: DPAR_POLE_LOW = 1
     integer(c_int32_t), parameter :: DPAR_POLE_HIGH = 2
 
-    ! The walk over one rank's transfers.
+    ! A walk over one rank's transfers.
     ! halos receive copies of what their owners have
     integer(c_int32_t), parameter :: DPAR_HALO_FORWARD = 0
     ! owners receive what halos collected.
     integer(c_int32_t), parameter :: DPAR_HALO_ADJOINT = 1
-    ! points that are held twice alone.
+    ! only points that two ranks hold.
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC = 2
     ! owners receive what copies collected
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC_ADJOINT = 3
 
     type, bind(c) :: dpar_halo_walk
-        type(c_ptr) :: h = c_null_ptr ! private, all of it
+        type(c_ptr) :: h = c_null_ptr ! private, all of it; `h` is read on the way
         integer(c_int32_t) :: rank = 0 ! outside: of so many dims at most
         integer(c_int32_t) :: sends = 0
         integer(c_int32_t) :: mode = 0
@@ -961,16 +956,16 @@ module dpar
     end type
 
     ! ==== halo_show ====
-    ! who sends what to whom when halos are exchanged, as a picture.
+    ! a picture of an exchange of halos.
 
-    ! What is shown: the blocks of all ranks in two dims of the grid, seen from one rank.
+    ! What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank.
     type, bind(c) :: dpar_halo_picture
         type(c_ptr) :: halo = c_null_ptr ! dpar_halo_check took it
         integer(c_int32_t) :: rank = 0 ! whose halo
         ! the dims; equal (all zero): the last and the one before it.
         integer(c_int32_t) :: across = 0
         integer(c_int32_t) :: down = 0
-        integer(c_int64_t) :: bytes = 0 ! of a point; 0: points are counted
+        integer(c_int64_t) :: bytes = 0 ! of a point; 0: count points
         type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL: none
     end type
 
@@ -1041,7 +1036,7 @@ module dpar
 
         ! ==== type ====
 
-        ! Bytes of one element; 0 where it has no address of its own (F4) or the type is none.
+        ! Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
         function dpar_type_bytes(type) bind(c)
             import
             integer(c_int32_t), value :: type
@@ -1104,8 +1099,7 @@ module dpar
 
         ! ==== mesh ====
 
-        ! A mesh of named axes: `names` lists them, "dp tp" or "dp-tp", each once, 1 to 15
-        ! characters.
+        ! A mesh of named axes. `names` lists them, "dp tp" or "dp-tp".
         function dpar_mesh_init(mesh, names, sizes, order, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
@@ -1117,8 +1111,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_init
         end function
 
-        ! Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and
-        ! sizes of the axes in `names`, in any order.
+        ! A mesh by Megatron's order string, "tp-cp-ep-dp-pp".
         function dpar_mesh_ordered(mesh, order, names, sizes, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
@@ -1130,7 +1123,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_ordered
         end function
 
-        ! Another factorisation of the same ranks.
+        ! Other axes over the same ranks.
         function dpar_mesh_view(view, mesh, names, sizes, order, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: view
@@ -1142,8 +1135,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_view
         end function
 
-        ! The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's
-        ! slice).
+        ! The axes in `which` through `rank`, as a mesh of their own.
         function dpar_mesh_slice(out, mesh, which, rank, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: out
@@ -1154,7 +1146,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_slice
         end function
 
-        ! The axis of that name, or -1. O(axes).
+        ! The index of the axis with that name.
         function dpar_mesh_find(mesh, name) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1162,7 +1154,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_find
         end function
 
-        ! Coordinates of `rank`, one an axis.
+        ! Writes the coordinates of `rank`, one an axis, and returns 1.
         function dpar_mesh_coords(mesh, rank, coord) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1171,7 +1163,7 @@ module dpar
             integer(c_int) :: dpar_mesh_coords
         end function
 
-        ! Rank at coord[0 .. axes-1]; -1 when one of them is out of range.
+        ! The rank at coord[0 .. axes-1].
         function dpar_mesh_rank(mesh, coord) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1190,7 +1182,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_shift
         end function
 
-        ! Groups: the ranks that differ from `rank` only along the axes in `which`.
+        ! A rank's group: the ranks that differ from it only along the axes in `which`.
         function dpar_mesh_group_size(mesh, which) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1227,8 +1219,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_dims
         end function
 
-        ! The process grid with the least cut of all with product(parts) = ranks and parts[d] <=
-        ! cells[d].
+        ! The process grid with the least cut.
         function dpar_cart_create(grid, parts, cut, why) bind(c)
             import
             type(dpar_cart_grid), intent(in), target :: grid
@@ -1238,7 +1229,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_create
         end function
 
-        ! The rank that has a cell; -1 when the cell is outside, or there is no such grid.
+        ! The rank that has a cell. -1 when the cell is outside or there is no such grid.
         function dpar_cart_owner(dims, cells, parts, cell) bind(c)
             import
             integer(c_int32_t), value :: dims
@@ -1271,9 +1262,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! A placement of a kind. Bricks: sides q with product(q) = per_node and q[d] dividing
-        ! parts[d] that leave the least surface between nodes, counted as the cut of
-        ! dpar_cart_create with parts[d] / q[d] nodes along axis d.
+        ! A placement of a kind, with nodes of per_node >= 1 ranks.
         function dpar_place_init(place, grid, kind, per_node, why) bind(c)
             import
             type(dpar_place), intent(inout), target :: place
@@ -1292,7 +1281,7 @@ module dpar
             integer(c_int32_t) :: dpar_place_rank
         end function
 
-        ! The coordinate of a rank, inverse of dpar_place_rank, at the same cost.
+        ! The coordinate of a rank: the inverse of dpar_place_rank, at the same cost.
         function dpar_place_coords(place, rank, coord) bind(c)
             import
             type(dpar_place), intent(in), target :: place
@@ -1301,7 +1290,7 @@ module dpar
             integer(c_int32_t) :: dpar_place_coords
         end function
 
-        ! What crosses between nodes in one exchange, one way (as much comes back).
+        ! What crosses between nodes in one exchange, one way.
         function dpar_place_cost(place, stencil, total, worst, why) bind(c)
             import
             type(dpar_place), intent(in), target :: place
@@ -1323,7 +1312,7 @@ module dpar
             integer(c_int32_t) :: dpar_place_best
         end function
 
-        ! Assigns logical axes, listed by increasing traffic, to the axes of a torus.
+        ! Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus.
         function dpar_torus_assign(torus, split, why) bind(c)
             import
             type(dpar_torus), intent(inout), target :: torus
@@ -1332,7 +1321,7 @@ module dpar
             integer(c_int32_t) :: dpar_torus_assign
         end function
 
-        ! The chip at a logical coordinate and back.
+        ! The chip at a logical coordinate, and back.
         function dpar_torus_physical(torus, logical, physical) bind(c)
             import
             type(dpar_torus), intent(in), target :: torus
@@ -1351,7 +1340,7 @@ module dpar
 
         ! ==== split ====
 
-        ! The part that has element i of `count`.
+        ! The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED.
         function dpar_split_owner(rule, count, parts, i) bind(c)
             import
             integer(c_int32_t), value :: rule
@@ -1361,8 +1350,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_owner
         end function
 
-        ! The elements of a part: *elements of them, from *first on (`count` for a part that has
-        ! none).
+        ! The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run.
         function dpar_split_range(rule, count, parts, part, first, elements) bind(c)
             import
             integer(c_int32_t), value :: rule
@@ -1374,7 +1362,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_range
         end function
 
-        ! `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1.
+        ! A split by any rule but RAGGED, which has its own init.
         function dpar_split_init(s, rule, count, parts, block, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1393,7 +1381,7 @@ module dpar
             integer(c_int64_t), value :: count
         end subroutine
 
-        ! Parts by cuts: cuts[0] = 0 <= cuts[1] <= ...
+        ! RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ...
         function dpar_split_ragged(s, parts, cuts, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1403,8 +1391,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_ragged
         end function
 
-        ! Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole
-        ! atoms (the last one may be short).
+        ! Cuts by weights: fills cuts[0 ..
         function dpar_split_weights(cuts, count, parts, weights, atom, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
@@ -1416,8 +1403,8 @@ module dpar
             integer(c_int32_t) :: dpar_split_weights
         end function
 
-        ! Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the
-        ! layers of a model over pipeline stages).
+        ! Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run
+        ! is as light as can be.
         function dpar_split_balance(cuts, items, cost, parts, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
@@ -1428,7 +1415,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_balance
         end function
 
-        ! Elements of a part. O(1). Parts outside 0..P-1 have none.
+        ! Elements of a part; 0 for parts outside 0..P-1.
         function dpar_split_size(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1436,8 +1423,7 @@ module dpar
             integer(c_int64_t) :: dpar_split_size
         end function
 
-        ! The first element of a part; `count` for a part that has none (DTensor's convention, so
-        ! that an empty shard is never taken for another one).
+        ! The first element of a part; `count` for a part that has none, as in DTensor.
         function dpar_split_offset(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1445,8 +1431,7 @@ module dpar
             integer(c_int64_t) :: dpar_split_offset
         end function
 
-        ! Where element i lies: *local is its index in its part (may be NULL), *run how many
-        ! elements from i on follow one another in that part (may be NULL).
+        ! Where element i lies: returns the part that has it, -1 when i is not in 0..N-1.
         function dpar_split_locate(s, i, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1456,7 +1441,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_locate
         end function
 
-        ! The element that is `local` in `part`, -1 when there is none.
+        ! The element that is number `local` of `part`.
         function dpar_split_global(s, part, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1468,7 +1453,7 @@ module dpar
 
         ! ==== layout ====
 
-        ! Shorthands: Shard(dim) by CHUNK, by any rule with its block, Replicate, Partial(op).
+        ! Shorthands: a shard by CHUNK, a shard by any rule, a replica, partial values of an op.
         function dpar_shard(dim) bind(c)
             import
             integer(c_int32_t), value :: dim
@@ -1494,7 +1479,7 @@ module dpar
             type(dpar_placement) :: dpar_partial
         end function
 
-        ! Array of extent[0 .. dims-1] on a mesh, placement[i] for mesh axis i.
+        ! An array of extent[0 .. dims-1] on a mesh.
         function dpar_layout_init(l, mesh, dims, extent, placement, why) bind(c)
             import
             type(dpar_layout), intent(inout), target :: l
@@ -1506,7 +1491,7 @@ module dpar
             integer(c_int32_t) :: dpar_layout_init
         end function
 
-        ! Local shape of a rank and the first index that it owns of each dim.
+        ! The local shape of a rank, and the first index that it owns of each dim.
         subroutine dpar_layout_local(l, rank, shape, offset) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1522,7 +1507,7 @@ module dpar
             integer(c_int64_t), intent(inout), target :: shape(*)
         end subroutine
 
-        ! Elements in a rank's local array.
+        ! Elements of a rank's local array.
         function dpar_layout_numel(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1530,8 +1515,7 @@ module dpar
             integer(c_int64_t) :: dpar_layout_numel
         end function
 
-        ! One dim of one rank: the index that lies at `local`, and how many follow it in a row (run
-        ! may be NULL).
+        ! One dim of one rank: the global index that lies at `local`.
         function dpar_layout_global(l, rank, dim, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1542,8 +1526,8 @@ module dpar
             integer(c_int64_t) :: dpar_layout_global
         end function
 
-        ! Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no
-        ! other.
+        ! Where index i of a dim lies. Sets coord[] of the axes that shard the dim and no other,
+        ! *local to its local index and *run to how many follow one another from there.
         function dpar_layout_locate(l, dim, i, coord, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1555,7 +1539,7 @@ module dpar
             integer(c_int) :: dpar_layout_locate
         end function
 
-        ! The rank that holds the copy-th copy of the element at index[0 ..
+        ! The rank that holds copy number `copy` of the element at index[0 ..
         function dpar_layout_owner(l, index, copy, local) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1565,7 +1549,7 @@ module dpar
             integer(c_int32_t) :: dpar_layout_owner
         end function
 
-        ! Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint.
+        ! Does the rank hold copy 0 of what it has? That rank writes it to a checkpoint.
         function dpar_layout_is_primary(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1583,7 +1567,7 @@ module dpar
             integer(c_int) :: dpar_layout_next
         end function
 
-        ! Strides of a local array, which is dense.
+        ! The strides of a rank's local array, which is dense in its own shape.
         subroutine dpar_layout_strides(l, rank, whole, stride) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1603,7 +1587,7 @@ module dpar
 
         ! ==== redistribute ====
 
-        ! Can `from` become `to`? Same dims and extents.
+        ! Can `from` become `to`? E_ARG with a sentence when not.
         function dpar_redistribute_check(from, to, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1612,9 +1596,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_check
         end function
 
-        ! All that `rank` receives (its elements of `to`, each once; of Partial sources each
-        ! contribution once, the first with DPAR_COPY, the others with the op), or all that it
-        ! sends.
+        ! Begins the list of all that `rank` receives, or of all that it sends.
         function dpar_transfers_first(w, from, to, rank, direction, per_node) bind(c)
             import
             type(dpar_transfers), intent(inout), target :: w
@@ -1641,8 +1623,7 @@ module dpar
             type(dpar_transfer_totals), intent(inout), target :: sum
         end subroutine
 
-        ! Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout
-        ! that shards the sums first.
+        ! A cheaper way where `to` replicates Partial axes (an all-reduce).
         function dpar_redistribute_reduced(from, to, middle) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1651,7 +1632,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_reduced
         end function
 
-        ! Where `to` has replicas, they need not all read the same.
+        ! A cheaper way to read a saved array where `to` has replicas.
         function dpar_redistribute_spread(to, middle) bind(c)
             import
             type(dpar_layout), intent(in), target :: to
@@ -1659,7 +1640,8 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_spread
         end function
 
-        ! Which rank should play which part of `to` so that least moves.
+        ! Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the
+        ! rank of `from` that plays rank p of `to`.
         function dpar_redistribute_assign(from, to, rank_of, scratch, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1672,8 +1654,7 @@ module dpar
 
         ! ==== window ====
 
-        ! outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch
-        ! and cuDNN.
+        ! How many outputs n inputs have.
         function dpar_window_outputs(v, inputs, outputs, why) bind(c)
             import
             type(dpar_window), intent(in), target :: v
@@ -1685,7 +1666,7 @@ module dpar
 
         ! ==== halo ====
 
-        ! E_ARG or E_RANGE with a sentence.
+        ! Judges a grid and its halo. E_ARG or E_RANGE with a sentence.
         function dpar_halo_check(h, why) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1693,7 +1674,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_check
         end function
 
-        ! Points of a dim in all: its cells, and one more for faces unless periodic.
+        ! Points of a dim over all ranks.
         function dpar_halo_points(h, dim) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1701,7 +1682,7 @@ module dpar
             integer(c_int64_t) :: dpar_halo_points
         end function
 
-        ! The points that a rank owns. 0, and nothing written, when it owns none.
+        ! The points that a rank owns. 1.
         function dpar_halo_owned(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1710,8 +1691,7 @@ module dpar
             integer(c_int) :: dpar_halo_owned
         end function
 
-        ! The points of its local array: owned ones and the halo, so that lo may be negative and hi
-        ! pass the end.
+        ! The points of a rank's local array.
         function dpar_halo_box(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1720,7 +1700,7 @@ module dpar
             integer(c_int) :: dpar_halo_box
         end function
 
-        ! What a rank computes: with windows its outputs, else the points that it owns.
+        ! What a rank computes: the points that it owns, with windows its outputs.
         function dpar_halo_outputs(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1729,7 +1709,7 @@ module dpar
             integer(c_int) :: dpar_halo_outputs
         end function
 
-        ! The part of it that reads nothing that an exchange brings.
+        ! The part of what a rank computes that reads nothing that an exchange brings.
         function dpar_halo_core(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1738,7 +1718,7 @@ module dpar
             integer(c_int) :: dpar_halo_core
         end function
 
-        ! The n-th of the disjoint boxes that make up the rest of it.
+        ! The n-th of the disjoint boxes that make up the rest of what a rank computes.
         function dpar_halo_boundary(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1748,7 +1728,7 @@ module dpar
             integer(c_int) :: dpar_halo_boundary
         end function
 
-        ! The n-th of the disjoint boxes that make up the local box outside the owned points.
+        ! The n-th of the disjoint boxes that make up the halo.
         function dpar_halo_slab(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1766,8 +1746,7 @@ module dpar
             integer(c_int64_t) :: dpar_halo_compact
         end function
 
-        ! What `rank` receives (each halo point that has an image, inside, around or over the fold,
-        ! exactly once; nothing else), or what it sends.
+        ! Begins the list of what `rank` receives, or of what it sends.
         function dpar_halo_first(w, h, rank, direction, mode, why) bind(c)
             import
             type(dpar_halo_walk), intent(inout), target :: w
@@ -1779,7 +1758,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_first
         end function
 
-        ! 1 and the next transfer, or 0 at the end.
+        ! 1 and the next transfer; 0 at the end.
         function dpar_halo_next(w, t) bind(c)
             import
             type(dpar_halo_walk), intent(inout), target :: w
@@ -2532,7 +2511,7 @@ module dpar
 
         ! ==== halo_show ====
 
-        ! SVG: blocks with their rank's number.
+        ! Draws the picture as SVG. Blocks have their rank's number.
         function dpar_halo_draw(t, p, format, why) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
