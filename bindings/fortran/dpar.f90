@@ -512,21 +512,21 @@ module dpar
     end type
 
     ! ==== halo_cost ====
-    ! what an exchange of halos takes on a process grid, and which grid is the best.
+    ! how long an exchange of halos takes on a process grid, and which grid is the best.
 
     ! What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers.
     type, bind(c) :: dpar_halo_rates
         ! bytes/s that a rank moves out of one array into another, long runs
         real(c_double) :: copy_Bps = 0.0_c_double
-        ! and for each run (a piece without gaps), whatever its length.
+        ! s for each run (a piece without gaps), whatever its length
         real(c_double) :: run_s = 0.0_c_double
-        real(c_double) :: peer_s = 0.0_c_double ! a peer on the node: s
-        real(c_double) :: message_s = 0.0_c_double ! a peer on another node: s
+        real(c_double) :: peer_s = 0.0_c_double ! s for each peer on the node
+        real(c_double) :: message_s = 0.0_c_double ! s for each peer on another node
         ! bytes/s out of a node, shared by its ranks.
         real(c_double) :: nic_Bps = 0.0_c_double
     end type
 
-    ! The exchange. Dim 0 is the slowest in memory.
+    ! The exchange. Zero it and fill it in.
     type, bind(c) :: dpar_halo_job
         integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
         integer(c_int32_t) :: per_node = 0
@@ -536,20 +536,21 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo, on either side
         integer(c_int64_t) :: bytes = 0 ! a cell, of all fields together
-        integer(c_int64_t) :: together = 0 ! of them that lie side by side (one field's components)
+        ! bytes of them that lie side by side (one field's components)
+        integer(c_int64_t) :: together = 0
     end type
 
     ! A process grid and what one exchange costs on it.
     type, bind(c) :: dpar_halo_grid
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
-        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! from one to the next
+        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! ranks from one part to the next
         real(c_double) :: seconds = 0.0_c_double
-        ! of it: the busiest rank's copies, its own wraps too
+        ! of these: the busiest rank's copies, those to itself round a ring too
         real(c_double) :: copy_s = 0.0_c_double
-        real(c_double) :: network_s = 0.0_c_double ! what the busiest node sends and receives
-        integer(c_int64_t) :: bytes = 0 ! that a rank in the middle receives, its own wraps too
-        integer(c_int64_t) :: network_bytes = 0 ! that a node in the middle sends to others
-        integer(c_int32_t) :: peers = 0 ! that a rank in the middle has, besides itself
+        real(c_double) :: network_s = 0.0_c_double ! of these: the network of the busiest node
+        integer(c_int64_t) :: bytes = 0 ! received by a rank in the middle, from itself too
+        integer(c_int64_t) :: network_bytes = 0 ! sent by a node in the middle to others
+        integer(c_int32_t) :: peers = 0 ! of a rank in the middle, besides itself
     end type
 
     ! ==== comm ====
@@ -1768,14 +1769,14 @@ module dpar
 
         ! ==== halo_cost ====
 
-        ! Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node.
+        ! Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of
+        ! 200 Gb/s a node.
         subroutine dpar_halo_rates_init(rates) bind(c)
             import
             type(dpar_halo_rates), intent(inout), optional, target :: rates
         end subroutine
 
-        ! The cost of the grid with these parts and strides (a permutation of the axes: the products
-        ! of the parts of the faster ones).
+        ! The cost of the grid with these parts and strides.
         function dpar_halo_grid_cost(job, rates, grid, why) bind(c)
             import
             type(dpar_halo_job), intent(in), target :: job
