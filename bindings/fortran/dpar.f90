@@ -556,7 +556,7 @@ module dpar
     ! ==== comm ====
     ! a communicator: ranks that move and add memory together.
 
-    ! One operation, as data: what the functions below fill in.
+    ! One operation, as data: the functions below fill it in.
     type, bind(c) :: dpar_call
         ! DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV.
         integer(c_int32_t) :: kind = 0
@@ -566,10 +566,10 @@ module dpar
         integer(c_int32_t) :: root = 0
         ! send, recv: 0 .. 2^31 - 1. Collectives.
         integer(c_int32_t) :: tag = 0
-        integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms), counts below
+        integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms); counts below
         type(c_ptr) :: in = c_null_ptr ! broadcast: the same as out
         type(c_ptr) :: out = c_null_ptr ! what arrives; broadcast: what is sent, on the root
-        integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; see each function
+        integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; each function says more
         type(c_ptr) :: in_count = c_null_ptr ! elements of the piece for each rank
         ! where it begins in `in`, in elements.
         type(c_ptr) :: in_begin = c_null_ptr
@@ -577,7 +577,7 @@ module dpar
         type(c_ptr) :: out_begin = c_null_ptr ! where it begins in `out`; NULL: one after the other
     end type
 
-    ! An operation under way: the caller's memory, all zero before its first use.
+    ! An operation under way, in your memory.
     type, bind(c) :: dpar_work
         type(c_ptr) :: comm = c_null_ptr ! NULL: nothing is under way
         integer(c_int32_t) :: status = 0 ! how it ended
@@ -592,10 +592,10 @@ module dpar
         type(c_ptr) :: behind = c_null_ptr
     end type
 
-    ! What an engine does; you need it only to write one.
+    ! What an engine does. Only who writes one needs this.
     type, bind(c) :: dpar_engine
         character(kind=c_char) :: name(8) = c_null_char ! "shm", "mpi", "nccl"
-        type(c_funptr) :: run = c_null_funptr ! to the end; the call was checked
+        type(c_funptr) :: run = c_null_funptr ! to the end; the call has been checked
         type(c_funptr) :: post = c_null_funptr
         type(c_funptr) :: test = c_null_funptr ! OK: done, MORE: not yet
         type(c_funptr) :: wait = c_null_funptr
@@ -611,24 +611,24 @@ module dpar
         type(c_funptr) :: shrink = c_null_funptr ! NULL: it cannot
     end type
 
-    ! Made by an engine; read rank, size and sent, leave the rest.
+    ! A communicator. An engine makes it.
     type, bind(c) :: dpar_comm
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: size = 0
-        ! how long an operation waits for others without getting on.
+        ! How long an operation waits for others without getting on, in seconds.
         real(c_double) :: timeout_s = 0.0_c_double
-        integer(c_int32_t) :: status = 0 ! 0, or how it broke: what every further call returns
+        integer(c_int32_t) :: status = 0 ! 0, or how it broke: then every further call returns it
         type(dpar_why) :: why ! the sentence of the last error on this communicator
         ! bytes that this rank has handed to others through it so far, by kind (DPAR_ALL_REDUCE, ...
-        ! DPAR_SEND), see above.
+        ! DPAR_SEND), as said above.
         integer(c_int64_t) :: sent(0:DPAR_CALLS - 1) = 0
-        ! the memory that strategies on this communicator work in.
+        ! The memory that strategies on this communicator work in.
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as all that follows
         type(c_ptr) :: context = c_null_ptr
         type(c_funptr) :: rest = c_null_funptr ! posts what an operation under way has left to post
         type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL: none has left anything
-        ! its ranks that share memory with this one, where its engine does not
+        ! its ranks that share memory with this one, where its engine has none
         type(c_ptr) :: node = c_null_ptr
     end type
 
@@ -638,35 +638,34 @@ module dpar
     ! All zero means the defaults.
     type, bind(c) :: dpar_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
-        ! dpar_launch: ranks that go on this long after another failed are killed, unless they have
-        ! gone on without it (dpar_comm_shrink).
+        ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
+        ! on without it (dpar_comm_shrink).
         real(c_double) :: grace_s = 0.0_c_double
-        ! registered memory of one rank at most (address space, no memory until it is used).
+        ! registered memory of one rank at most (address space: no memory until it is used).
         integer(c_int64_t) :: heap_bytes = 0
         ! staging memory of one rank in one communicator, for messages from memory that is not
         ! registered.
         integer(c_int64_t) :: slot_bytes = 0
         integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
-        ! bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons
+        ! bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons
         integer(c_int32_t) :: plain = 0
     end type
 
     ! For options.plain.
     ! do not read other processes' memory (process_vm_readv)
     integer(c_int32_t), parameter :: DPAR_WITHOUT_CMA = 1
-    ! a named segment, unlinked at once, in place of a nameless one
+    ! use a named segment, unlinked at once, in place of a nameless one
     integer(c_int32_t), parameter :: DPAR_WITHOUT_MEMFD = 2
     integer(c_int32_t), parameter :: DPAR_WITHOUT_DIRECT = 4 ! treat registered memory as private
-    ! wait by yielding and short sleeps alone
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! no streaming stores
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8 ! wait only by yielding and short sleeps
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! use no streaming stores
     ! collectives by levels from 3 ranks on, and where ranks share cores.
     integer(c_int32_t), parameter :: DPAR_WITHOUT_FLAT = 32
 
     ! ==== launch ====
     ! where ranks come from: forked here, threads, or started by a launcher and found.
 
-    ! Who started this process? The launchers that dpar knows, in the order in which it looks.
+    ! The launchers that dpar knows, in the order in which it looks for them.
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_NONE = 0 ! alone: one rank
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_DPAR = 1 ! DPAR_RANK, DPAR_SIZE, ...
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_TORCHRUN = 2
@@ -690,10 +689,11 @@ module dpar
     end type
 
     ! ==== move ====
-    ! transfer lists that run, over any communicator.
+    ! moves an array from one layout to another, or carries out any transfer lists of yours (halos,
+    ! checkpoints), over any communicator.
 
     ! How messages travel.
-    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! as dpar thinks best; today P2P
+    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! the best way; today P2P
     ! sends and receives between the ranks that the transfers name
     integer(c_int32_t), parameter :: DPAR_MOVE_P2P = 1
     ! an all-to-all a round, over all ranks of the communicator
@@ -705,24 +705,25 @@ module dpar
         integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x
         integer(c_int32_t) :: per_node = 0 ! layouts: ranks of a node, as dpar_transfers_first
         integer(c_int32_t) :: tag = 0 ! of the messages
-        type(c_ptr) :: from = c_null_ptr ! layouts: `in` is this rank's part of one,
+        type(c_ptr) :: from = c_null_ptr ! layouts: `in` is this rank's part of one
         type(c_ptr) :: to = c_null_ptr ! `out` becomes its part of the other
-        type(c_ptr) :: send = c_null_ptr ! lists: [sends] boxes of `in` and where they go,
+        type(c_ptr) :: send = c_null_ptr ! lists: [sends] boxes of `in` and where they go
         type(c_ptr) :: receive = c_null_ptr ! [receives] boxes that come into `out`
         integer(c_int64_t) :: sends = 0
         integer(c_int64_t) :: receives = 0
         type(c_ptr) :: in = c_null_ptr ! NULL for a rank without a part
         type(c_ptr) :: out = c_null_ptr
-        ! of the array that `in` is; layouts.
+        ! shape of the array that `in` is.
         type(c_ptr) :: in_shape = c_null_ptr
         ! the same for out; elements beyond the local shape stay
         type(c_ptr) :: out_shape = c_null_ptr
-        integer(c_int64_t) :: piece_bytes = 0 ! a message at most; 0: 64 KiB .. 1 MiB
-        ! of the host. NULL: from dpar_comm_alloc (on a device: pages of the system), and given back
+        integer(c_int64_t) :: piece_bytes = 0 ! bytes of a message at most; 0: 64 KiB .. 1 MiB
+        ! of the host. NULL: dpar_comm_alloc gives it (on a device: pages of the system) and takes
+        ! it back
         type(c_ptr) :: scratch = c_null_ptr
         ! aligned to 64; dpar_move_bytes says how many are needed
         integer(c_int64_t) :: scratch_bytes = 0
-        ! on a device: as many of its bytes.
+        ! on a device: as many bytes of its memory.
         type(c_ptr) :: there = c_null_ptr
         integer(c_int64_t) :: there_bytes = 0
     end type
@@ -742,23 +743,23 @@ module dpar
         integer(c_int32_t) :: through = 0
         ! DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit floats in F32
         integer(c_int32_t) :: op = 0
-        integer(c_int32_t) :: negate = 0 ! 1: the sign bit of floats; integers wrap
+        integer(c_int32_t) :: negate = 0 ! 1: change the sign bit of floats; integers wrap
         integer(c_int32_t) :: clear = 0 ! 1: `from` is 0 afterwards
         integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MEM_DIMS
         integer(c_int32_t) :: room = 0 ! 0
         integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
         integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! elements, of either sign
-        ! 0 in a dim: the same there; in all.
+        ! 0 in a dim: the same all along it.
         integer(c_int64_t) :: from_stride(0:DPAR_MEM_DIMS - 1) = 0
     end type
 
     ! Elements that lie one after the other.
     type, bind(c) :: dpar_mem_span
         type(c_ptr) :: to = c_null_ptr
-        ! may be `to` where types have as many bytes.
+        ! may be `to` where both types have as many bytes.
         type(c_ptr) :: from = c_null_ptr
         integer(c_int64_t) :: count = 0
-        ! F64, F32, BF16, F16, any two. Of one type, scale 1 and no add.
+        ! F64, F32, BF16, F16, any two. Any type that has bytes.
         integer(c_int32_t) :: to_type = 0
         integer(c_int32_t) :: from_type = 0
         integer(c_int32_t) :: add = 0 ! 1
@@ -766,7 +767,8 @@ module dpar
         real(c_double) :: scale = 0.0_c_double
     end type
 
-    ! v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the collectives do.
+    ! A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as
+    ! the collectives do.
     type, bind(c) :: dpar_mem_reduce
         type(c_ptr) :: to = c_null_ptr ! may be a part
         type(c_ptr) :: from = c_null_ptr
@@ -779,21 +781,22 @@ module dpar
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN
         integer(c_int32_t) :: add = 0 ! 1
         integer(c_int32_t) :: room = 0 ! 0
-        real(c_double) :: scale = 0.0_c_double ! 1: nothing to multiply. Rounded to `sums`
+        real(c_double) :: scale = 0.0_c_double ! 1: no multiplication. It is rounded to `sums`
     end type
 
-    ! found = first + the smallest i with in[i] NaN or infinite.
+    ! Looks for NaN and infinity: *found = first + the smallest i with such an in[i].
     type, bind(c) :: dpar_mem_finite
         type(c_ptr) :: in = c_null_ptr
         integer(c_int64_t) :: count = 0
         integer(c_int64_t) :: first = 0
         integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
-        ! 1: *found stays where it is not below 0.
+        ! 1: *found stays where it is 0 or more.
         integer(c_int32_t) :: keep = 0
         type(c_ptr) :: found = c_null_ptr
     end type
 
-    ! The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
+    ! The table. The functions return DPAR_OK or an error, which breaks the communicator for all
+    ! ranks.
     type, bind(c) :: dpar_mem
         type(c_ptr) :: ctx = c_null_ptr ! the first argument of each: a device, a stream
         ! Copies n boxes, after all work that was given to ctx before (kernels that computed what is
@@ -804,7 +807,7 @@ module dpar
         ! moves, until unpin.
         type(c_funptr) :: pin = c_null_funptr
         type(c_funptr) :: unpin = c_null_funptr
-        ! n spans, of which none writes what another one reads or writes.
+        ! Does n spans, of which none writes what another one reads or writes.
         type(c_funptr) :: span = c_null_funptr
         type(c_funptr) :: reduce = c_null_funptr
         type(c_funptr) :: finite = c_null_funptr
@@ -977,25 +980,26 @@ module dpar
     ! what dpar sees on this machine, how its ranks reach each other, how fast, and what is wrong.
 
     ! ==== halo_check ====
-    ! did an exchange of halos (halo_exchange.h) bring the right things? In a code that is
-    ! suspected, or in its tests.
+    ! did an exchange of halos (halo_exchange.h) bring the right things? For a code that is
+    ! suspected, or its tests.
 
-    ! What is looked for. There is none at 0.
-    ! Nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1). Local.
+    ! What to look for. 0 is none of these.
+    ! Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+    ! Local.
     integer(c_int32_t), parameter :: DPAR_HALO_POISON = 1
-    ! A NaN that is still there, in a cell that exchanges fill: E_ARG with field, cell and rank. Of
-    ! fields that have no NaN themselves. Local.
+    ! A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
+    ! themselves. E_ARG with field, cell and rank. Local.
     integer(c_int32_t), parameter :: DPAR_HALO_UNFILLED = 2
-    ! A value that an exchange would change, bit for bit: a halo that is stale; with a plan of
+    ! A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
     ! shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-    ! point, both ranks, both values. Nothing changes (halos do while it runs). COLLECTIVE; an
-    ! exchange and a copy of the halos (dpar_comm_alloc).
+    ! point, both ranks, both values. Halos change while it runs, nothing does afterwards.
+    ! COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_HALO_STALE = 3
-    ! A halo cell that is not its owner's, over another way: each field's own points are gathered on
-    ! rank 0 by plain messages, put together as the serial code would hold them, and the halos of
-    ! all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer lists).
-    ! E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes memory for the whole grid on
-    ! rank 0 (dpar_comm_alloc).
+    ! A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
+    ! field's own points by plain messages and puts them together as the serial code would hold
+    ! them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
+    ! halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
+    ! memory for the whole grid on rank 0 (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== dpar_mpi.h ====
@@ -1016,7 +1020,7 @@ module dpar
     end type
 
     abstract interface
-        ! What a rank runs; its result is 0 when all went well.
+        ! What a rank runs. It returns 0 when all went well.
         function dpar_main(world, arg) bind(c)
             import
             type(c_ptr), value :: world
@@ -1798,7 +1802,7 @@ module dpar
 
         ! ==== comm ====
 
-        ! All ranks have come before any goes on.
+        ! Returns when all ranks have come.
         function dpar_barrier(c, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1818,7 +1822,7 @@ module dpar
             integer(c_int32_t) :: dpar_broadcast
         end function
 
-        ! out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ....
+        ! out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ..., for i < count.
         function dpar_reduce(c, in, out, count, type, op, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1832,7 +1836,7 @@ module dpar
             integer(c_int32_t) :: dpar_reduce
         end function
 
-        ! The same, into the out of every rank.
+        ! The same as dpar_reduce, into the out of every rank.
         function dpar_all_reduce(c, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1845,7 +1849,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_reduce
         end function
 
-        ! in[count] of rank r comes to out[r * count] of every rank.
+        ! in[count] of rank r goes to out[r * count] of every rank.
         function dpar_all_gather(c, in, out, count, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1882,7 +1886,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_to_all
         end function
 
-        ! in[count] of rank r comes to out[r * count] of the root (elsewhere out may be NULL).
+        ! in[count] of rank r goes to out[r * count] of the root.
         function dpar_gather(c, in, out, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1895,8 +1899,7 @@ module dpar
             integer(c_int32_t) :: dpar_gather
         end function
 
-        ! Piece r of in[size * count] of the root comes to out[count] of rank r (elsewhere in may be
-        ! NULL).
+        ! Piece r of in[size * count] of the root goes to out[count] of rank r.
         function dpar_scatter(c, in, out, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1949,7 +1952,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_to_all_v
         end function
 
-        ! in_count elements of each rank.
+        ! Each rank gives in_count elements.
         function dpar_gather_v(c, in, in_count, out, count, begin, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1964,7 +1967,7 @@ module dpar
             integer(c_int32_t) :: dpar_gather_v
         end function
 
-        ! count and begin matter on the root alone.
+        ! Each rank gets out_count elements.
         function dpar_scatter_v(c, in, count, begin, out, out_count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1979,9 +1982,8 @@ module dpar
             integer(c_int32_t) :: dpar_scatter_v
         end function
 
-        ! One message. Of those between two ranks with the same tag the first sent is the first
-        ! received (an engine without tags, NCCL, matches in the order of posting and wants equal
-        ! tags).
+        ! One message. Of messages between two ranks with the same tag the first sent is the first
+        ! received.
         function dpar_send(c, in, count, type, to, tag, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2006,7 +2008,7 @@ module dpar
             integer(c_int32_t) :: dpar_recv
         end function
 
-        ! n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order.
+        ! n sends and receives at once, in any order.
         function dpar_batch(c, calls, n, works) bind(c)
             import
             type(c_ptr), value :: c
@@ -2032,14 +2034,14 @@ module dpar
             integer(c_int32_t) :: dpar_test
         end function
 
-        ! Waits until it is done (engine NCCL: until the stream will be) and says how it ended.
+        ! Waits until it is done (over NCCL: until the stream will be) and says how it ended.
         function dpar_wait(work) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_wait
         end function
 
-        ! All of them, even after one failed.
+        ! Waits for all of them, even after one failed, and returns the first failure.
         function dpar_wait_all(works, n) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: works(*)
@@ -2078,7 +2080,8 @@ module dpar
             integer(c_int32_t) :: dpar_comm_shrink
         end function
 
-        ! Ends it; the world's ends the rank's part in the job and all communicators split from it.
+        ! Closes a communicator. Closing the world's ends the rank's part in the job and all
+        ! communicators split from it.
         function dpar_comm_close(c) bind(c)
             import
             type(c_ptr), value :: c
@@ -2101,7 +2104,7 @@ module dpar
             type(c_ptr), value :: memory
         end subroutine
 
-        ! Posted work goes on by itself, in a thread of the engine, until turned off.
+        ! Lets posted work go on by itself, in a thread of the engine, until turned off.
         function dpar_comm_progress(c, on) bind(c)
             import
             type(c_ptr), value :: c
@@ -2109,8 +2112,7 @@ module dpar
             integer(c_int32_t) :: dpar_comm_progress
         end function
 
-        ! Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the
-        ! text.
+        ! Breaks a communicator on all ranks.
         subroutine dpar_comm_abort(c, status, text) bind(c)
             import
             type(c_ptr), value :: c
@@ -2125,7 +2127,7 @@ module dpar
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
-        ! What each rank did last, from the flight recorder, as text.
+        ! What each rank did last, as text.
         subroutine dpar_comm_report(c, out) bind(c)
             import
             type(c_ptr), value :: c
@@ -2145,7 +2147,7 @@ module dpar
             integer(c_int32_t) :: dpar_launch
         end function
 
-        ! The same, with options (NULL: defaults) and the sentence that says which rank failed and
+        ! dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and
         ! how.
         function dpar_launch_with(n, fn, arg, options, why) bind(c)
             import
@@ -2157,7 +2159,7 @@ module dpar
             integer(c_int32_t) :: dpar_launch_with
         end function
 
-        ! Reads the environment (this is its purpose).
+        ! Who started this process? Reads the launcher's environment variables.
         function dpar_start_read(job, why) bind(c)
             import
             type(dpar_start), intent(inout), target :: job
@@ -2176,8 +2178,7 @@ module dpar
 
         ! ==== move ====
 
-        ! Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each
-        ! element of it.
+        ! Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`.
         function dpar_redistribute_run(c, move, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2208,14 +2209,14 @@ module dpar
 
         ! ==== mem ====
 
-        ! Copies one box in the host's memory.
+        ! Copies one box in the host's memory, as a `move` does.
         function dpar_mem_move_box(box) bind(c)
             import
             type(dpar_mem_box), intent(in), target :: box
             integer(c_int32_t) :: dpar_mem_move_box
         end function
 
-        ! The host's own table: functions that do it at once, with plain loops.
+        ! The host's own table: plain loops that are done at once.
         function dpar_mem_host() bind(c)
             import
             type(dpar_mem) :: dpar_mem_host
@@ -2524,7 +2525,7 @@ module dpar
 
         ! ==== doctor ====
 
-        ! Writes what dpar sees and, a line "WRONG.
+        ! Writes what dpar sees, and a line "WRONG.
         function dpar_doctor(world, out) bind(c)
             import
             type(c_ptr), value :: world
@@ -2534,7 +2535,7 @@ module dpar
 
         ! ==== halo_check ====
 
-        ! Between exchanges. OK: nothing was found.
+        ! Checks a plan's fields between exchanges.
         function dpar_halo_exchange_check(x, what, why) bind(c)
             import
             type(c_ptr), value :: x
