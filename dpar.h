@@ -998,8 +998,8 @@ typedef struct dpar_route {
     const dpar_layout *from, *to; /* on one mesh */
     const int64_t *byte_cost;     /* cost of an element along each mesh axis; NULL: 1 for each */
     int64_t step_cost;            /* cost of a step in which something moves, 0..2^31 - 1 */
-    dpar_route_node
-        *nodes; /* scratch; 1,000 suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4 */
+    /* scratch; 1,000 suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4 */
+    dpar_route_node *nodes;
     int32_t node_room;
 } dpar_route;
 

@@ -835,8 +835,8 @@ typedef struct dpar_planner {
     int64_t walked;  /* evaluated + cut + rejected by other rules than MEMORY */
     double progress; /* share of the space that is done, 0..1 */
     int64_t state[64]; /* private: where the walk is */
-    double
-        layers[DPAR_MAX_LAYERS * 32]; /* private: prices of layers, shared by many configurations */
+    /* private: prices of layers, shared by many configurations */
+    double layers[DPAR_MAX_LAYERS * 32];
 } dpar_planner;
 
 /* Makes a search ready. The cluster must already have search->gpus GPUs. E_ARG, E_RANGE with a

@@ -772,10 +772,10 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    int32_t
-        assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                     element of each parameter of the unit (0 where it has none), rather than
-                     adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each element of each
+     * parameter of the unit (0 where it has none), rather than adding, except where
+     * dpar_fsdp_gradient says so: they are not zeroed before */
+    int32_t assigned;
     const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
                                  numbers */
     int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
@@ -1041,8 +1041,8 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
 
 /* y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    dpar_vocab
-        vocab; /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    dpar_vocab vocab;
     int64_t width;
 } dpar_embedding;
 typedef struct dpar_embedding_arrays {
@@ -1070,8 +1070,8 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
  * Smoothing as torch has it (Megatron's e is e V / (V - 1) here); z-loss as PaLM (1e-4). */
 typedef struct dpar_cross_entropy {
-    dpar_vocab
-        vocab; /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    dpar_vocab vocab;
     double smoothing; /* 0 .. 1 */
     double z;
     int32_t ignore; /* 1 + a token that is no target to be counted; 0: none. Targets below 0

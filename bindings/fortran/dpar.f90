@@ -816,15 +816,14 @@ module dpar
     end type
 
     ! ==== halo_exchange ====
-    ! halos that move: any number of fields of one grid, in the caller's memory, over any
-    ! communicator.
+    ! halos that move: any number of fields of one grid, in your memory, over any communicator.
 
-    ! One array. Zero it and fill in what differs.
+    ! One array of a plan. Zero it and fill in what differs.
     type, bind(c) :: dpar_halo_field
-        ! whose points these are, and how wide is exchanged.
+        ! the field's points, and the widths that are exchanged.
         type(c_ptr) :: halo = c_null_ptr
-        ! NULL; or the halo that the array has room for, where it is wider than the one that is
-        ! exchanged, see below
+        ! NULL; or the halo that the array has room for, where that is wider than the one that is
+        ! exchanged.
         type(c_ptr) :: room = c_null_ptr
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; must be said
         ! 1: each component changes its sign over a fold or a pole.
@@ -832,17 +831,15 @@ module dpar
         ! cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
         integer(c_int32_t) :: pair = 0
         ! 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to
-        ! nearest, also where no message is needed.
+        ! nearest, also where no message is needed, so that bits are the same everywhere
         integer(c_int32_t) :: wire = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        ! elements between them; 0: 1. (Planes of components: strides too, for without these an
-        ! array has its components last; E_ARG.)
+        ! elements between components; 0.
         integer(c_int64_t) :: component_stride = 0
         ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
         ! + component * component_stride], own.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! with strides: index of the first own point in the array (all 0: data is its address, halos
-        ! lie before it too).
+        ! with strides: index of the first own point in the array.
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
         ! address of index 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
@@ -852,18 +849,16 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
     end type
 
-    ! Two fields that follow each other in the list are u, along the last dim, and v, along the one
-    ! before, each on points of its own.
+    ! Pairs of fields on a cubed sphere.
     integer(c_int32_t), parameter :: DPAR_HALO_U = 1
     integer(c_int32_t), parameter :: DPAR_HALO_V = 2
 
     ! How it travels.
-    ! DIRECT where peers' memory can be reached (with more ranks than cores boxes of less than 64
-    ! KiB are packed), else messages
+    ! DIRECT where peers' memory can be reached, else messages.
     integer(c_int32_t), parameter :: DPAR_HALO_AUTO = 0
     integer(c_int32_t), parameter :: DPAR_HALO_MESSAGES = 1 ! packed, one message a peer
     integer(c_int32_t), parameter :: DPAR_HALO_PACKED = 2 ! packed into memory that the peer reads
-    ! long runs are read where they lie, short ones packed by their owner
+    ! peers read long runs where they lie.
     integer(c_int32_t), parameter :: DPAR_HALO_DIRECT = 3
 
     ! What is exchanged, and how. Zero it and fill in field and fields.
@@ -871,14 +866,15 @@ module dpar
         type(c_ptr) :: field = c_null_ptr ! [fields]; read by bytes, init and tune alone
         integer(c_int32_t) :: fields = 0 ! 1 .. 4096
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
-        ! 1: dim after dim, the last dim first, edges and corners travel in two and three steps.
+        ! 1: dim after dim, the last dim first, so that edges and corners travel in two and three
+        ! steps.
         integer(c_int32_t) :: ordered = 0
-        ! 1: shared points alone, which several ranks hold.
+        ! 1: only shared points, which several ranks hold.
         integer(c_int32_t) :: shared = 0
         integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
-        ! of the messages; your own between begin and end have another.
+        ! of the messages; your own messages between begin and end have another.
         integer(c_int32_t) :: tag = 0
-        ! 1: keep times for dpar_halo_exchange_report (two clock readings a phase)
+        ! 1: keep times for dpar_halo_exchange_report.
         integer(c_int32_t) :: timers = 0
     end type
 
@@ -2224,8 +2220,8 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
-        ! dpar_comm_alloc), who gives it back after close.
+        ! Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
+        ! dpar_comm_alloc).
         function dpar_halo_exchange_bytes(c, options, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2235,8 +2231,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_bytes
         end function
 
-        ! Plans the exchange. Arrays of the fields and their halos stay where they are as long as
-        ! the plan lives.
+        ! Plans the exchange. COLLECTIVE over c.
         function dpar_halo_exchange_init(memory, bytes, c, options, plan, why) bind(c)
             import
             type(c_ptr), value :: memory
@@ -2248,7 +2243,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_init
         end function
 
-        ! Another array of the same shape in place of field f's.
+        ! Puts another array of the same shape in place of field f's, between exchanges.
         function dpar_halo_exchange_bind(x, f, data, halos) bind(c)
             import
             type(c_ptr), value :: x
@@ -2258,8 +2253,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_bind
         end function
 
-        ! Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself
-        ! copied, or added where no peer's come before them.
+        ! Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of
+        ! itself (or adds them, where no peer's come before).
         function dpar_halo_exchange_begin(x) bind(c)
             import
             type(c_ptr), value :: x
@@ -2287,15 +2282,15 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_end
         end function
 
-        ! begin and end. COLLECTIVE; errors as these.
+        ! begin and end in one. COLLECTIVE.
         function dpar_halo_exchange_run(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_exchange_run
         end function
 
-        ! Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of
-        ! them.
+        ! Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result
+        ! to all of them.
         function dpar_halo_exchange_assemble(x, op) bind(c)
             import
             type(c_ptr), value :: x
@@ -2303,16 +2298,14 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_assemble
         end function
 
-        ! Gives the staging memory back. COLLECTIVE.
+        ! Closes a plan: gives the staging memory back, a barrier over c.
         function dpar_halo_exchange_close(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_exchange_close
         end function
 
-        ! Runs forward exchanges of these fields in every way that is possible (about 20 ms each)
-        ! and writes the fastest into way, ordered and run_bytes of the options, which are not
-        ! looked at.
+        ! Finds the fastest way to exchange these fields.
         function dpar_halo_exchange_tune(memory, bytes, c, options, seconds, why) bind(c)
             import
             type(c_ptr), value :: memory

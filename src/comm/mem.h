@@ -89,8 +89,8 @@ typedef struct dpar_mem_finite {
     const void *in;
     int64_t count, first;
     int32_t type; /* F64, F32, BF16, F16 */
-    int32_t
-        keep; /* 1: *found stays where it is 0 or more: for several arrays, one after the other */
+    /* 1: *found stays where it is 0 or more: for several arrays, one after the other */
+    int32_t keep;
     int64_t *found;
 } dpar_mem_finite;
 

@@ -106,10 +106,10 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    int32_t
-        assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                     element of each parameter of the unit (0 where it has none), rather than
-                     adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each element of each
+     * parameter of the unit (0 where it has none), rather than adding, except where
+     * dpar_fsdp_gradient says so: they are not zeroed before */
+    int32_t assigned;
     const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
                                  numbers */
     int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */

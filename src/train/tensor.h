@@ -127,8 +127,8 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
 
 /* y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    dpar_vocab
-        vocab; /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    dpar_vocab vocab;
     int64_t width;
 } dpar_embedding;
 typedef struct dpar_embedding_arrays {
@@ -156,8 +156,8 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_em
  *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
  * Smoothing as torch has it (Megatron's e is e V / (V - 1) here); z-loss as PaLM (1e-4). */
 typedef struct dpar_cross_entropy {
-    dpar_vocab
-        vocab; /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    dpar_vocab vocab;
     double smoothing; /* 0 .. 1 */
     double z;
     int32_t ignore; /* 1 + a token that is no target to be counted; 0: none. Targets below 0
