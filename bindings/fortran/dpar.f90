@@ -2546,7 +2546,7 @@ module dpar
 
         ! ==== dpar_mpi.h ====
 
-        ! A communicator over the ranks of `user`, which stays the caller's.
+        ! A communicator over the ranks of `user`, which stays yours.
         function dpar_mpi_make(user, options, out, why) bind(c, name="dpar_mpi_make_f")
             import
             integer(c_int), value :: user
