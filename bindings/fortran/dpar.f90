@@ -2436,9 +2436,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
-        ! The own cells that are further than the halo's width from what an exchange or a mirror
-        ! fills, and the n-th of the disjoint boxes that make up the other own cells (at most 2
-        ! dims).
+        ! core: the own cells that are further than the halo's width from what an exchange or a
+        ! mirror fills.
         function dpar_grid_core(grid, box) bind(c)
             import
             type(c_ptr), value :: grid
