@@ -1402,7 +1402,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
+ *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] - 1 ...
  *     dpar_experts_combine(plan, routing, &a);
  *
  *     dpar_experts_combine_backward(plan, routing, &a);
@@ -1419,43 +1419,49 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * one after the other that is the order of one rank, so an expert's sums have the same bits. A
  * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
- * What a rank sends to others, with R ranks, E experts of which own[r] are on rank r, rows of
- * B = width bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1:
+ * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
+ * bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1.
+ *
  *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
  *                DROP_NONE an all-reduce of 24 bytes besides
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
+ *
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
  * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
- * belongs: one pass, which moves less than two bare all-to-alls. For that what the others read is
- * memory of dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs
- * need not be. Else rows are packed before an all-to-all and sorted after it: three passes. Both
- * ways give the same bits and counts. Such inputs stay as they are until the call returns; none
- * returns before all ranks have read them.
+ * belongs. That is one pass, which moves less than two bare all-to-alls. It needs memory of
+ * dpar_comm_alloc on all ranks for what others read: routings; x; dy and weights; rows that come
+ * back. Outputs need not be. Such inputs stay as they are until the call returns; none returns
+ * before all ranks have read them. Else rows are packed before an all-to-all and sorted after it:
+ * three passes. Both ways give the same bits and counts.
  *
- * In a device's memory (comm->mem) lie x, rows, results, kept, y, weights and all their gradients.
- * Dispatch, combine and their backward order work on its stream: they wait for nothing and allocate
- * nothing. What decides is the host's: `chosen`, and the weights that route reads (DROP_LIGHT_OWN
- * alone), lie where the CPU reads them. You download them and wait for that. Plans are the host's,
- * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
- * for each choice with the first operation of a routing after another's. route waits for the stream
- * before it writes: it needs counts in any case, and the device may be reading what this memory was
+ * With a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
+ * there. Dispatch, combine and their backward order work on its stream: they wait for nothing and
+ * allocate nothing. The host decides. So `chosen`, and the weights that route reads (DROP_LIGHT_OWN
+ * alone), lie where the CPU reads them: you download them and wait for that. Plans are the host's,
+ * too.
+ *
+ * Routings lie where host and device reach them (page-locked). The first operation of a routing
+ * after another's gives the device 12 bytes for each choice. route waits for the stream before it
+ * writes: it needs counts in any case, and the device may still read what was in this memory
  * before. So these are no calls for a captured graph.
  *
  * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in
- * the results of combine_backward, which becomes 0, and sums of dweight, whose order is the
- * device's.
+ * both sides reach, or have kernels of your own. Values are the host's bit by bit, with two
+ * exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight go in the
+ * device's order.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- * while the router and all that is no expert goes by `mesh` itself. An expert shared by all tokens
- * is an ordinary layer beside: its y is added to this one's. */
+ *
+ * The router, and all that is no expert, uses the axes of `mesh` itself. An expert that all tokens
+ * share is an ordinary layer beside these: its y is added to theirs. */
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
@@ -1683,9 +1689,9 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 /* ==== train/pipeline.h ==== */
 
-/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
- * what stands in the list happens in the order of the list. Messages go through the slots that
- * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
+/* pipeline - runs a schedule of dpar_schedule.h on real ranks. Stages are callbacks, called in the
+ * order of the list. Messages go through the slots that dpar_schedule_slots assigns, are posted
+ * where the list has them, and travel while stages compute.
  *
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
@@ -1702,20 +1708,20 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     ... dpar_pipeline_close(p);
  *
- * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
- * rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ * c holds the schedule's ranks; rank r works list r. Stages may be placed in any way: loop, V, both
+ * ways, your own rank_of. Neighbouring stages of one rank hand over in memory, without a message.
  *
- * Promises. A rank begins its actions in exactly the order of its list. It waits where data lacks
- * and nowhere else: an F, B or I for what it receives, what fills a send slot for the message that
- * was the last in it. Init proves that no step can get stuck whatever the ranks' speed. Live slots
- * are never more than dpar_schedule_slots says. Nothing is allocated after init. A callback that
- * fails, and a rank that is gone, end the step on all ranks with the sentence.
+ * Promises. A rank begins its actions in exactly the order of its list. It only waits for data that
+ * is not there yet. F, B and I wait for what they receive; what fills a send slot waits for the
+ * message that was the last in it. Init proves that no step can get stuck whatever the ranks'
+ * speed. Live slots are never more than dpar_schedule_slots says. Nothing is allocated after init.
+ * A callback that fails, or a rank that is gone, ends the step on all ranks with the sentence.
  *
- * On a device's memory (comm->mem, dpar_nccl.h) slots, so what callbacks are given, and `tied` are
- * the device's; the pipeline itself never looks into them. Callbacks enqueue on the stream of
- * comm->mem and return; that stream, not the thread, waits for messages. A stream has one queue for
- * all messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end
- * of a step, with `apart` nowhere. start and end are then times of enqueuing. */
+ * In a device's memory (comm->mem, dpar_nccl.h) lie the slots, so what callbacks are given, and
+ * `tied`. The pipeline itself never looks into them. Callbacks enqueue on the stream of comm->mem
+ * and return; that stream, not the thread, waits for messages. A stream has one queue for all
+ * messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end of a
+ * step, with `apart` not even there. start and end are then times of enqueuing. */
 
 /* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
  * returns. */

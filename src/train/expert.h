@@ -15,7 +15,7 @@
  *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
+ *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] - 1 ...
  *     dpar_experts_combine(plan, routing, &a);
  *
  *     dpar_experts_combine_backward(plan, routing, &a);
@@ -32,43 +32,49 @@
  * one after the other that is the order of one rank, so an expert's sums have the same bits. A
  * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
- * What a rank sends to others, with R ranks, E experts of which own[r] are on rank r, rows of
- * B = width bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1:
+ * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
+ * bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1.
+ *
  *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
  *                DROP_NONE an all-reduce of 24 bytes besides
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
+ *
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
  * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
- * belongs: one pass, which moves less than two bare all-to-alls. For that what the others read is
- * memory of dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs
- * need not be. Else rows are packed before an all-to-all and sorted after it: three passes. Both
- * ways give the same bits and counts. Such inputs stay as they are until the call returns; none
- * returns before all ranks have read them.
+ * belongs. That is one pass, which moves less than two bare all-to-alls. It needs memory of
+ * dpar_comm_alloc on all ranks for what others read: routings; x; dy and weights; rows that come
+ * back. Outputs need not be. Such inputs stay as they are until the call returns; none returns
+ * before all ranks have read them. Else rows are packed before an all-to-all and sorted after it:
+ * three passes. Both ways give the same bits and counts.
  *
- * In a device's memory (comm->mem) lie x, rows, results, kept, y, weights and all their gradients.
- * Dispatch, combine and their backward order work on its stream: they wait for nothing and allocate
- * nothing. What decides is the host's: `chosen`, and the weights that route reads (DROP_LIGHT_OWN
- * alone), lie where the CPU reads them. You download them and wait for that. Plans are the host's,
- * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
- * for each choice with the first operation of a routing after another's. route waits for the stream
- * before it writes: it needs counts in any case, and the device may be reading what this memory was
+ * With a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
+ * there. Dispatch, combine and their backward order work on its stream: they wait for nothing and
+ * allocate nothing. The host decides. So `chosen`, and the weights that route reads (DROP_LIGHT_OWN
+ * alone), lie where the CPU reads them: you download them and wait for that. Plans are the host's,
+ * too.
+ *
+ * Routings lie where host and device reach them (page-locked). The first operation of a routing
+ * after another's gives the device 12 bytes for each choice. route waits for the stream before it
+ * writes: it needs counts in any case, and the device may still read what was in this memory
  * before. So these are no calls for a captured graph.
  *
  * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in
- * the results of combine_backward, which becomes 0, and sums of dweight, whose order is the
- * device's.
+ * both sides reach, or have kernels of your own. Values are the host's bit by bit, with two
+ * exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight go in the
+ * device's order.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- * while the router and all that is no expert goes by `mesh` itself. An expert shared by all tokens
- * is an ordinary layer beside: its y is added to this one's. */
+ *
+ * The router, and all that is no expert, uses the axes of `mesh` itself. An expert that all tokens
+ * share is an ordinary layer beside these: its y is added to theirs. */
 #ifndef DPARI_TRAIN_EXPERT_H
 #define DPARI_TRAIN_EXPERT_H
 

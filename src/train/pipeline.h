@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
- * what stands in the list happens in the order of the list. Messages go through the slots that
- * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
+/* pipeline - runs a schedule of dpar_schedule.h on real ranks. Stages are callbacks, called in the
+ * order of the list. Messages go through the slots that dpar_schedule_slots assigns, are posted
+ * where the list has them, and travel while stages compute.
  *
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
@@ -18,20 +18,20 @@
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     ... dpar_pipeline_close(p);
  *
- * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
- * rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ * c holds the schedule's ranks; rank r works list r. Stages may be placed in any way: loop, V, both
+ * ways, your own rank_of. Neighbouring stages of one rank hand over in memory, without a message.
  *
- * Promises. A rank begins its actions in exactly the order of its list. It waits where data lacks
- * and nowhere else: an F, B or I for what it receives, what fills a send slot for the message that
- * was the last in it. Init proves that no step can get stuck whatever the ranks' speed. Live slots
- * are never more than dpar_schedule_slots says. Nothing is allocated after init. A callback that
- * fails, and a rank that is gone, end the step on all ranks with the sentence.
+ * Promises. A rank begins its actions in exactly the order of its list. It only waits for data that
+ * is not there yet. F, B and I wait for what they receive; what fills a send slot waits for the
+ * message that was the last in it. Init proves that no step can get stuck whatever the ranks'
+ * speed. Live slots are never more than dpar_schedule_slots says. Nothing is allocated after init.
+ * A callback that fails, or a rank that is gone, ends the step on all ranks with the sentence.
  *
- * On a device's memory (comm->mem, dpar_nccl.h) slots, so what callbacks are given, and `tied` are
- * the device's; the pipeline itself never looks into them. Callbacks enqueue on the stream of
- * comm->mem and return; that stream, not the thread, waits for messages. A stream has one queue for
- * all messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end
- * of a step, with `apart` nowhere. start and end are then times of enqueuing. */
+ * In a device's memory (comm->mem, dpar_nccl.h) lie the slots, so what callbacks are given, and
+ * `tied`. The pipeline itself never looks into them. Callbacks enqueue on the stream of comm->mem
+ * and return; that stream, not the thread, waits for messages. A stream has one queue for all
+ * messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end of a
+ * step, with `apart` not even there. start and end are then times of enqueuing. */
 #ifndef DPARI_TRAIN_PIPELINE_H
 #define DPARI_TRAIN_PIPELINE_H
 
