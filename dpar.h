@@ -141,6 +141,7 @@
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 
+/* How a call ended: one of these. */
 typedef int32_t dpar_status;
 
 enum {
@@ -190,8 +191,8 @@ enum {
     DPAR_TYPES
 };
 
-/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type. O(1).
- */
+/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
+ * O(1). */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
@@ -278,6 +279,7 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 /* text - writes text into the caller's buffer, as snprintf does. It never passes the end, always
  * leaves a NUL, and counts the characters of the whole text. It uses no locale and no libc. */
 
+/* Where text goes, and how much of it there was. */
 typedef struct dpar_text {
     char *at;     /* the caller's */
     size_t room;  /* bytes of the buffer; 0: nothing is written, only `used` counts */
@@ -305,6 +307,7 @@ DPAR_API void dpar_text_put(dpar_text *t, const char *s);
 
 enum { DPAR_MAX_AXES = 8 };
 
+/* One axis of a mesh. */
 typedef struct dpar_axis {
     char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */
@@ -462,6 +465,7 @@ DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const i
 
 /* ---- a grid of ranks, to be placed on nodes ---- */
 
+/* A grid of ranks. */
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
     int32_t size;                 /* ranks: the product of the parts */
@@ -652,8 +656,8 @@ typedef struct dpar_split {
  * untouched. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
-/* The same rule for another number of elements, 0..2^62. RAGGED keeps its cuts, which must end
- * there. Cannot fail. O(1). */
+/* Changes the number of elements to another, 0..2^62; the rule stays. RAGGED keeps its cuts, which
+ * must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts] = the number of elements. The
  * array must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend.
@@ -715,6 +719,7 @@ DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t lo
 /* What a mesh axis does with the array. */
 enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
 
+/* What one mesh axis does with the array. */
 typedef struct dpar_placement {
     int32_t kind;   /* DPAR_REPLICATE, ... */
     int32_t dim;    /* SHARD: the dim that the axis cuts; negative counts from the end */
@@ -874,8 +879,8 @@ typedef struct dpar_transfers {
  *
  * E_ARG, without a sentence: what dpar_redistribute_check refuses, a per_node below -1, another
  * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
- * O(what the ranks of its node receive of it), and passes over receivers that have a nearer copy.
- */
+ * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
+ * copy. */
 DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);
@@ -978,6 +983,7 @@ enum {
 /* "all-gather", ...; "?" for others. Static text. O(1). */
 DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
+/* One collective of the sequence. */
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
     int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
@@ -1064,6 +1070,7 @@ typedef struct dpar_bucketing {
                          the first */
 } dpar_bucketing;
 
+/* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
     int64_t lo, hi; /* in the buffer, padding included; each rank has (hi - lo) / ranks elements */
     int64_t used;   /* elements without the padding at the end: lo + used <= hi */
@@ -1112,6 +1119,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
  *
  * Grouped queries (GQA); one group is MQA, as many groups as heads MHA. */
 
+/* How the heads of an attention layer are cut. dpar_heads_init makes it. */
 typedef struct dpar_heads {
     int32_t queries; /* query heads */
     int32_t groups;  /* key-value heads; must divide queries */
@@ -1130,6 +1138,7 @@ enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or E_DIVIDE, a
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
                                      int32_t rule, dpar_why *why);
 
+/* What one rank has of the heads. */
 typedef struct dpar_heads_share {
     int32_t query, queries; /* the first query head of a rank, and how many */
     int32_t group, groups;  /* the first key-value head, and how many */
@@ -1156,6 +1165,7 @@ DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, i
 
 /* ---- vocabulary ---- */
 
+/* A vocabulary whose rows ranks share. dpar_vocab_init makes it. */
 typedef struct dpar_vocab {
     int64_t count, added;         /* tokens of the model; tokens added to it later */
     int64_t padded, padded_added; /* rows for each, over all ranks */
@@ -1177,7 +1187,7 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 
 /* ---- layers over pipeline stages ---- */
 
-/* Zero it and fill it in. */
+/* How layers are cut into stages. Zero it and fill it in. */
 typedef struct dpar_stages {
     int32_t layers, stages;
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */
@@ -1291,6 +1301,7 @@ enum {
                                   (kernel / 2) */
 };
 
+/* An operator along one dim. Zero it and fill it in. */
 typedef struct dpar_window {
     int64_t kernel;           /* taps, at least 1 */
     int64_t stride, dilation; /* 0 means 1 */
@@ -1574,8 +1585,8 @@ enum {
                           to `run`: collectives must stop after dpar_sampler_common samples */
 };
 
-/* Zero it, fill it in, and let dpar_sampler_init judge it. Positions first, first + 1, ... of an
- * epoch's order are dealt to the ranks in turn, `run` at a time.
+/* How samples are dealt. Zero it, fill it in, and let dpar_sampler_init judge it. Positions first,
+ * first + 1, ... of an epoch's order are dealt to the ranks in turn, `run` at a time.
  *
  * torch: set rest, count, ranks. Megatron: run = micro-batch, DROP; EXACT for drop_last=False. To
  * resume, set first to dpar_sampler_consumed. The same number of ranks then goes on exactly as it

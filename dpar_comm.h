@@ -136,9 +136,9 @@ typedef struct dpar_mem_finite {
     int64_t *found;
 } dpar_mem_finite;
 
-/* The table. The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
- * Halo exchanges need `move` alone; strategies of training say what they need. E_UNKNOWN: one that
- * is needed is NULL. */
+/* What a device's memory can do: a table of functions. They return DPAR_OK or an error, which
+ * breaks the communicator for all ranks. Halo exchanges need `move` alone; strategies of training
+ * say what they need. E_UNKNOWN: one that is needed is NULL. */
 typedef struct dpar_mem {
     void *ctx; /* the first argument of each: a device, a stream */
     /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
@@ -344,7 +344,7 @@ DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, i
  * ranks out is untouched and may be NULL. */
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work);
-/* The same as dpar_reduce, into the out of every rank. */
+/* A reduction into the out of every rank; else as dpar_reduce. */
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work);
 /* in[count] of rank r goes to out[r * count] of every rank; out holds size * count elements. */
@@ -364,7 +364,7 @@ DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work);
 
-/* The same with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
+/* Collectives with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
  * elements; begin NULL: one piece after the other. For all_gather_v and reduce_scatter_v all ranks
  * give the same counts. Pieces of an `out` must not overlap. A piece that its two ranks give
  * different sizes is DPAR_E_MISMATCH. */
@@ -388,9 +388,9 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
 
 /* ---- messages, and any operation ---- */
 
-/* One message. Of messages between two ranks with the same tag the first sent is the first
- * received. (NCCL has no tags: it matches in the order of posting and wants equal tags.) Counts and
- * types of both sides are equal, else DPAR_E_MISMATCH.
+/* One message to another rank, or from it. Of messages between two ranks with the same tag the
+ * first sent is the first received. (NCCL has no tags: it matches in the order of posting and wants
+ * equal tags.) Counts and types of both sides are equal, else DPAR_E_MISMATCH.
  *
  * To oneself: post one of the two. A blocking send may return before its receive is posted, or not:
  * do not count on either. Errors as the collectives'; E_PEER where the other rank has closed c
@@ -508,7 +508,7 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 /* options - how ranks that share memory are to run: for dpar_launch_with and dpar_init (launch.h).
  * Zero it and fill in what you want. */
 
-/* All zero means the defaults. */
+/* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless

@@ -45,7 +45,7 @@
  * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs, 50 GB/s
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs
  */
 
 /* Generations: chips that share one set of calibration constants. */
@@ -60,6 +60,7 @@ enum {
     DPAR_GENERATIONS
 };
 
+/* A chip, as its data sheet has it. */
 typedef struct dpar_gpu {
     char name[20];
     int32_t generation;         /* DPAR_GEN_* */
@@ -90,6 +91,7 @@ enum {
     DPAR_CALS
 };
 
+/* The values of these constants. */
 typedef struct dpar_calibration {
     double value[DPAR_CALS];
     double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
@@ -97,6 +99,7 @@ typedef struct dpar_calibration {
     char source[64];         /* which measurements, with the date */
 } dpar_calibration;
 
+/* A machine: nodes of alike chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;
@@ -185,6 +188,7 @@ typedef struct dpar_group {
     int32_t sharing;  /* such groups at once on one node, which share its NICs; >= 1 */
 } dpar_group;
 
+/* What a collective takes. */
 typedef struct dpar_collective_cost {
     double seconds;
     int32_t algorithm; /* DPAR_ALG_* */
@@ -256,6 +260,7 @@ enum {
     DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
 };
 
+/* An operation of a layer. */
 typedef struct dpar_op {
     int8_t kind;       /* DPAR_OP_* */
     int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
@@ -275,6 +280,7 @@ typedef struct dpar_op {
 /* Where a layer may stand in a pipeline. */
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
+/* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
     char name[12];      /* "embed", "block", "moe", "head", ... */
     int32_t kind;       /* DPAR_LAYER_* */
@@ -310,6 +316,7 @@ enum {
     DPAR_STACKS              /* one past the last */
 };
 
+/* A job's work. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
@@ -578,6 +585,7 @@ enum {
     DPAR_MEMS
 };
 
+/* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
@@ -684,6 +692,7 @@ enum {
     DPAR_TIMES
 };
 
+/* The time of a step, by term, and what is derived from it. */
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;
@@ -760,6 +769,7 @@ DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_meas
  *         planner.progress                                 0..1
  *     } */
 
+/* A configuration and its price. */
 typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;

@@ -76,7 +76,7 @@ extern "C" {
 /* cudaStream_t, by the name of its own declaration. */
 typedef struct CUstream_st *dpar_stream;
 
-/* All zero means the defaults. */
+/* Options of dpar_cuda_open. All zero means the defaults. */
 typedef struct dpar_cuda_options {
     dpar_stream stream; /* all work goes there; NULL: the default stream */
     int32_t device;     /* 1 + its number; 0: the one that is current */

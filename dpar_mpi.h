@@ -134,7 +134,7 @@
 #include <mpi-ext.h> /* MPIX_Comm_shrink, where it has that */
 #endif
 
-/* All zero means the defaults. The same on all ranks. */
+/* Options of dpar_mpi_make, the same on all ranks. All zero means the defaults. */
 typedef struct dpar_mpi_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every

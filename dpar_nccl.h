@@ -125,7 +125,8 @@
 
 #include <nccl.h>
 
-/* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
+/* Options of dpar_nccl_make. All zero means the defaults. timeout_s, exact and elastic: the same on
+ * all ranks. */
 typedef struct dpar_nccl_options {
     double timeout_s;         /* deadline of one operation, and of making a communicator; 0: 300 s;
                                  < 0: none */

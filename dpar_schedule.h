@@ -73,6 +73,7 @@ enum {
 #define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
 #define DPAR_MOST_MICROS INT32_C(65535)
 
+/* What a rank does at one place of its list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_FORWARD, ... */
     uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
@@ -136,8 +137,8 @@ typedef struct dpar_schedule_text {
     int32_t chain; /* stages of a chain; 0: all are one chain */
 } dpar_schedule_text;
 
-/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read. O(text).
- */
+/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
+ * O(text). */
 DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
 /* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_ARG: a
  * message between stages that are no neighbours in a chain, or on one rank. O(text). */
@@ -321,6 +322,7 @@ enum {
 enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
 enum { DPAR_MOST_ACTIVE = 24 };
 
+/* Which passes, and how. Zero it and fill it in. */
 typedef struct dpar_lowering {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
@@ -465,7 +467,7 @@ typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
-/* What is asked, and where the answers go. Zero it. */
+/* How sends wait, and where the slots go. Zero it. */
 typedef struct dpar_slotting {
     /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
      * has the data out of its slot when it returns. k: the runner posts k sends at a time, then
@@ -610,6 +612,7 @@ typedef struct dpar_rank_timing {
     int32_t reserved;
 } dpar_rank_timing;
 
+/* What the simulation of a schedule says. */
 typedef struct dpar_timing {
     int64_t makespan; /* from 0 until the last rank is free */
     int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
@@ -635,7 +638,7 @@ typedef struct dpar_timing {
     int64_t path_communication; /* the rest of the makespan: messages on the chain */
 } dpar_timing;
 
-/* What is asked, and where the answers go; NULL where they are not wanted. Zero it. */
+/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
 typedef struct dpar_simulation {
     const dpar_times *times;
     int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
@@ -787,6 +790,7 @@ typedef struct dpar_pipe_job {
     int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: it does not */
 } dpar_pipe_job;
 
+/* How good the schedule is that was found. */
 typedef struct dpar_pipe_result {
     int64_t makespan, span; /* of the schedule */
     int64_t bound; /* no schedule has a smaller objective; equal to it: this one is the best */
@@ -850,7 +854,7 @@ DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *j
  *     how.cuts = cuts;                                [stages + 1]
  *     dpar_schedule_place(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why); */
 
-/* What is asked. Zero it and fill it in. */
+/* Layers to be placed. Zero it and fill it in. */
 typedef struct dpar_placing {
     /* As for dpar_schedule_auto, but for layers. In job->times forward, input, weight, backward,
      * hold_forward, hold_input, hold_weight and hold_always are of layers, of[layers]. A stage has
@@ -895,9 +899,9 @@ DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *h
  *     dpar_gantt g = {&s, start, end, 1000, "1f1b", 0};          as dpar_schedule_simulate filled
  *     dpar_schedule_draw(&text, &g, DPAR_GANTT_SVG, &why); */
 
-/* What is shown. Times are whole ticks, 0 or more, start <= end; only a message that had arrived
- * before its RECV was reached may end before it starts. Of a joined pair both actions have the
- * pair's times.
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
+ * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
+ * have the pair's times.
  *
  * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
  * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */

@@ -422,9 +422,9 @@ typedef struct dpar_mem_quantize {
     int32_t room;       /* 0 */
 } dpar_mem_quantize;
 
-/* The table. The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
- * Strategies and layers say what they need; E_UNKNOWN: one that is needed is NULL. Zero what you do
- * not have. */
+/* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
+ * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
+ * one that is needed is NULL. Zero what you do not have. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
     dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
@@ -487,7 +487,8 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
+/* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
+ * names. */
 typedef struct dpar_ddp_options {
     int32_t params;       /* parameters, in the order in which forward uses them */
     int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
@@ -519,6 +520,7 @@ typedef struct dpar_ddp_options {
                                  their numbers */
 } dpar_ddp_options;
 
+/* Gradients that are being averaged: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients
@@ -775,7 +777,7 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  * In a device's memory (c->mem) all arrays lie there, also those that set and load are given.
  * Functions follow what its stream was given and order what follows. Only norm and load wait. */
 
-/* Zero it and fill in what differs. The same on all ranks, but for replicas and
+/* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
 typedef struct dpar_fsdp_options {
     int32_t units;            /* of the model, in the order of forward */
@@ -828,6 +830,7 @@ typedef struct dpar_fsdp_sizes {
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
 
+/* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
 /* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
@@ -1008,6 +1011,7 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
 
+/* What the layers of a group share. dpar_tensor_init fills it in. */
 typedef struct dpar_tensor {
     dpar_comm *comm;
     int32_t type;      /* DPAR_F64 or DPAR_F32 */
@@ -1052,8 +1056,8 @@ typedef struct dpar_linear_arrays {
                          row: [n][out], forward the part of y, backward the dy of all */
     void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
     /* 1: `whole` already has what would be gathered. Column: since forward, or from another layer
-     * that reads the same x. Row, backward: the call for dx left it there for a later call for dw.
-     */
+     * that reads the same x. Row, backward: the call for dx left it there for a later call for
+     * dw. */
     int32_t kept;
     int32_t add;    /* 1: dw and dbias are added to (micro-batches) */
     int32_t add_dx; /* column: 1: dx (sequence parallel: whole_dx) has the parts of layers that read
@@ -1131,10 +1135,11 @@ typedef struct dpar_cross_entropy_arrays {
     dpar_cross_entropy_sum *sum; /* sum over tokens; NULL: not wanted */
     void *scratch;               /* [3 n (ranks + 1)] of type, for forward */
 } dpar_cross_entropy_arrays;
-/* Losses. One all-gather of three numbers a token: the largest logit of the rank, the sum of
- * exponentials relative to it, its part of the target's share: 12 bytes (f64: 24). From these the
- * ranks compute the same bits. Sums over the vocabulary are in f64. Loss and sum are equal on all
- * ranks: add them up over data parallel ones only. O(n rows).
+/* Losses of the tokens, over a vocabulary that ranks share. One all-gather of three numbers a
+ * token: the largest logit of the rank, the sum of exponentials relative to it, its part of the
+ * target's share: 12 bytes (f64: 24). From these the ranks compute the same bits. Sums over the
+ * vocabulary are in f64. Loss and sum are equal on all ranks: add them up over data parallel ones
+ * only. O(n rows).
  *
  * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
  * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
@@ -1235,7 +1240,8 @@ typedef struct dpar_attention_call {
 } dpar_attention_call;
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
-/* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
+/* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
+ * and user. */
 struct dpar_attention {
     dpar_attention_way way; /* NULL: the ring, all keys pass by all ranks. dpar_attention_ulysses,
                                dpar_attention_halo: each rank has a part of the packed sequence,
@@ -1269,7 +1275,7 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-/* A plan, and what of it is to be read. */
+/* A plan of attention; these fields are to be read. */
 typedef struct dpar_attention_plan {
     dpar_attention layer; /* no field is 0 for a default any more */
     int64_t tokens;       /* of this rank: rows of its arrays */
@@ -1291,8 +1297,8 @@ typedef struct dpar_attention_arrays {
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
 } dpar_attention_arrays;
 
-/* Bytes of memory for a plan on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence. Local. O(docs
- * x ranks).
+/* Bytes of memory for a plan of attention on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence.
+ * Local. O(docs x ranks).
  *
  * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
  * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
@@ -1323,7 +1329,7 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
+/* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
  * dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
@@ -1572,7 +1578,7 @@ typedef struct dpar_experts {
     int32_t room;   /* 0 */
 } dpar_experts;
 
-/* A plan, and what of it is to be read. */
+/* A plan of experts; these fields are to be read. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
@@ -1581,8 +1587,8 @@ typedef struct dpar_experts_plan {
     int64_t kept, dropped, taken; /* choices kept, dropped, and rows taken so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to read.
- */
+/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to
+ * read. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
     int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
@@ -1751,8 +1757,8 @@ typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, d
 typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
                                        const dpar_stage_task *backward, dpar_why *why);
 
-/* Zero it and fill in what your list needs. The same on all ranks, but for pointers and bytes of
- * slots. */
+/* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
+ * pointers and bytes of slots. */
 typedef struct dpar_pipeline_options {
     const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
     int32_t type;                  /* of what goes from stage to stage */
@@ -1792,6 +1798,7 @@ typedef struct dpar_pipeline_options {
     int64_t *start, *end;
 } dpar_pipeline_options;
 
+/* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
 /* Bytes that init needs of your memory (aligned to 64), as long as the pipeline lives: about 300 a

@@ -154,6 +154,7 @@ module dpar
     ! ==== text ====
     ! writes text into the caller's buffer, as snprintf does.
 
+    ! Where text goes, and how much of it there was.
     type, bind(c) :: dpar_text
         type(c_ptr) :: at = c_null_ptr ! the caller's
         ! bytes of the buffer; 0: nothing is written, only `used` counts
@@ -169,6 +170,7 @@ module dpar
 
     integer(c_int32_t), parameter :: DPAR_MAX_AXES = 8
 
+    ! One axis of a mesh.
     type, bind(c) :: dpar_axis
         character(kind=c_char) :: name(16) = c_null_char ! "tp", "dp", "dp_replicate", ...
         integer(c_int32_t) :: size = 0 ! >= 1
@@ -205,6 +207,7 @@ module dpar
         integer(c_int32_t) :: periodic = 0 ! bit d: dim d wraps around
     end type
 
+    ! A grid of ranks.
     type, bind(c) :: dpar_cart
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: size = 0 ! ranks: the product of the parts
@@ -304,6 +307,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_SHARD_KIND = 1
     integer(c_int32_t), parameter :: DPAR_PARTIAL_KIND = 2
 
+    ! What one mesh axis does with the array.
     type, bind(c) :: dpar_placement
         integer(c_int32_t) :: kind = 0 ! DPAR_REPLICATE, ...
         ! SHARD: the dim that the axis cuts.
@@ -417,6 +421,7 @@ module dpar
     ! attention: query y sees `kernel` keys, `dilation` (to 4096) apart.
     integer(c_int32_t), parameter :: DPAR_WINDOW_NEIGHBOURHOOD = 3
 
+    ! An operator along one dim. Zero it and fill it in.
     type, bind(c) :: dpar_window
         integer(c_int64_t) :: kernel = 0 ! taps, at least 1
         integer(c_int64_t) :: stride = 0 ! 0 means 1
@@ -635,7 +640,7 @@ module dpar
     ! ==== options ====
     ! how ranks that share memory are to run.
 
-    ! All zero means the defaults.
+    ! Options of ranks that share memory.
     type, bind(c) :: dpar_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
         ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
@@ -795,8 +800,7 @@ module dpar
         type(c_ptr) :: found = c_null_ptr
     end type
 
-    ! The table. The functions return DPAR_OK or an error, which breaks the communicator for all
-    ! ranks.
+    ! What a device's memory can do: a table of functions.
     type, bind(c) :: dpar_mem
         type(c_ptr) :: ctx = c_null_ptr ! the first argument of each: a device, a stream
         ! Copies n boxes, after all work that was given to ctx before (kernels that computed what is
@@ -1001,7 +1005,7 @@ module dpar
     ! ==== dpar_mpi.h ====
     ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
 
-    ! All zero means the defaults. The same on all ranks.
+    ! Options of dpar_mpi_make, the same on all ranks.
     type, bind(c) :: dpar_mpi_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
         ! 1: reductions in rank order, the same bits on all ranks and in every run.
@@ -1375,7 +1379,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_init
         end function
 
-        ! The same rule for another number of elements, 0..2^62.
+        ! Changes the number of elements to another, 0..2^62.
         subroutine dpar_split_resize(s, count) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1832,7 +1836,7 @@ module dpar
             integer(c_int32_t) :: dpar_reduce
         end function
 
-        ! The same as dpar_reduce, into the out of every rank.
+        ! A reduction into the out of every rank.
         function dpar_all_reduce(c, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1908,7 +1912,7 @@ module dpar
             integer(c_int32_t) :: dpar_scatter
         end function
 
-        ! The same with pieces of different sizes.
+        ! Collectives with pieces of different sizes.
         function dpar_all_gather_v(c, in, out, count, begin, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1978,8 +1982,7 @@ module dpar
             integer(c_int32_t) :: dpar_scatter_v
         end function
 
-        ! One message. Of messages between two ranks with the same tag the first sent is the first
-        ! received.
+        ! One message to another rank, or from it.
         function dpar_send(c, in, count, type, to, tag, work) bind(c)
             import
             type(c_ptr), value :: c

@@ -6,6 +6,7 @@
 
 #include "base.h"
 
+/* Where text goes, and how much of it there was. */
 typedef struct dpar_text {
     char *at;     /* the caller's */
     size_t room;  /* bytes of the buffer; 0: nothing is written, only `used` counts */

@@ -31,8 +31,8 @@ enum {
     DPAR_TYPES
 };
 
-/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type. O(1).
- */
+/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
+ * O(1). */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);

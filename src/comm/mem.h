@@ -94,9 +94,9 @@ typedef struct dpar_mem_finite {
     int64_t *found;
 } dpar_mem_finite;
 
-/* The table. The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
- * Halo exchanges need `move` alone; strategies of training say what they need. E_UNKNOWN: one that
- * is needed is NULL. */
+/* What a device's memory can do: a table of functions. They return DPAR_OK or an error, which
+ * breaks the communicator for all ranks. Halo exchanges need `move` alone; strategies of training
+ * say what they need. E_UNKNOWN: one that is needed is NULL. */
 typedef struct dpar_mem {
     void *ctx; /* the first argument of each: a device, a stream */
     /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is

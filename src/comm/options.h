@@ -6,7 +6,7 @@
 
 #include "../base/base.h"
 
-/* All zero means the defaults. */
+/* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless

@@ -4,7 +4,7 @@
  * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs, 50 GB/s
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs
  */
 #ifndef DPARI_COST_CLUSTER_H
 #define DPARI_COST_CLUSTER_H
@@ -24,6 +24,7 @@ enum {
     DPAR_GENERATIONS
 };
 
+/* A chip, as its data sheet has it. */
 typedef struct dpar_gpu {
     char name[20];
     int32_t generation;         /* DPAR_GEN_* */
@@ -54,6 +55,7 @@ enum {
     DPAR_CALS
 };
 
+/* The values of these constants. */
 typedef struct dpar_calibration {
     double value[DPAR_CALS];
     double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
@@ -61,6 +63,7 @@ typedef struct dpar_calibration {
     char source[64];         /* which measurements, with the date */
 } dpar_calibration;
 
+/* A machine: nodes of alike chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;

@@ -33,6 +33,7 @@ typedef struct dpar_group {
     int32_t sharing;  /* such groups at once on one node, which share its NICs; >= 1 */
 } dpar_group;
 
+/* What a collective takes. */
 typedef struct dpar_collective_cost {
     double seconds;
     int32_t algorithm; /* DPAR_ALG_* */

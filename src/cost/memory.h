@@ -28,6 +28,7 @@ enum {
     DPAR_MEMS
 };
 
+/* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */

@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "step.h"
 
+/* A configuration and its price. */
 typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;

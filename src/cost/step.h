@@ -42,6 +42,7 @@ enum {
     DPAR_TIMES
 };
 
+/* The time of a step, by term, and what is derived from it. */
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;

@@ -48,6 +48,7 @@ enum {
     DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
 };
 
+/* An operation of a layer. */
 typedef struct dpar_op {
     int8_t kind;       /* DPAR_OP_* */
     int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
@@ -67,6 +68,7 @@ typedef struct dpar_op {
 /* Where a layer may stand in a pipeline. */
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
+/* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
     char name[12];      /* "embed", "block", "moe", "head", ... */
     int32_t kind;       /* DPAR_LAYER_* */
@@ -102,6 +104,7 @@ enum {
     DPAR_STACKS              /* one past the last */
 };
 
+/* A job's work. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;

@@ -178,6 +178,7 @@ typedef struct dpar_halo_options {
     int32_t timers; /* 1: keep times for dpar_halo_exchange_report: two clock readings a phase */
 } dpar_halo_options;
 
+/* A planned exchange: a handle. */
 typedef struct dpar_halo_exchange dpar_halo_exchange;
 
 /* Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
@@ -247,8 +248,8 @@ DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
 /* Closes a plan: gives the staging memory back, a barrier over c. COLLECTIVE. NULL is fine. E_ARG
  * while an exchange is under way; after one that failed: its status. Close plans before c is
- * closed: dpar_comm_close ends what was planned over c, and no call may have such a plan any more.
- */
+ * closed: dpar_comm_close ends what was planned over c, and no call may have such a plan any
+ * more. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
 /* ---- choosing ---- */

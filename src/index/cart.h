@@ -75,6 +75,7 @@ DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const i
 
 /* ---- a grid of ranks, to be placed on nodes ---- */
 
+/* A grid of ranks. */
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
     int32_t size;                 /* ranks: the product of the parts */

@@ -34,6 +34,7 @@ typedef struct dpar_bucketing {
                          the first */
 } dpar_bucketing;
 
+/* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
     int64_t lo, hi; /* in the buffer, padding included; each rank has (hi - lo) / ranks elements */
     int64_t used;   /* elements without the padding at the end: lo + used <= hi */

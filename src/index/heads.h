@@ -13,6 +13,7 @@
  *
  * Grouped queries (GQA); one group is MQA, as many groups as heads MHA. */
 
+/* How the heads of an attention layer are cut. dpar_heads_init makes it. */
 typedef struct dpar_heads {
     int32_t queries; /* query heads */
     int32_t groups;  /* key-value heads; must divide queries */
@@ -31,6 +32,7 @@ enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or E_DIVIDE, a
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
                                      int32_t rule, dpar_why *why);
 
+/* What one rank has of the heads. */
 typedef struct dpar_heads_share {
     int32_t query, queries; /* the first query head of a rank, and how many */
     int32_t group, groups;  /* the first key-value head, and how many */
@@ -57,6 +59,7 @@ DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, i
 
 /* ---- vocabulary ---- */
 
+/* A vocabulary whose rows ranks share. dpar_vocab_init makes it. */
 typedef struct dpar_vocab {
     int64_t count, added;         /* tokens of the model; tokens added to it later */
     int64_t padded, padded_added; /* rows for each, over all ranks */
@@ -78,7 +81,7 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 
 /* ---- layers over pipeline stages ---- */
 
-/* Zero it and fill it in. */
+/* How layers are cut into stages. Zero it and fill it in. */
 typedef struct dpar_stages {
     int32_t layers, stages;
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */

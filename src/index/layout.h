@@ -17,6 +17,7 @@
 /* What a mesh axis does with the array. */
 enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
 
+/* What one mesh axis does with the array. */
 typedef struct dpar_placement {
     int32_t kind;   /* DPAR_REPLICATE, ... */
     int32_t dim;    /* SHARD: the dim that the axis cuts; negative counts from the end */

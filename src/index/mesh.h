@@ -14,6 +14,7 @@
 
 enum { DPAR_MAX_AXES = 8 };
 
+/* One axis of a mesh. */
 typedef struct dpar_axis {
     char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */

@@ -65,8 +65,8 @@ typedef struct dpar_transfers {
  *
  * E_ARG, without a sentence: what dpar_redistribute_check refuses, a per_node below -1, another
  * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
- * O(what the ranks of its node receive of it), and passes over receivers that have a nearer copy.
- */
+ * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
+ * copy. */
 DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);

@@ -23,6 +23,7 @@ enum {
 /* "all-gather", ...; "?" for others. Static text. O(1). */
 DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
+/* One collective of the sequence. */
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
     int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */

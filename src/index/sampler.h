@@ -23,8 +23,8 @@ enum {
                           to `run`: collectives must stop after dpar_sampler_common samples */
 };
 
-/* Zero it, fill it in, and let dpar_sampler_init judge it. Positions first, first + 1, ... of an
- * epoch's order are dealt to the ranks in turn, `run` at a time.
+/* How samples are dealt. Zero it, fill it in, and let dpar_sampler_init judge it. Positions first,
+ * first + 1, ... of an epoch's order are dealt to the ranks in turn, `run` at a time.
  *
  * torch: set rest, count, ranks. Megatron: run = micro-batch, DROP; EXACT for drop_last=False. To
  * resume, set first to dpar_sampler_consumed. The same number of ranks then goes on exactly as it

@@ -66,8 +66,8 @@ typedef struct dpar_split {
  * untouched. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
-/* The same rule for another number of elements, 0..2^62. RAGGED keeps its cuts, which must end
- * there. Cannot fail. O(1). */
+/* Changes the number of elements to another, 0..2^62; the rule stays. RAGGED keeps its cuts, which
+ * must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts] = the number of elements. The
  * array must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend.

@@ -25,6 +25,7 @@ enum {
                                   (kernel / 2) */
 };
 
+/* An operator along one dim. Zero it and fill it in. */
 typedef struct dpar_window {
     int64_t kernel;           /* taps, at least 1 */
     int64_t stride, dilation; /* 0 means 1 */

@@ -32,6 +32,7 @@ typedef struct dpar_pipe_job {
     int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: it does not */
 } dpar_pipe_job;
 
+/* How good the schedule is that was found. */
 typedef struct dpar_pipe_result {
     int64_t makespan, span; /* of the schedule */
     int64_t bound; /* no schedule has a smaller objective; equal to it: this one is the best */

@@ -50,6 +50,7 @@ enum {
 enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
 enum { DPAR_MOST_ACTIVE = 24 };
 
+/* Which passes, and how. Zero it and fill it in. */
 typedef struct dpar_lowering {
     int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */

@@ -13,7 +13,7 @@
 
 #include "auto.h"
 
-/* What is asked. Zero it and fill it in. */
+/* Layers to be placed. Zero it and fill it in. */
 typedef struct dpar_placing {
     /* As for dpar_schedule_auto, but for layers. In job->times forward, input, weight, backward,
      * hold_forward, hold_input, hold_weight and hold_always are of layers, of[layers]. A stage has

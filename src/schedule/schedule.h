@@ -36,6 +36,7 @@ enum {
 #define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
 #define DPAR_MOST_MICROS INT32_C(65535)
 
+/* What a rank does at one place of its list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_FORWARD, ... */
     uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
@@ -99,8 +100,8 @@ typedef struct dpar_schedule_text {
     int32_t chain; /* stages of a chain; 0: all are one chain */
 } dpar_schedule_text;
 
-/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read. O(text).
- */
+/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
+ * O(text). */
 DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
 /* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_ARG: a
  * message between stages that are no neighbours in a chain, or on one rank. O(text). */

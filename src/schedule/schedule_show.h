@@ -10,9 +10,9 @@
 #include "../base/text.h"
 #include "schedule.h"
 
-/* What is shown. Times are whole ticks, 0 or more, start <= end; only a message that had arrived
- * before its RECV was reached may end before it starts. Of a joined pair both actions have the
- * pair's times.
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
+ * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
+ * have the pair's times.
  *
  * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
  * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */

@@ -104,6 +104,7 @@ typedef struct dpar_rank_timing {
     int32_t reserved;
 } dpar_rank_timing;
 
+/* What the simulation of a schedule says. */
 typedef struct dpar_timing {
     int64_t makespan; /* from 0 until the last rank is free */
     int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
@@ -129,7 +130,7 @@ typedef struct dpar_timing {
     int64_t path_communication; /* the rest of the makespan: messages on the chain */
 } dpar_timing;
 
-/* What is asked, and where the answers go; NULL where they are not wanted. Zero it. */
+/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
 typedef struct dpar_simulation {
     const dpar_times *times;
     int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that

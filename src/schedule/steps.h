@@ -35,7 +35,7 @@ typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
-/* What is asked, and where the answers go. Zero it. */
+/* How sends wait, and where the slots go. Zero it. */
 typedef struct dpar_slotting {
     /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
      * has the data out of its slot when it returns. k: the runner posts k sends at a time, then

@@ -85,7 +85,7 @@ typedef struct dpar_spatial_call {
 } dpar_spatial_call;
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
-/* Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+/* A layer. Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
 struct dpar_spatial {
     int32_t kind;                      /* DPAR_CONVOLUTION, ... */
     int32_t outputs;                   /* DPAR_OUTPUTS_BALANCED, ... */
@@ -152,7 +152,7 @@ DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, i
 
 /* ---- layers ---- */
 
-/* A plan, and what of it is to be read. Boxes without points have dims 0. */
+/* A plan of a layer; these fields are to be read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
     dpar_spatial layer;
     dpar_layout out;    /* who has which outputs: `in` of the next layer */
@@ -175,8 +175,9 @@ typedef struct dpar_spatial_arrays {
     int32_t accumulate; /* 1: adds to in_gradient's own points (another layer read it too) */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan on this rank. Takes and gives back some pages of the system. Errors as
- * init, of this rank alone. Local. As init up to O(outputs x taps) of each dim. */
+/* Bytes of memory for a plan of a layer on this rank. Takes and gives back some pages of the
+ * system. Errors as init, of this rank alone. Local. As init up to O(outputs x taps) of each
+ * dim. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
 /* Plans a layer in your memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE: all
@@ -203,8 +204,8 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  * That must be so on all ranks that have points, or on none. Errors and bytes as forward, of
  * gradients. The sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close; the sentence is in the
- * communicator's why. */
+/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close; the
+ * sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----

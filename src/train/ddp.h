@@ -40,7 +40,8 @@
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
+/* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
+ * names. */
 typedef struct dpar_ddp_options {
     int32_t params;       /* parameters, in the order in which forward uses them */
     int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
@@ -72,6 +73,7 @@ typedef struct dpar_ddp_options {
                                  their numbers */
 } dpar_ddp_options;
 
+/* Gradients that are being averaged: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
 /* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients

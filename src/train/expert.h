@@ -190,7 +190,7 @@ typedef struct dpar_experts {
     int32_t room;   /* 0 */
 } dpar_experts;
 
-/* A plan, and what of it is to be read. */
+/* A plan of experts; these fields are to be read. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
@@ -199,8 +199,8 @@ typedef struct dpar_experts_plan {
     int64_t kept, dropped, taken; /* choices kept, dropped, and rows taken so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to read.
- */
+/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to
+ * read. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
     int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */

@@ -82,7 +82,7 @@
 #include "../comm/comm.h"
 #include "optimizer.h"
 
-/* Zero it and fill in what differs. The same on all ranks, but for replicas and
+/* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
 typedef struct dpar_fsdp_options {
     int32_t units;            /* of the model, in the order of forward */
@@ -135,6 +135,7 @@ typedef struct dpar_fsdp_sizes {
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
 
+/* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
 /* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a

@@ -261,9 +261,9 @@ typedef struct dpar_mem_quantize {
     int32_t room;       /* 0 */
 } dpar_mem_quantize;
 
-/* The table. The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
- * Strategies and layers say what they need; E_UNKNOWN: one that is needed is NULL. Zero what you do
- * not have. */
+/* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
+ * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
+ * one that is needed is NULL. Zero what you do not have. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
     dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);

@@ -66,8 +66,8 @@ typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, d
 typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
                                        const dpar_stage_task *backward, dpar_why *why);
 
-/* Zero it and fill in what your list needs. The same on all ranks, but for pointers and bytes of
- * slots. */
+/* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
+ * pointers and bytes of slots. */
 typedef struct dpar_pipeline_options {
     const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
     int32_t type;                  /* of what goes from stage to stage */
@@ -107,6 +107,7 @@ typedef struct dpar_pipeline_options {
     int64_t *start, *end;
 } dpar_pipeline_options;
 
+/* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
 /* Bytes that init needs of your memory (aligned to 64), as long as the pipeline lives: about 300 a

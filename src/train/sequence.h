@@ -78,7 +78,8 @@ typedef struct dpar_attention_call {
 } dpar_attention_call;
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
-/* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
+/* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
+ * and user. */
 struct dpar_attention {
     dpar_attention_way way; /* NULL: the ring, all keys pass by all ranks. dpar_attention_ulysses,
                                dpar_attention_halo: each rank has a part of the packed sequence,
@@ -112,7 +113,7 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-/* A plan, and what of it is to be read. */
+/* A plan of attention; these fields are to be read. */
 typedef struct dpar_attention_plan {
     dpar_attention layer; /* no field is 0 for a default any more */
     int64_t tokens;       /* of this rank: rows of its arrays */
@@ -134,8 +135,8 @@ typedef struct dpar_attention_arrays {
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
 } dpar_attention_arrays;
 
-/* Bytes of memory for a plan on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence. Local. O(docs
- * x ranks).
+/* Bytes of memory for a plan of attention on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence.
+ * Local. O(docs x ranks).
  *
  * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
  * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
@@ -166,7 +167,7 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
+/* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
  * dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 

@@ -59,6 +59,7 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
 
+/* What the layers of a group share. dpar_tensor_init fills it in. */
 typedef struct dpar_tensor {
     dpar_comm *comm;
     int32_t type;      /* DPAR_F64 or DPAR_F32 */
@@ -103,8 +104,8 @@ typedef struct dpar_linear_arrays {
                          row: [n][out], forward the part of y, backward the dy of all */
     void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
     /* 1: `whole` already has what would be gathered. Column: since forward, or from another layer
-     * that reads the same x. Row, backward: the call for dx left it there for a later call for dw.
-     */
+     * that reads the same x. Row, backward: the call for dx left it there for a later call for
+     * dw. */
     int32_t kept;
     int32_t add;    /* 1: dw and dbias are added to (micro-batches) */
     int32_t add_dx; /* column: 1: dx (sequence parallel: whole_dx) has the parts of layers that read
@@ -182,10 +183,11 @@ typedef struct dpar_cross_entropy_arrays {
     dpar_cross_entropy_sum *sum; /* sum over tokens; NULL: not wanted */
     void *scratch;               /* [3 n (ranks + 1)] of type, for forward */
 } dpar_cross_entropy_arrays;
-/* Losses. One all-gather of three numbers a token: the largest logit of the rank, the sum of
- * exponentials relative to it, its part of the target's share: 12 bytes (f64: 24). From these the
- * ranks compute the same bits. Sums over the vocabulary are in f64. Loss and sum are equal on all
- * ranks: add them up over data parallel ones only. O(n rows).
+/* Losses of the tokens, over a vocabulary that ranks share. One all-gather of three numbers a
+ * token: the largest logit of the rank, the sum of exponentials relative to it, its part of the
+ * target's share: 12 bytes (f64: 24). From these the ranks compute the same bits. Sums over the
+ * vocabulary are in f64. Loss and sum are equal on all ranks: add them up over data parallel ones
+ * only. O(n rows).
  *
  * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
  * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
