@@ -102,11 +102,11 @@ typedef struct dpar_mem_span {
     void *to;
     const void *from; /* may be `to` where both types have as many bytes. NULL: v = scale */
     int64_t count;
-    int32_t to_type,
-        from_type; /* F64, F32, BF16, F16, any two. Any type that has bytes: of one type, scale 1
-                      and no add, every bit as it is; from NULL with scale 0 */
-    int32_t add;   /* 1 */
-    int32_t room;  /* 0 */
+    /* F64, F32, BF16, F16, any two. With one type, scale 1 and no add: any type that has bytes,
+     * every bit as it is. From NULL with scale 0: any type that has bytes. */
+    int32_t to_type, from_type;
+    int32_t add;  /* 1 */
+    int32_t room; /* 0 */
     double scale;
 } dpar_mem_span;
 

@@ -45,8 +45,7 @@
  * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs
- */
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
 
 /* Generations: chips that share one set of calibration constants. */
 enum {
@@ -268,7 +267,7 @@ typedef struct dpar_op {
     int8_t keep;       /* DPAR_KEEP_* */
     int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
     int16_t heads;     /* attention: heads (to cut); 0 otherwise */
-    double n, k;       /* see DPAR_OP_* */
+    double n, k;       /* as DPAR_OP_* says */
     double copies;     /* as DPAR_OP_* says; 1 for most */
     double params;     /* weights, all ranks together */
     double touch;      /* HBM bytes a token that the forward moves besides GEMM operands */
@@ -696,7 +695,7 @@ enum {
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;
-    double samples; /* a step, all ranks */
+    double samples; /* of a step, all ranks */
     double tokens_per_s_gpu;
     double model_flops; /* of a step, all ranks: attention as if not causal, vocabulary counted,
                            recomputation not (Megatron's and PaLM's MFU) */
@@ -934,7 +933,7 @@ DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search 
  *     job.bytes = 8;
  *     dpar_halo_grid_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
 
-/* What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers. */
+/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
 typedef struct dpar_halo_rates {
     double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
     double run_s;     /* s for each run (a piece without gaps), whatever its length */
@@ -947,7 +946,7 @@ typedef struct dpar_halo_rates {
  * a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
-/* The exchange. Zero it and fill it in. Dim 0 is the slowest in memory. */
+/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_job {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */

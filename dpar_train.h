@@ -1193,19 +1193,22 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
  * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
  * gradients of keys and values travel the same way, one step behind, until they are home. What the
- * rank's own queries gave has stayed there. So they make as many hops as keys and values. With T
- * tokens in all, n of them on this rank, m on the next, and E = groups (width + values) elements a
- * token, a rank sends
+ * rank's own queries gave has stayed there, so they make as many hops as keys and values.
+ *
+ * What a rank sends: T is all tokens, n those of this rank, m those of the next one, and E = groups
+ * (width + values) the elements of a token.
+ *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
- * and nothing when it is alone: plan->sent counts it.
+ *
+ * A rank that is alone sends nothing. plan->sent counts it.
  *
  * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With DPAR_ZIGZAG,
  * and documents of lengths that 2 P divides, every rank has as much to do at every step as the
  * others: plan->pairs counts it.
  *
- * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
- * its stream, and nothing waits.
+ * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
+ * nothing waits.
  *
  * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
  * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:

@@ -519,7 +519,7 @@ module dpar
     ! ==== halo_cost ====
     ! how long an exchange of halos takes on a process grid, and which grid is the best.
 
-    ! What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers.
+    ! What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers.
     type, bind(c) :: dpar_halo_rates
         ! bytes/s that a rank moves out of one array into another, long runs
         real(c_double) :: copy_Bps = 0.0_c_double
@@ -531,7 +531,7 @@ module dpar
         real(c_double) :: nic_Bps = 0.0_c_double
     end type
 
-    ! The exchange. Zero it and fill it in.
+    ! An exchange of halos. Zero it and fill it in.
     type, bind(c) :: dpar_halo_job
         integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
         integer(c_int32_t) :: per_node = 0
@@ -764,7 +764,7 @@ module dpar
         ! may be `to` where both types have as many bytes.
         type(c_ptr) :: from = c_null_ptr
         integer(c_int64_t) :: count = 0
-        ! F64, F32, BF16, F16, any two. Any type that has bytes.
+        ! F64, F32, BF16, F16, any two. With one type, scale 1 and no add.
         integer(c_int32_t) :: to_type = 0
         integer(c_int32_t) :: from_type = 0
         integer(c_int32_t) :: add = 0 ! 1

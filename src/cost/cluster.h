@@ -4,8 +4,7 @@
  * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
  *
  *     dpar_cluster c;
- *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs
- */
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
 #ifndef DPARI_COST_CLUSTER_H
 #define DPARI_COST_CLUSTER_H
 

@@ -17,7 +17,7 @@
 #include "../base/base.h"
 #include "../index/cart.h"
 
-/* What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers. */
+/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
 typedef struct dpar_halo_rates {
     double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
     double run_s;     /* s for each run (a piece without gaps), whatever its length */
@@ -30,7 +30,7 @@ typedef struct dpar_halo_rates {
  * a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
-/* The exchange. Zero it and fill it in. Dim 0 is the slowest in memory. */
+/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_job {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */

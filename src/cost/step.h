@@ -46,7 +46,7 @@ enum {
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;
-    double samples; /* a step, all ranks */
+    double samples; /* of a step, all ranks */
     double tokens_per_s_gpu;
     double model_flops; /* of a step, all ranks: attention as if not causal, vocabulary counted,
                            recomputation not (Megatron's and PaLM's MFU) */

@@ -56,7 +56,7 @@ typedef struct dpar_op {
     int8_t keep;       /* DPAR_KEEP_* */
     int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
     int16_t heads;     /* attention: heads (to cut); 0 otherwise */
-    double n, k;       /* see DPAR_OP_* */
+    double n, k;       /* as DPAR_OP_* says */
     double copies;     /* as DPAR_OP_* says; 1 for most */
     double params;     /* weights, all ranks together */
     double touch;      /* HBM bytes a token that the forward moves besides GEMM operands */

@@ -23,7 +23,7 @@ typedef struct dpar_each {
     const int64_t *of;
 } dpar_each;
 
-/* What an action takes, in any unit of time, 0 or more. Zero it and fill it in. */
+/* How messages go. */
 enum {
     DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
                             reached; neither holds a rank. A list without messages implies this */
@@ -33,6 +33,7 @@ enum {
                             order of the list (MPI_Ssend, MPI_Recv) */
     DPAR_SENDS_KINDS
 };
+/* Which messages take turns. */
 enum {
     DPAR_LINKS_OWN,     /* each message has a link to itself */
     DPAR_LINKS_OF_PAIR, /* messages from one rank to one other take turns, in the order of their
@@ -41,6 +42,7 @@ enum {
     DPAR_LINKS_OF_RANK, /* all messages that leave a rank take turns */
     DPAR_LINKS_KINDS
 };
+/* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
 typedef struct dpar_times {
     dpar_each forward, input, weight; /* F, I, W of a stage */
     dpar_each backward;               /* B; 0: input + weight */
@@ -120,13 +122,13 @@ typedef struct dpar_timing {
     int64_t bubble_first;      /* idle time of rank 0: the zero-bubble paper's formulas */
 
     int64_t peak_bytes; /* of the rank with most */
-    int32_t peak_count; /* so */
+    int32_t peak_count; /* of the rank with most */
     int32_t lowered;    /* 1: the list has messages; 0: they were implied */
     int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
 
     /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many */
-    int64_t path_compute;       /* their time; */
+    int64_t path_actions;       /* how many actions */
+    int64_t path_compute;       /* their time */
     int64_t path_communication; /* the rest of the makespan: messages on the chain */
 } dpar_timing;
 
