@@ -1191,8 +1191,8 @@ DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 typedef struct dpar_stages {
     int32_t layers, stages;
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */
-    int32_t first,
-        last; /* layers of the first and of the last stage, all chunks; 0: as the others */
+    /* layers of the first and of the last stage, all chunks; 0: as the others */
+    int32_t first, last;
     int32_t embedding, loss; /* 1: counts as a layer, before the first and after the last */
     int32_t turns; /* 1: V schedules: every second chunk runs backwards, so that stage 0 has both
                       ends */

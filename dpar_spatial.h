@@ -295,9 +295,9 @@ typedef struct dpar_norm_arrays {
     const dpar_tile *dx; /* backward writes; may be dy */
     double *saved;       /* mean and inverse deviation of each set, one set after the other: forward
                             writes, backward reads */
-    double *scale_gradient,
-        *shift_gradient; /* [channels]: backward ADDS this rank's part; NULL: not wanted. The sum
-                            over ranks is yours, with the other weights */
+    /* [channels]: backward ADDS this rank's part; NULL: not wanted. The sum over ranks is yours,
+     * with the other weights. */
+    double *scale_gradient, *shift_gradient;
     double *scratch;
 } dpar_norm_arrays;
 /* How many doubles saved and scratch have; NULL: not wanted. Local. O(1). */
