@@ -270,9 +270,8 @@ typedef struct dpar_work {
 
 /* What an engine does. Only who writes one needs this. */
 typedef struct dpar_engine {
-    char name[8]; /* "shm", "mpi", "nccl" */
-    dpar_status (*run)(dpar_comm *c,
-                       const dpar_call *call); /* to the end; the call has been checked */
+    char name[8];                                            /* "shm", "mpi", "nccl" */
+    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
     dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
     dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
     dpar_status (*wait)(dpar_work *work);
@@ -505,8 +504,11 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 /* ==== comm/options.h ==== */
 
-/* options - how ranks that share memory are to run: for dpar_launch_with and dpar_init (launch.h).
- * Zero it and fill in what you want. */
+/* options - how ranks that share memory are to run.
+ *
+ *     dpar_options o = {0};
+ *     o.timeout_s = 20;
+ *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 
 /* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {

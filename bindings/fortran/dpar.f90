@@ -600,7 +600,7 @@ module dpar
     ! What an engine does. Only who writes one needs this.
     type, bind(c) :: dpar_engine
         character(kind=c_char) :: name(8) = c_null_char ! "shm", "mpi", "nccl"
-        type(c_funptr) :: run = c_null_funptr ! to the end; the call has been checked
+        type(c_funptr) :: run = c_null_funptr ! to the end; the call was checked
         type(c_funptr) :: post = c_null_funptr
         type(c_funptr) :: test = c_null_funptr ! OK: done, MORE: not yet
         type(c_funptr) :: wait = c_null_funptr

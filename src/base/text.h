@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* text - writes text into the caller's buffer, as snprintf does. It never passes the end, always
- * leaves a NUL, and counts the characters of the whole text. It uses no locale and no libc. */
+ * leaves a NUL, and counts the characters of the whole text. It uses no locale and no libc.
+ *
+ *     static char buffer[2000];
+ *     dpar_text t;
+ *     dpar_text_init(&t, buffer, sizeof buffer);
+ *     dpar_schedule_draw(&t, &gantt, DPAR_GANTT_TEXT, &why);    what draws and reports appends to
+ * it puts(buffer); */
 #ifndef DPARI_BASE_TEXT_H
 #define DPARI_BASE_TEXT_H
 

@@ -101,9 +101,8 @@ typedef struct dpar_work {
 
 /* What an engine does. Only who writes one needs this. */
 typedef struct dpar_engine {
-    char name[8]; /* "shm", "mpi", "nccl" */
-    dpar_status (*run)(dpar_comm *c,
-                       const dpar_call *call); /* to the end; the call has been checked */
+    char name[8];                                            /* "shm", "mpi", "nccl" */
+    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
     dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
     dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
     dpar_status (*wait)(dpar_work *work);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* options - how ranks that share memory are to run: for dpar_launch_with and dpar_init (launch.h).
- * Zero it and fill in what you want. */
+/* options - how ranks that share memory are to run.
+ *
+ *     dpar_options o = {0};
+ *     o.timeout_s = 20;
+ *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 #ifndef DPARI_COMM_OPTIONS_H
 #define DPARI_COMM_OPTIONS_H
 

@@ -13,22 +13,25 @@
 #include "cluster.h"
 #include "workload.h"
 
+/* How context parallel ranks come to each other's keys. */
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
 enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
+/* What lies in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
     DPAR_OFFLOAD_ACTIVATIONS = 4,
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
+/* Whose messages travel while ranks compute. */
 enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
 
-/* Bytes a parameter, by what they are for. Activations are not in it: dpar_model.element says their
- * type; set it to 4 for fp32 training. */
+/* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
+ * their type; set it to 4 for fp32 training. */
 typedef struct dpar_recipe {
     char name[16];
-    double weight, gradient, master,
-        moments;     /* bytes a parameter; their sum is the 8 to 20 of the literature */
+    /* bytes a parameter; their sum is the 8 to 20 of the literature */
+    double weight, gradient, master, moments;
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
@@ -50,12 +53,12 @@ DPAR_API const char *dpar_recipe_name(int32_t index);
 /* One way to spread a workload: tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
  * then dp, then pp (Megatron's tp-cp-dp-pp). Tiles of a domain take the place of cp. */
 typedef struct dpar_strategy {
-    int32_t tp, sp, cp, cp_kind; /* sp: 0 or 1 */
+    int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1), context parallel; DPAR_CP_x */
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;    /* schedule: DPAR_1F1B, ...; must be said */
-    int32_t ep, etp;             /* experts over ep groups, each cut by etp */
+    int32_t pp, vp, schedule;    /* pipeline: ranks, chunks of each, DPAR_1F1B, ... (to be said) */
+    int32_t ep, etp;             /* experts in ep shares, each of them cut by etp */
     int32_t micro_batch;         /* samples */
     int32_t micro_batches;       /* a step and data-parallel rank */
     int32_t recompute;           /* DPAR_RECOMPUTE_* */

@@ -115,8 +115,7 @@ typedef struct dpar_workload {
     int32_t stack;     /* DPAR_STACK_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
-    int32_t heads, kv_heads, hidden, vocab, experts, blocks,
-        topk;                /* for the rules of a strategy; 0: none */
+    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
     int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */
