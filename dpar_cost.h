@@ -916,7 +916,8 @@ typedef struct dpar_advice {
  *
  * search->fixed does not bind the answer: the warnings judge it. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
- * E_NONE: no way divides the batch. About 30 searches: milliseconds. */
+ * E_NONE: no way divides the batch. E_ARG: a batch below 0, or gpus that are not the cluster's.
+ * About 30 searches: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 

@@ -140,8 +140,9 @@ typedef struct dpar_schedule_text {
 /* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
  * O(text). */
 DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
-/* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_ARG: a
- * message between stages that are no neighbours in a chain, or on one rank. O(text). */
+/* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_PARSE: see
+ * above. E_ARG: that too, or a message between stages that are no neighbours in a chain, or on one
+ * rank. E_ROOM. O(text). */
 DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
                                         int64_t bytes, dpar_why *why);
 /* Appends a schedule as text, which reads back as the same actions. `end` ends the lines: "\r\n" as
