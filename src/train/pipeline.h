@@ -133,7 +133,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
  *
  * On all ranks (options.apart: sooner or later): a callback's own error, "rank 1: 2B3: sentence",
  * or E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. c is broken then. Communicators of the callbacks' own
- * are theirs to abort. */
+ * are theirs to abort. E_ARG, on this rank: p is NULL, closed, or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
 /* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
  * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
