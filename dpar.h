@@ -141,6 +141,7 @@
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 
+/* How a call ended: one of these. */
 typedef int32_t dpar_status;
 
 enum {
@@ -162,13 +163,15 @@ DPAR_API const char *dpar_status_text(dpar_status status);
 
 /* ==== base/type.h ==== */
 
-/* type - words that all headers share: the number formats (what a chip computes in, what a message
- * holds) and the collectives (what one costs, what one does). */
+/* type - constants that all headers share: number formats, and the collectives. */
 
-/* A field that was left out says no type: E_ARG where data is described; where a type may be left
- * to another (what travels, an optimizer's moments) the field says what 0 means there.
- * From F64 below DPAR_FORMATS are the formats that chips state a peak for; from F16 on they are
- * only stored. BF16 stands for F16 too where a peak is meant. */
+/* Number formats: what an array holds, what a message carries, what a chip computes in.
+ *
+ * DPAR_NO_TYPE is a field that was left out. That is E_ARG where the field describes data. Where it
+ * may be left out, as for what travels or an optimizer's moments, the field says what 0 means.
+ *
+ * For the formats from F64 on, below DPAR_FORMATS, chips state a peak of FLOP/s. BF16 there stands
+ * for F16 too. The types from F16 on only say how numbers are stored. */
 enum {
     DPAR_NO_TYPE,
     DPAR_F64,
@@ -188,15 +191,16 @@ enum {
     DPAR_TYPES
 };
 
-/* Bytes of one element; 0 where it has no address of its own (F4) or the type is none. O(1). */
+/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
+ * O(1). */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
 /* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
-/* The collectives, as MPI and NCCL have them, and the two halves of a message. A kind that was left
- * out is none of them. */
+/* The collectives, as MPI and NCCL have them, and the two halves of a message. DPAR_NO_CALL is a
+ * kind that was left out. */
 enum {
     DPAR_NO_CALL,
     DPAR_ALL_REDUCE,
@@ -220,8 +224,7 @@ DPAR_API const char *dpar_collective_name(int32_t kind);
 
 /* ==== base/box.h ==== */
 
-/* box - a rectangle of indices, and one rectangle that travels: what layouts, redistributions and
- * halos speak in. */
+/* box - a rectangle of indices, and a rectangle that travels from one rank to another. */
 
 enum { DPAR_MAX_DIMS = 6 };
 
@@ -235,18 +238,23 @@ typedef struct dpar_box {
 /* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
 
-/* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
- * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
- * from here. Of a send, element j of dim d goes from mine[d] + j to theirs[d] + j; of a receive it
- * comes from theirs[d] + j to mine[d] + j. Where bit d of `flip` is set (folds) the receiver's end
- * counts backwards: extent[d] - 1 - j in place of j. A packed message holds the box in the sender's
- * order, the last dim fastest.
+/* One rectangle that goes from one rank to another, or stays where peer is the rank itself.
+ * Layouts, redistributions and halos list these.
  *
- * Two dims may change places on the way (edges of a cubed sphere): `extent` is the sender's, and
- * what lies at j of the sender arrives at j with j[swap[0]] and j[swap[1]] exchanged, the extents
- * likewise; `flip` then reverses dims of the receiver. Vectors turn where the grid does: a pair (u
- * along the last dim, v along the one before) arrives after `turn` quarter turns, 1: (-v, u), 2:
- * (-u, -v), 3: (v, -u). Over folds and poles it is 2, so that each component changes its sign. */
+ *     send:     element j of dim d goes from mine[d] + j here to theirs[d] + j at the peer
+ *     receive:  it comes from theirs[d] + j at the peer to mine[d] + j here
+ *
+ * Both sides list the same transfers in the same order: the k-th send from a to b is the k-th
+ * receive of b from a. A packed message holds the box in the sender's order, the last dim fastest.
+ *
+ * Folded grids, poles and cubed spheres use the rest. Where bit d of `flip` is set, the receiver
+ * counts dim d backwards: extent[d] - 1 - j in place of j. Where swap[0] and swap[1] differ, these
+ * two dims change places on the way. `extent` is then the sender's: what the sender has at j
+ * arrives at j with the two exchanged. `flip` reverses dims of the receiver.
+ *
+ * Vectors turn where the grid does. A pair (u along the last dim, v along the one before) arrives
+ * after `turn` quarter turns as (-v, u) for 1, (-u, -v) for 2, (v, -u) for 3. Over folds and poles
+ * `turn` is 2: each component changes its sign. */
 typedef struct dpar_transfer {
     int32_t peer;                  /* the other rank */
     int32_t dims;                  /* 0..DPAR_MAX_DIMS */
@@ -268,13 +276,21 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 
 /* ==== base/text.h ==== */
 
-/* text - a sink that writes into the caller's buffer, as snprintf does: it never passes the end,
- * always leaves a NUL, and counts what the whole text would have needed. No locale, no libc. */
+/* text - writes text into the caller's buffer, as snprintf does. It never passes the end, always
+ * leaves a NUL, and counts the characters of the whole text. It uses no locale and no libc.
+ *
+ *     static char buffer[2000];
+ *     dpar_text t;
+ *     dpar_text_init(&t, buffer, sizeof buffer);
+ *     dpar_schedule_draw(&t, &gantt, DPAR_GANTT_TEXT, &why);    what draws and reports appends to
+ * it puts(buffer); */
 
+/* Where text goes, and how much of it there was. */
 typedef struct dpar_text {
-    char *at;     /* the caller's buffer */
-    size_t room;  /* its bytes; 0 is allowed: then only `used` is counted */
-    size_t used;  /* characters of the whole text, without the NUL; > room - 1 means it was cut */
+    char *at;     /* the caller's */
+    size_t room;  /* bytes of the buffer; 0: nothing is written, only `used` counts */
+    size_t used;  /* characters of the whole text, without the NUL; the text was cut when used >=
+                     room */
     size_t line;  /* where the current line began */
     size_t width; /* UTF-8 characters since then */
 } dpar_text;
@@ -286,83 +302,97 @@ DPAR_API void dpar_text_put(dpar_text *t, const char *s);
 
 /* ==== index/mesh.h ==== */
 
-/* mesh - ranks with named axes, as a list of (size, stride). Integers only, O(axes), no tables: a
- * rank of a million-rank job does its arithmetic alone. */
+/* mesh - ranks with named axes: where a rank stands, and who shares a group with it. A mesh is a
+ * list of (size, stride), without tables: a rank of a million finds its place in O(axes).
+ *
+ *     const int32_t sizes[2] = {4, 2};
+ *     int32_t at[2];
+ *     dpar_mesh_init(&mesh, "dp tp", sizes, DPAR_LAST_FASTEST, 0, &why);    ranks 0..7
+ *     dpar_mesh_coords(&mesh, 5, at);                                       dp 2, tp 1
+ *     dpar_mesh_group_member(&mesh, 1, 5, 0);                               along dp: 1, 3, 5, 7 */
 
 enum { DPAR_MAX_AXES = 8 };
 
+/* One axis of a mesh. */
 typedef struct dpar_axis {
     char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */
     int32_t stride; /* ranks between two neighbours along this axis */
 } dpar_axis;
 
-/* A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you set
- * offset yourself). What the functions below make is injective: no rank has two coordinates. Sets
- * of axes are given as bits: bit i is axis i, bits of axes that the mesh has not are passed over.
- * Listed from first to last, the last axis counts as the fastest, whatever the strides are. */
+/* Ranks with named axes: a value that the functions below make. rank = offset + the sum of coord[i]
+ * * axis[i].stride, at most 2^31 - 1; no rank has two coordinates. Keep both true when you set
+ * offset yourself.
+ *
+ * A set of axes is a number: bit i is axis i. Bits of axes that the mesh does not have do not
+ * count. */
 typedef struct dpar_mesh {
-    int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
+    int32_t axes;   /* axes in use, 0..DPAR_MAX_AXES */
     int32_t size;   /* ranks in all: the product of the sizes */
     int32_t offset; /* the first rank of the mesh */
     dpar_axis axis[DPAR_MAX_AXES];
 } dpar_mesh;
 
-/* Which rank order: there is no right one, so it is always said. */
+/* The order of ranks. Systems differ, so it is always said. */
 enum {
     DPAR_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
     DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
-/* A mesh of named axes: `names` lists them, "dp tp" or "dp-tp", each once, 1 to 15 characters;
- * sizes[i] >= 1 of each. One size may be -1 and is inferred from `ranks`. ranks > 0: the product of
- * the sizes must equal it; ranks = 0: whatever the product is (no -1 then). Nodes and the ranks
- * inside them, as JAX's hybrid meshes: "dp.node tp.node dp tp" with last-fastest order; the whole
- * of dp is the set of its two axes. The first rank is 0; another one: set mesh->offset. E_ARG,
- * E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2). */
+/* A mesh of named axes. `names` lists them, "dp tp" or "dp-tp": each once, 1 to 15 characters.
+ * sizes[i] >= 1 is the size of the i-th. ranks > 0: the product of the sizes must equal it, and one
+ * size may be -1, found from it. ranks = 0: any product.
+ *
+ * The first rank is 0; set mesh->offset for another one. Nodes and the ranks inside them, as JAX's
+ * hybrid meshes: "dp.node tp.node dp tp", last-fastest; the whole of dp is then the set of its two
+ * axes. E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *names, const int32_t *sizes,
                                     int32_t order, int32_t ranks, dpar_why *why);
 
-/* Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and sizes of
- * the axes in `names`, in any order. The axes of the mesh are in the string's order. A name that is
- * not in the string must have size 1 and is appended; a name of the string that has no size is
- * E_UNKNOWN. One size may be -1. Errors as above. Not collective. O(axes^2). */
+/* A mesh by Megatron's order string, "tp-cp-ep-dp-pp": its first name is the fastest axis. sizes[i]
+ * belongs to the i-th of `names`, which may come in any order. The mesh's axes are in the order of
+ * the string.
+ *
+ * An axis whose name the string lacks must have size 1; it is appended. A name of the string that
+ * has no size is E_UNKNOWN. One size may be -1. Other errors as dpar_mesh_init. Not collective.
+ * O(axes^2). */
 DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, const char *names,
                                        const int32_t *sizes, int32_t ranks, dpar_why *why);
-/* Another factorisation of the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes
- * must make mesh->size ranks (one may be -1), mesh's ranks must lie evenly spaced, and an axis that
- * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. Other errors as
- * dpar_mesh_init. Not collective. O(axes^2). */
+/* Other axes over the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes must make
+ * mesh->size ranks; one may be -1. E_DIVIDE with a sentence: they do not, mesh's ranks are not
+ * evenly spaced, or an axis that both name has other groups. Other errors as dpar_mesh_init. Not
+ * collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, const char *names,
                                     const int32_t *sizes, int32_t order, dpar_why *why);
 
-/* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice).
+/* The axes in `which` through `rank`, as a mesh of their own: MPI_Cart_sub, a slice of DeviceMesh.
  * E_ARG with a sentence: the rank is not in the mesh. Not collective. O(axes^2). */
 DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
                                      int32_t rank, dpar_why *why);
 
-/* The axis of that name, or -1. O(axes). */
+/* The index of the axis with that name; -1 when there is none. O(axes). */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 
-/* Coordinates of `rank`, one an axis; 0 when the rank is not in the mesh (then coord is untouched).
- * O(axes^2). */
+/* Writes the coordinates of `rank`, one an axis, and returns 1. Returns 0, coord untouched, when
+ * the rank is not in the mesh. O(axes^2). */
 DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord);
 
-/* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. O(axes). */
+/* The rank at coord[0 .. axes-1]; -1 when a coordinate is out of range. O(axes). */
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
-/* The rank `steps` further along an axis; -1 beyond its end, or round it when `wrap`. Steps may be
- * negative or longer than the axis (MPI_Cart_shift: the source is at -steps). -1 for ranks
- * outside. O(axes^2). */
+/* The rank `steps` further along an axis. Beyond the end: -1, or with `wrap` round it. Steps may be
+ * negative or longer than the axis; the source of an MPI_Cart_shift is at -steps. -1 for a rank
+ * outside the mesh. O(axes^2). */
 DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
                                  int wrap);
 
-/* Groups: the ranks that differ from `rank` only along the axes in `which`. Members are counted
- * with the axis of the smallest stride fastest, so that they ascend (where strides nest, as in all
- * meshes that the functions above make); the order of an all-gather. There are mesh->size / size
- * groups; they are numbered in the same way over the other axes, so that every rank can list all of
- * them in the same order without talking: the group of a rank is number group_index(mesh, ~which,
- * rank), the first rank of group g is group_member(mesh, ~which, mesh->offset, g). -1 for ranks
- * outside. O(axes^2). */
+/* A rank's group: the ranks that differ from it only along the axes in `which`. Its size, its
+ * member number `index`, and the index of `rank` in it. -1 for ranks outside the mesh. O(axes^2).
+ *
+ * Members are counted with the axis of the smallest stride fastest. So they ascend in all meshes
+ * that the functions above make; an all-gather has this order.
+ *
+ * There are mesh->size / group_size groups. A rank's group has the number group_index(mesh, ~which,
+ * rank). The first rank of group g is group_member(mesh, ~which, mesh->offset, g). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
@@ -370,8 +400,8 @@ DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, in
 
 /* ==== index/cart.h ==== */
 
-/* cart - process grids: which shape, and where on the nodes each rank goes.
- * Integers only, no tables. A grid has parts[d] ranks along axis d.
+/* cart - process grids: how many ranks along each axis, who owns which cells, which rank goes on
+ * which node. Integers only, no tables. A grid has parts[d] ranks along axis d.
  *
  *     const int64_t cells[2] = {120, 100};
  *     int32_t parts[2] = {0, 0};
@@ -384,53 +414,64 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 /* ---- shapes ---- */
 
 /* MPI_Dims_create: fills parts[0 .. dims-1] so that their product is `ranks`. On entry a positive
- * part is fixed and 0 is to be chosen; the chosen ones do not increase from axis to axis. Of all
- * such factorisations: the least (largest - smallest), then the largest smallest part, then the
- * lexicographically least. That is what MPICH 4.0.2 answers (Open MPI differs for few numbers: 72
- * is 9 x 8 here and 12 x 6 there); the rule was found by comparing all answers for ranks <= 3000.
- * It knows neither cells nor nodes: see dpar_cart_create. ranks >= 1, 0 <= dims <= DPAR_MAX_AXES.
- * E_ARG; E_DIVIDE: the fixed parts do not divide the ranks, or leave some although all are fixed.
- * Not collective. Microseconds for usual numbers, sqrt(ranks) steps to find the prime factors. */
+ * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_create does.
+ *
+ * The chosen parts do not increase from axis to axis. Of all such factorisations it takes the least
+ * (largest - smallest), then the largest smallest part, then the lexicographically least. MPICH
+ * 4.0.2 answers the same for all ranks <= 3000. Open MPI differs for few numbers: 72 is 9 x 8 here
+ * and 12 x 6 there.
+ *
+ * ranks >= 1, 0 <= dims <= DPAR_MAX_AXES. E_ARG. E_DIVIDE: the fixed parts do not divide the ranks,
+ * or all are fixed and their product is smaller. Not collective. Microseconds for usual numbers; at
+ * most sqrt(ranks) steps for the prime factors. */
 DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
 
 /* A grid of cells that ranks are to share. Zero it and fill it in. */
 typedef struct dpar_cart_grid {
     int32_t ranks, dims;           /* 1 or more; 0..DPAR_MAX_DIMS */
     int64_t cells[DPAR_MAX_DIMS];  /* at least 1 */
-    int64_t weight[DPAR_MAX_DIMS]; /* what a cell face across the dim costs; all 0: 1 each */
+    int64_t weight[DPAR_MAX_DIMS]; /* cost of a cell face between two ranks along the dim; all 0: 1
+                                      each */
     uint32_t periodic;             /* bit d: dim d wraps around */
 } dpar_cart_grid;
 
-/* The process grid with the least cut of all with product(parts) = ranks and parts[d] <= cells[d].
- * On entry a positive part is fixed and 0 is to be chosen; of equal cuts the lexicographically
- * least parts. The cut: how many cell faces lie between two ranks, each counted weight[d] times:
- * sum over d of weight[d] * planes[d] * product of the other dims' cells, with planes = parts - 1,
- * or parts in a periodic dim of more than one part. One halo exchange of width h and b bytes a cell
+/* The process grid with the least cut: product(parts) = ranks, parts[d] <= cells[d]. On entry a
+ * positive part is fixed, 0 is to be chosen. Of equal cuts it takes the lexicographically least
+ * parts.
+ *
+ * The cut counts the cell faces between two ranks, each weight[d] times. It is the sum over d of
+ * weight[d] * planes[d] * the product of the other dims' cells. planes[d] is parts[d] - 1, or
+ * parts[d] in a periodic dim of more than one part. One halo exchange of width h and b bytes a cell
  * moves 2 h b times the unweighted cut. *cut may be NULL; with all parts fixed it is theirs.
- * Exact: branch and bound over the ordered factorisations, the bound being the inequality of the
- * means, sum a_d p_d >= k (product a_d p_d)^(1/k). E_ARG; E_DIVIDE: the fixed parts do not divide
- * the ranks; E_NONE: no factorisation has parts <= cells; E_RANGE: the worst cut passes 2^63 - 1;
- * each with a sentence. Not collective. Cost: 10 microseconds for 10^6 ranks in 3 dims; at worst
- * tenths of a second (6 dims, 2^31 ranks, 1600 divisors). */
+ *
+ * E_ARG. E_DIVIDE: the fixed parts do not divide the ranks. E_NONE: no factorisation has parts <=
+ * cells. E_RANGE: the worst cut passes 2^63 - 1. Each has a sentence. Not collective. 10
+ * microseconds for 10^6 ranks in 3 dims; at worst tenths of a second (6 dims, 2^31 ranks, 1600
+ * divisors).
+ *
+ * Exact: branch and bound over the ordered factorisations. The bound is the inequality of the
+ * means, sum a_d p_d >= k (product a_d p_d)^(1/k). */
 DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
                                       dpar_why *why);
 
-/* ---- who owns what of a grid: along each dim EVEN of split.h, the ranks row-major (the last dim
- * fastest), as MPI_Cart and PETSc's DMDA. With parts = {0, ...} ask one of the above first. ---- */
+/* ---- who owns what of a grid ----
+ *
+ * Each dim is cut by EVEN of split.h; ranks are row-major, the last dim fastest, as in MPI_Cart and
+ * PETSc's DMDA. The functions above choose `parts`. */
 
-/* The rank that has a cell; -1 when the cell is outside, or there is no such grid: dims is not
- * 1..DPAR_MAX_DIMS, a part is below 1, there are more than 2^31 - 1 ranks. O(dims). */
+/* The rank that has a cell. -1 when the cell is outside or there is no such grid: dims is not
+ * 1..DPAR_MAX_DIMS, a part is below 1, or the ranks pass 2^31 - 1. O(dims). */
 DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
                                  const int64_t *cell);
 /* The block of a rank: count[d] cells from first[d] on, for each d < dims. Where cells[d] <
- * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, cells
+ * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, or cells
  * below 0. O(dims). */
 DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
                                      int32_t rank, int64_t *first, int64_t *count);
 
-/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ----
- */
+/* ---- a grid of ranks, to be placed on nodes ---- */
 
+/* A grid of ranks. */
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
     int32_t size;                 /* ranks: the product of the parts */
@@ -444,8 +485,9 @@ enum {
     DPAR_STENCIL_EDGES /* edges, no corners: along two axes at most, 2 dims^2; D3Q19's 18 */
 };
 
-/* A grid of parts[d] ranks; bit d of `periodic` closes axis d. E_ARG, or E_RANGE above 2^31 - 1
- * ranks, with a sentence. O(dims). */
+/* A grid of parts[d] ranks; bit d of `periodic` closes axis d. A mesh of the same parts has its
+ * coordinates, neighbours and sub-grids. E_ARG, or E_RANGE above 2^31 - 1 ranks, with a sentence.
+ * O(dims). */
 DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
                                     uint32_t periodic, dpar_why *why);
 
@@ -459,9 +501,9 @@ enum {
     DPAR_PLACE_KINDS
 };
 
-/* A value that dpar_place_init or _best makes; or set bricks of your own: kind, brick (sides that
- * divide the parts, their product per_node) and order. LAMMPS' two-level order "xyz" is order
- * {0, 1, 2}. */
+/* A placement: which rank stands at which coordinate. dpar_place_init and _best make it. For bricks
+ * of your own set kind, order and brick: sides that divide the parts, of product per_node. LAMMPS'
+ * two-level order "xyz" is order {0, 1, 2}. */
 typedef struct dpar_place {
     dpar_cart grid;
     int32_t kind;                 /* DPAR_PLACE_ROW_MAJOR, ... */
@@ -470,43 +512,48 @@ typedef struct dpar_place {
     int32_t order[DPAR_MAX_DIMS]; /* bricks: axes from fastest to slowest */
 } dpar_place;
 
-/* What one exchange with the neighbours costs: an offset o of a stencil carries bytes * product
- * over d of (o_d != 0 ? width[d] : block[d]). */
+/* What one exchange with the neighbours carries. The message to a neighbour at offset o of the
+ * stencil has bytes * the product over d of (o_d != 0 ? width[d] : block[d]). */
 typedef struct dpar_stencil {
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    int64_t bytes;                /* a cell; 0: edges count 1 each, whatever they carry */
+    int64_t bytes;                /* of a cell; 0: each message counts 1, whatever it carries */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a rank along each axis */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo */
 } dpar_stencil;
 
-/* A placement of a kind. Bricks: sides q with product(q) = per_node and q[d] dividing parts[d] that
- * leave the least surface between nodes, counted as the cut of dpar_cart_create with parts[d] /
- * q[d] nodes along axis d; of equal ones the fewest nodes along axis 0, then 1, .... Nodes are
- * numbered in a grid, ranks inside a brick, both row-major. Morton and Hilbert number the cells of
- * the smallest power-of-two cube around the grid and skip those outside. per_node >= 1. E_ARG; of
- * bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1), bricks as
+/* A placement of a kind, with nodes of per_node >= 1 ranks.
+ *
+ * Bricks have sides q with product(q) = per_node, q[d] dividing parts[d], and the least surface
+ * between nodes. The surface is the cut of dpar_cart_create with parts[d] / q[d] nodes along axis
+ * d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the grid and
+ * ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
+ * power-of-two cube around the grid and skip those outside.
+ *
+ * E_ARG; bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1); bricks as
  * dpar_cart_create for size / per_node ranks. */
 DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
                                      int32_t per_node, dpar_why *why);
 
-/* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims); Morton and Hilbert
- * O(2^dims * dims * bits of the longest axis), not O(ranks): skipped cells are counted by cubes. */
+/* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims). Morton and Hilbert
+ * O(2^dims * dims * bits of the longest axis): skipped cells are counted by whole cubes. */
 DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord);
 
-/* The coordinate of a rank, inverse of dpar_place_rank, at the same cost. E_ARG, without a
+/* The coordinate of a rank: the inverse of dpar_place_rank, at the same cost. E_ARG, without a
  * sentence: no such rank. */
 DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord);
 
-/* What crosses between nodes in one exchange, one way (as much comes back): *total over the
- * machine, *worst at the busiest node; every edge counts once in the total and at both its nodes.
- * Two edges join two ranks along a periodic axis of 2. E_ARG, or E_RANGE where a sum could pass
- * 2^63 - 1, with a sentence. Bricks (and one rank a node in row-major order) by closed form,
- * O(3^dims * dims); the others O(ranks * 3^dims * dims), times the cost of dpar_place_rank. */
+/* What crosses between nodes in one exchange, one way; as much comes back. *total is the machine's,
+ * *worst the busiest node's. A message between two nodes counts once in the total and at both
+ * nodes. Along a periodic axis of 2 two messages join the same two ranks.
+ *
+ * E_ARG, or E_RANGE where a sum could pass 2^63 - 1, with a sentence. Bricks, and row-major with
+ * one rank a node, take a closed form: O(3^dims * dims). The others take O(ranks * 3^dims * dims)
+ * times the cost of dpar_place_rank. */
 DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil *stencil,
                                      int64_t *total, int64_t *worst, dpar_why *why);
 
-/* The kind whose busiest node sends least, then the least total, then the first kind; bricks are
- * searched with the stencil's faces as weights and left out where none fits. Errors and cost as
+/* The kind whose busiest node sends least, then the least total, then the first kind. Bricks are
+ * searched with the stencil's faces as weights, and left out where none fits. Errors and cost as
  * dpar_place_cost for every kind. */
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
                                      const dpar_stencil *stencil, dpar_why *why);
@@ -518,26 +565,33 @@ typedef struct dpar_torus {
     int32_t physical_axes, logical_axes;        /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
     int32_t physical[DPAR_MAX_DIMS];            /* chips along each axis of the network */
     int32_t logical[DPAR_MAX_AXES];             /* ranks along each axis of the mesh */
-    int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* of physical axis p that logical axis l has */
-    uint32_t axes[DPAR_MAX_AXES]; /* bit p: logical axis l stands on physical axis p */
+    int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* ranks of logical axis l along physical axis p */
+    uint32_t axes[DPAR_MAX_AXES];               /* bit p: logical axis l uses physical axis p */
 } dpar_torus;
 
-/* Assigns logical axes, listed by increasing traffic, to the axes of a torus. From the last logical
- * axis to the first: the most still free physical axes whose product is the logical size, of those
- * the lexicographically first (JAX looks at up to 3 axes, all its tori having 3). Where that fails
- * and split is not 0, all starts over with every way to write the logical size as a product of
- * divisors of what is left of each axis, preferring (1) the larger product over axes taken wholly,
- * (2) more such axes longer than 1, (3) the larger product over axes already partly taken, (4) the
- * lexicographically largest. (3) is what JAX's code does; its comment says the opposite. JAX's
- * special ring orders of single trays are not here, and sizes such as 10, 14, 15 keep all their
- * prime factors (JAX 0.10 drops some when it splits, and fails or answers otherwise). E_ARG;
- * E_RANGE: more than 2^31 - 1 chips or ranks; E_DIVIDE: the sizes' products differ; E_NONE: it
- * takes splitting, which was not allowed. O(factorisations). */
+/* Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus. From the last
+ * logical axis to the first it takes the most free physical axes whose product is the logical size;
+ * of those the lexicographically first. (JAX looks at up to 3 axes: all its tori have 3.)
+ *
+ * Where that fails and split is not 0, it starts over and may split physical axes. It tries every
+ * way to write a logical size as a product of divisors of what is left of each axis. It prefers
+ *
+ *     (1) the larger product over axes taken wholly,
+ *     (2) more such axes longer than 1,
+ *     (3) the larger product over axes already partly taken (as JAX's code; its comment says
+ *         the opposite),
+ *     (4) the lexicographically largest.
+ *
+ * JAX's special ring orders of single trays are not here. Sizes such as 10, 14, 15 keep all their
+ * prime factors; JAX 0.10 drops some when it splits, and fails or answers otherwise.
+ *
+ * E_ARG. E_RANGE: more than 2^31 - 1 chips or ranks. E_DIVIDE: the products of the sizes differ.
+ * E_NONE: only splitting would do, and split is 0. O(factorisations). */
 DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
 
-/* The chip at a logical coordinate and back. A logical index counts through its parts row-major in
- * the order of the physical axes; a split physical axis gives its fastest digits to the last
- * logical axis. E_ARG, without a sentence, when a coordinate is outside. O(axes^2). */
+/* The chip at a logical coordinate, and back. A logical index counts through its parts row-major,
+ * in the order of the physical axes. A split physical axis gives its fastest digits to the last
+ * logical axis. E_ARG, without a sentence: a coordinate is outside. O(axes^2). */
 DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
                                          int32_t *physical);
 DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,
@@ -545,15 +599,16 @@ DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *
 
 /* ==== index/split.h ==== */
 
-/* split - one dim of `count` elements over `parts` parts, by a rule that has a name: the systems
- * that people use disagree about what "block" means. Integers only; no tables but the caller's.
+/* split - who has which elements of one dim: `count` elements over `parts` parts, by a rule that
+ * has a name. The systems that people use disagree about what "block" means. Integers only, no
+ * tables.
  *
  *     dpar_split_owner(DPAR_CHUNK, 1000, 7, 500);                     part 3 has element 500
  *     dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from 429 on
  *
- * Rules that need more than these numbers, and questions in a loop: a dpar_split. */
+ * A dpar_split answers by all rules, and quicker in a loop. */
 
-/* Part p of P, N elements; 10 elements over 4 parts as the example. */
+/* The rules, for part p of P and N elements. The example: 10 elements over 4 parts. */
 enum {
     /* b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
      * MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones. */
@@ -565,10 +620,10 @@ enum {
     DPAR_FLOOR,
     /* Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k). */
     DPAR_BLOCK_CYCLIC,
-    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged, weighted, atomic shards. */
+    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms. */
     DPAR_RAGGED,
-    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th of every piece.
-     * DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
+    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every
+     * piece. DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
     DPAR_STRIDED,
     /* CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism. */
     DPAR_ZIGZAG,
@@ -577,12 +632,12 @@ enum {
     DPAR_SPLITS
 };
 
-/* The part that has element i of `count`; -1 when i is outside, and for what dpar_split_init would
- * refuse. All rules but BLOCK_CYCLIC, RAGGED and STRIDED. O(1). */
+/* The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED. -1 when
+ * i is outside, or where dpar_split_init would refuse. O(1). */
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i);
-/* The elements of a part: *elements of them, from *first on (`count` for a part that has none).
- * CHUNK, EVEN and FLOOR: the rules whose parts are one run. E_ARG, nothing written: another rule,
- * no such part, or what dpar_split_init would refuse; E_RANGE. O(1). */
+/* The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run: *elements of them, from
+ * *first on. A part that has none has *first = `count`. E_ARG or E_RANGE, nothing written: another
+ * rule, no such part, or what dpar_split_init would refuse. O(1). */
 DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
                                       int64_t *first, int64_t *elements);
 
@@ -591,144 +646,161 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 typedef struct dpar_split {
     int32_t rule;     /* DPAR_CHUNK, ... */
     int32_t parts;    /* P, at least 1 */
-    int32_t source;   /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
-                         the init, 0..parts-1 */
+    int32_t source;   /* BLOCK_CYCLIC: the part of the first block, 0..parts-1. The init sets 0; set
+                         yours after it */
     uint8_t shift[2]; /* private: see inverse */
     int64_t count;    /* N, elements, 0..2^62 */
     int64_t block;    /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
-    int64_t by[2];               /* private: what indices are divided by, */
-    uint64_t inverse[2];         /* private: and its inverse, times 2^shift; */
+    int64_t by[2];               /* private: what indices are divided by */
+    uint64_t inverse[2];         /* private: their inverses, times 2^shift */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
-/* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
- * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
+/* A split by any rule but RAGGED, which has its own init. `block`: BLOCK_CYCLIC's block and
+ * STRIDED's pieces, at least 1; other rules ignore it. E_ARG or E_RANGE with a sentence, *s
+ * untouched. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
-/* The same rule for another number of elements, 0..2^62: what cuts of cuts are made of. RAGGED
- * keeps its cuts, which must end there. Cannot fail. O(1). */
+/* Changes the number of elements to another, 0..2^62; the rule stays. RAGGED keeps its cuts, which
+ * must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
-/* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
- * must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend; E_RANGE
- * above 2^62 elements; each with a sentence. O(parts). (cuDecomp's gdims_dist, the first `even`
- * elements by EVEN and the rest to the last part that has some: the offsets of that EVEN, from the
- * first empty part on the count.) */
+/* RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts] = the number of elements. The
+ * array must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend.
+ * E_RANGE: more than 2^62 elements. Each has a sentence. O(parts).
+ *
+ * cuDecomp's gdims_dist splits the first `even` elements by EVEN and gives the rest to the last
+ * part that has some. Its cuts are the offsets of that EVEN, and `count` from the first empty part
+ * on. */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                        dpar_why *why);
-/* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
- * (the last one may be short): cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the
- * sum of the first p weights, so that no part is an atom or more away from its share. Weights are
- * at least 0 and not all 0; their sum is below 2^31. O(parts). E_ARG: a number out of these;
- * E_RANGE: too large a one; with a sentence, cuts untouched. */
+/* Cuts by weights: fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum),
+ * in whole atoms of `atom` elements; the last atom may be short. No part is an atom or more away
+ * from its share: cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the sum of the
+ * first p weights.
+ *
+ * Weights are at least 0, not all 0, of a sum below 2^31. E_ARG: a number out of its domain.
+ * E_RANGE: too large a one. Each has a sentence, cuts untouched. O(parts). */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
-/* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
- * of a model over pipeline stages): cuts[0 .. parts] count items. Within
- * that least maximum each run, from the first on, comes as near as it can to an even share of what
- * is left, and while there are enough items none is empty. Items are at least 0, their sum below
- * 2^62. O(items x log(sum)). E_ARG: a number out of these; E_RANGE: too large a one; with a
- * sentence. */
+/* Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run is as
+ * light as can be. Part p has items cuts[p] to cuts[p+1] - 1.
+ *
+ * Within that least maximum each run, from the first on, comes as near as it can to an even share
+ * of what is left. While there are enough items no run is empty. Costs are at least 0, of a sum
+ * below 2^62. E_ARG: a number out of its domain. E_RANGE: too large a one. Each has a sentence.
+ * O(items x log(sum)). */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part. O(1). Parts outside 0..P-1 have none. The most has part 0; of BLOCK_CYCLIC
- * part `source`, of ZIGZAG part 0 or P-1, of FLOOR and RAGGED any. */
+/* Elements of a part; 0 for parts outside 0..P-1. The largest part is 0; of BLOCK_CYCLIC `source`,
+ * of ZIGZAG 0 or P-1, of FLOOR and RAGGED any. O(1). */
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
-/* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
- * empty shard is never taken for another one). O(1). */
+/* The first element of a part; `count` for a part that has none, as in DTensor: an empty shard is
+ * never taken for another one. O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
-/* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
- * i on follow one another in that part (may be NULL). Returns the part that has it, -1 when i is
- * not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
+/* Where element i lies: returns the part that has it, -1 when i is not in 0..N-1. *local: its index
+ * in the part. *run: how many elements from i on lie one after another there. Both may be NULL.
+ * O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
 DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
-/* The element that is `local` in `part`, -1 when there is none. *run as above: so that
+/* The element that is number `local` of `part`; -1 when there is none. *run as above. The runs [g,
+ * g + n) of a part:
+ *
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
- * visits the runs [g, g + n) of a part. O(1). */
+ *
+ * O(1). */
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
 
 /* ==== index/layout.h ==== */
 
-/* layout - an n-d array on a mesh: each mesh axis shards a dim, replicates, or holds partial sums.
- * Local shapes and offsets are those of DTensor and FSDP2 where they have them. */
+/* layout - an n-d array on a mesh: which rank has which part. Each mesh axis shards a dim,
+ * replicates, or holds partial sums. Local shapes and offsets are those of DTensor and FSDP2 where
+ * they have them.
+ *
+ *     const int64_t extent[2] = {1000, 64};
+ *     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};    by dp, by tp
+ *     dpar_layout_init(&layout, &mesh, 2, extent, cut, &why);
+ *     dpar_layout_local(&layout, rank, shape, offset);                 what `rank` has */
 
 /* What a mesh axis does with the array. */
 enum { DPAR_REPLICATE, DPAR_SHARD, DPAR_PARTIAL };
 
+/* What one mesh axis does with the array. */
 typedef struct dpar_placement {
     int32_t kind;   /* DPAR_REPLICATE, ... */
-    int32_t dim;    /* SHARD: the dim that it cuts; negative counts from the end */
+    int32_t dim;    /* SHARD: the dim that the axis cuts; negative counts from the end */
     int32_t rule;   /* SHARD: DPAR_CHUNK (0), ... */
     int32_t op;     /* PARTIAL: DPAR_SUM, ... */
     int64_t block;  /* SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor) */
     int32_t source; /* SHARD: BLOCK_CYCLIC's first part */
-    int32_t order; /* SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0)
-                      in the order of the mesh */
-    const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only as the first cut
-                            of its dim */
+    int32_t order;  /* SHARD: of axes that cut the same dim the smallest cuts first; equal ones (all
+                       0) in the order of the mesh */
+    const int64_t *cuts; /* SHARD by RAGGED: parts + 1 of them, the caller's; only the first cut of
+                            a dim may be RAGGED */
 } dpar_placement;
 
-/* Shorthands: Shard(dim) by CHUNK, by any rule with its block, Replicate, Partial(op).
+/* Shorthands: a shard by CHUNK, a shard by any rule, a replica, partial values of an op.
  * dpar_layout_init judges them. O(1). */
 DPAR_API dpar_placement dpar_shard(int32_t dim);
 DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block);
 DPAR_API dpar_placement dpar_replicate(void);
 DPAR_API dpar_placement dpar_partial(int32_t op);
 
-/* A value; make it with dpar_layout_init. What a rank owns is a product over the dims of ascending
- * index sets; its local array holds them densely, in order. */
+/* How an array lies on a mesh: a value that dpar_layout_init makes. Of each dim a rank owns an
+ * ascending set of indices; its local array holds their product densely, in order. */
 typedef struct dpar_layout {
     dpar_mesh mesh;
     int32_t dims; /* 0..DPAR_MAX_DIMS */
     int64_t extent[DPAR_MAX_DIMS];
     dpar_placement axis[DPAR_MAX_AXES]; /* what each mesh axis does */
-    int8_t order[DPAR_MAX_AXES]; /* the axes in the order in which they cut: the first is major */
+    int8_t order[DPAR_MAX_AXES];        /* the axes in the order in which they cut */
 } dpar_layout;
 
-/* Array of extent[0 .. dims-1] on a mesh, placement[i] for mesh axis i. Axes that shard the same
- * dim cut what the axes before them left, in the order of the mesh, as DTensor reads its
- * placements, unless their `order` says otherwise; uneven shards nest: 18 over (4, 2) is
- * 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with a sentence. Not collective. O(axes^2 + parts of RAGGED). */
+/* An array of extent[0 .. dims-1] on a mesh; placement[i] is for mesh axis i. Axes that shard the
+ * same dim cut one after another, in the order of the mesh as in DTensor, or by their `order`. Each
+ * cuts what the axes before it left: 18 over (4, 2) is 3 2 3 2 3 2 2 1. E_ARG, E_RANGE with a
+ * sentence. Not collective. O(axes^2 + parts of RAGGED). */
 DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
                                       const int64_t *extent, const dpar_placement *placement,
                                       dpar_why *why);
 
-/* Local shape of a rank and the first index that it owns of each dim: where a dim of it is empty,
- * that offset is the dim's whole extent (DTensor). A rank outside the mesh owns nothing: all
- * extents are 0. Each of the arrays may be NULL. O(axes). */
+/* The local shape of a rank, and the first index that it owns of each dim. Where a rank has nothing
+ * of a dim, that offset is the dim's extent, as in DTensor. A rank outside the mesh owns nothing:
+ * its shape is all 0. Either array may be NULL. O(axes). */
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
                                 int64_t *offset);
-/* The largest local shape of any rank: what short shards are padded to for collectives. O(axes),
- * but O(ranks) where STRIDED cuts what another axis left: its longest part need not come from the
- * longest whole. */
+/* The largest local shape of any rank: collectives pad short shards to it. O(axes); O(ranks) where
+ * STRIDED cuts what another axis left: its longest part may come from a shorter whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
-/* Elements in a rank's local array; -1 when they pass 2^63 - 1. 0 for a rank outside the mesh.
- * O(axes^2). */
+/* Elements of a rank's local array: 0 for a rank outside the mesh, -1 past 2^63 - 1. O(axes^2). */
 DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank);
 
-/* One dim of one rank: the index that lies at `local`, and how many follow it in a row (run may be
- * NULL); -1 past the end. So that for (i = 0; (g = dpar_layout_global(l, r, d, i, &n)) >= 0; i +=
- * n) visits the runs. O(axes). */
+/* One dim of one rank: the global index that lies at `local`; -1 past the end. *run (may be NULL):
+ * how many indices from there on follow one another. The runs [g, g + n):
+ *
+ *     for (i = 0; (g = dpar_layout_global(l, r, d, i, &n)) >= 0; i += n)
+ *
+ * O(axes). */
 DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
                                     int64_t *run);
-/* Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no other;
- * *local its local index there, *run how many follow it in a row (each may be NULL). 0 when i is
- * outside. O(axes). */
+/* Where index i of a dim lies. Sets coord[] of the axes that shard the dim and no other, *local to
+ * its local index and *run to how many follow one another from there. Each may be NULL. 1; 0 when i
+ * is outside. O(axes). */
 DPAR_API int dpar_layout_locate(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
                                 int64_t *local, int64_t *run);
 
-/* The rank that holds the copy-th copy of the element at index[0 .. dims-1], local[] (may be NULL)
- * where it lies there; copy 0 is the primary. Copies are counted with the smallest stride fastest.
- * -1 when the index or the copy does not exist. O(axes^2). */
+/* The rank that holds copy number `copy` of the element at index[0 .. dims-1]. local[] (may be
+ * NULL): where it lies there. Copy 0 is the primary one; copies are counted with the smallest
+ * stride fastest. -1 when the index or the copy does not exist. O(axes^2). */
 DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
                                    int64_t *local);
-/* Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint. 0 for a rank
+/* Does the rank hold copy 0 of what it has? That rank writes it to a checkpoint. 0 for a rank
  * outside the mesh. O(axes^2). */
 DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank);
 
-/* The boxes that a rank owns, in order, the last dim fastest: begin with an all-zero cursor;
- * 1 and *box (global indices) and *at (its first element in the local array; may be NULL), or 0 at
- * the end. One box where every dim is one run. O(axes) each. */
+/* The boxes that a rank owns, in order, the last dim fastest. Begin with an all-zero cursor. 1:
+ * *box in global indices, and *at (may be NULL), where its first element lies in the local array.
+ * 0: no more. There is one box where every dim is one run. O(axes) each. */
 typedef struct dpar_box_cursor {
     int32_t begun;
     int64_t local[DPAR_MAX_DIMS];
@@ -736,38 +808,47 @@ typedef struct dpar_box_cursor {
 DPAR_API int dpar_layout_next(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
                               dpar_box *box, int64_t *at);
 
-/* Strides of a local array, which is dense: in C order of the local shape (an uneven shard's own,
- * not the whole array's divided), or where `whole` is not NULL with the dims in the order of these
- * strides of the whole array (Fortran's, channels last): the dim of the smallest stride fastest; of
- * equal strides the later dim is the faster. DTensor keeps that order too. O(dims^2). */
+/* The strides of a rank's local array, which is dense in its own shape. `whole` NULL: C order. Else
+ * `whole` has the strides of the whole array (Fortran's, channels last), and the local array keeps
+ * their order, as in DTensor. The dim of the smallest stride is the fastest; of equal ones the
+ * later dim. O(dims^2). */
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, const int64_t *whole,
                                   int64_t *stride);
-/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0. Fills
- * plain[], one an axis, with `order`: dpar_layout_init makes the layout of them. E_NONE with a
- * sentence when a split factor is not the product of the axes after it that shard the same dim:
- * then there is no such order. O(axes^2). */
+/* The plain cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then by axis 0. Fills
+ * plain[], one an axis, with `order`; dpar_layout_init makes the layout of them. E_NONE with a
+ * sentence: a split factor is not the product of the later axes that shard the same dim, so that
+ * there is no such order. O(axes^2). */
 DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, dpar_placement *plain,
                                           dpar_why *why);
 
 /* ==== index/redistribute.h ==== */
 
 /* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers alone, and no rank's list contradicts
- * another's. Rank n of both meshes is one process. Ranks of another job are others: give that mesh
- * an offset. Files of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY.
- */
+ * which box to whom. Each rank lists its own transfers without talking, and no rank's list
+ * contradicts another's.
+ *
+ *     dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, 0);
+ *     while (dpar_transfers_next(&w, &t)) {
+ *         t.peer sends t.extent elements, which arrive at t.mine
+ *     }
+ *
+ * dpar_redistribute_run of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
+ * of another job are other processes: give that mesh an offset. Files that another job's rank n
+ * wrote are not what rank n holds: read them with DPAR_PRIMARY. */
 
-/* Can `from` become `to`? Same dims and extents; a Partial axis of `to` must be one of `from` too
- * (same place in the same mesh, same op: sums stay as they are), or a sum that begins: then
- * coordinate 0 of that axis receives the array and the others must fill theirs with zeros. E_ARG
- * with a sentence otherwise. O(axes). */
+/* Can `from` become `to`? E_ARG with a sentence when not. O(axes).
+ *
+ * Both have the same dims and extents. A Partial axis of `to` is one of two things. It is Partial
+ * in `from` too, at the same place of the same mesh with the same op: sums stay as they are. Or a
+ * sum begins: coordinate 0 of that axis receives the array, and the others must fill theirs with
+ * zeros. */
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers: first, then next until 0. The layouts are copied. About 2 KB;
+/* The walk over one rank's transfers: first, then next until 0. It copies the layouts. About 2 KB,
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
-enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
+enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, me, sends, per_node, nested, state;
@@ -784,76 +865,83 @@ typedef struct dpar_transfers {
     int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
 } dpar_transfers;
 
-/* All that `rank` receives (its elements of `to`, each once; of Partial sources each contribution
- * once, the first with DPAR_COPY, the others with the op), or all that it sends. Not collective and
- * without talking: the k-th send from a to b is the k-th receive of b from a.
+/* Begins the list of all that `rank` receives, or of all that it sends. It receives its elements of
+ * `to`, each once. From Partial sources it receives each contribution once: the first with
+ * DPAR_COPY, the others with the op. Not collective: no rank talks. The k-th send from a to b is
+ * the k-th receive of b from a.
  *
- * Which replica sends: the receiver itself when it holds the element; else those on its node
- * (per_node > 0 consecutive ranks are a node; of meshes whose strides nest, as those of every init
- * do); else all. They share the sending: while a box has as many receivers as there are copies,
- * each copy serves as many of them; of those that are left each is served by the copies in its
- * part of the line, each with its even share. Where the receivers cut rows (CHUNK, EVEN, FLOOR) and
- * their number and that of the copies have a common divisor, shares end where rows do, so that
- * boxes stay whole; else a box may come in pieces. A copy sends at most the even share and the
- * largest box more. With Partial sources each partial rank contributes directly: for P to S that is
- * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
+ * Where several ranks have a copy, the receiver takes its own. Else the copies on its node send it;
+ * else all copies do. per_node > 0 consecutive ranks are a node, for meshes whose strides nest, as
+ * those of every init. per_node 0: there are no nodes.
  *
- * E_ARG as dpar_redistribute_check, which has the sentence, and for a per_node below -1 or another
- * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies
- * also O(what the ranks of its node receive of it), and it passes over receivers that have a copy
- * nearer. */
+ * Copies share the sending evenly. While a box has at least as many receivers as copies, each copy
+ * serves as many of them. Several copies serve each receiver that is left over, with even shares. A
+ * copy sends at most its even share and the largest box more. So a box may come in pieces. It stays
+ * whole where receivers cut rows (CHUNK, EVEN, FLOOR) and their number and that of the copies have
+ * a common divisor: shares end where rows do.
+ *
+ * Each Partial rank sends its contribution directly. From P to S that is a reduce-scatter. From P
+ * to R it is dear: see dpar_redistribute_reduced.
+ *
+ * E_ARG, without a sentence: what dpar_redistribute_check refuses, a per_node below -1, another
+ * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
+ * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
+ * copy. */
 DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);
-/* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
- * by its senders; sends to the node first, rank by rank, then to all others. O(axes x dims). */
+/* 1 and the next transfer, or 0 at the end. Receives come by box, the last dim fastest, each box by
+ * its senders. Sends come to the node first, rank by rank, then to all others. O(axes x dims). */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
 
-/* What a rank's walk adds up to. Elements; 2^63 - 1 stands for that and more. */
+/* What a rank's walk adds up to, in elements; 2^63 - 1 stands for that and more. */
 typedef struct dpar_transfer_totals {
-    int64_t transfers; /* all, to itself too */
+    int64_t transfers; /* how many, those to itself too */
     int64_t kept;      /* elements that stay on the rank */
-    int64_t near_by;   /* that cross to a rank of the same node */
-    int64_t away;      /* that cross nodes (all that cross, without per_node) */
+    int64_t near_by;   /* elements that go to another rank of the node */
+    int64_t away;      /* elements that go to another node; without per_node all that move */
 } dpar_transfer_totals;
-/* Walks what is left of w: what a redistribution costs a rank. (At once it holds its array of
- * `from` and its array of `to`: dpar_layout_numel of both.) Costs what the
- * rest of the walk does. */
+/* Walks what is left of w: what a redistribution costs a rank. It takes as long as the rest of the
+ * walk. For the memory at once, add dpar_layout_numel of both layouts. */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
 
-/* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
- * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
- * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */
+/* A cheaper way where `to` replicates Partial axes (an all-reduce): shard the sums first. MORE: go
+ * from -> *middle -> to. OK: go directly. *middle cuts the longest dim by the Partial axes,
+ * innermost. O(axes). */
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle);
-/* Where `to` has replicas, they need not all read the same: *middle shards `to` over its replicated
- * axes, so that saved -> middle reads each element once, and middle -> to passes it on. MORE with
- * *middle written; OK: there are no replicas. O(axes). */
+/* A cheaper way to read a saved array where `to` has replicas: not all of them read all. MORE: go
+ * saved -> *middle -> to. *middle shards `to` over its replicated axes, so that the first move
+ * reads each element once and the second passes it on. OK: there are no replicas. O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
-/* Which rank should play which part of `to` so that least moves: rank_of[p] becomes the number of
- * the rank of `from` for the p-th rank of `to`, all different, the sum of what they have already
- * the greatest there is (the assignment problem, exact). Both meshes have n <= 2^15 ranks, counted
- * with the last axis fastest as dpar_mesh_group_member does over all axes. E_ARG when they have
- * not, or the arrays differ, or one is Partial (a share of a sum is not the sum); E_RANGE for
- * shares above 2^46 elements. scratch: n^2 + 4 (n + 1) numbers. O(n^3 + n^2 x runs of a rank x
- * axes). */
+/* Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the rank of
+ * `from` that plays rank p of `to`. All are different; what they have already is the most there can
+ * be (the assignment problem, solved exactly).
+ *
+ * Both meshes have n <= 2^15 ranks, counted with the last axis fastest, as dpar_mesh_group_member
+ * counts over all axes. scratch: n^2 + 4 (n + 1) numbers. E_ARG: they have not, the arrays differ,
+ * or one is Partial (a share of a sum is not the sum). E_RANGE: a share is above 2^46 elements.
+ * O(n^3 + n^2 x runs of a rank x axes). */
 DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
                                               int32_t *rank_of, int64_t *scratch, dpar_why *why);
 
 /* ==== index/exchange.h ==== */
 
-/* exchange - many transfers at once: in which rounds, with which peer, under which names, and
- * whether boxes cover an array. For these the whole picture is needed; memory is the caller's. */
+/* exchange - many transfers seen at once: in which rounds they go, and whether boxes cover an
+ * array. These need the whole picture; its memory is the caller's.
+ *
+ *     dpar_exchange e = {edge, n, senders, receivers, scratch, cells};
+ *     dpar_exchange_rounds(&e, &rounds, round, &why);    round[k]: when edge[k] goes */
 
-/* One message, between members of two sets (or of one: then they are counted as senders and as
- * receivers; a rank sends and receives at once). */
+/* One message, from a member of one set to a member of another. Where both sets are the same ranks,
+ * each is counted once as sender and once as receiver: a rank sends and receives at once. */
 typedef struct dpar_edge {
     int32_t from, to; /* 0 .. senders-1, 0 .. receivers-1 */
 } dpar_edge;
 
-/* Messages, and scratch of `cells` numbers: senders + receivers, times the rounds to fill in who
- * goes when. */
+/* The messages, and scratch of `cells` numbers: senders + receivers; times the rounds when `round`
+ * is to be filled. */
 typedef struct dpar_exchange {
     const dpar_edge *edge;
     int64_t n; /* messages */
@@ -862,26 +950,29 @@ typedef struct dpar_exchange {
     int64_t cells;
 } dpar_exchange;
 
-/* How many rounds they need when in each round a rank sends at most one and receives at most one:
- * the most that any rank sends or any receives (Koenig 1916); and, where round is not NULL, which
- * round each goes in: round[k] in 0 .. *rounds - 1, no rank twice on a side. E_ARG when an edge is
- * outside or a number negative. E_ROOM when the scratch is too small: *rounds is written where it
- * has senders + receivers numbers, round[] never. The same on all ranks.
- * O(n (senders + receivers)) at worst, O(n rounds) mostly. */
+/* In how many rounds can all messages go, when in each a rank sends at most one and receives at
+ * most one? *rounds is the most that any rank sends or receives (Koenig 1916). round[k] (round may
+ * be NULL) is message k's, 0 .. *rounds - 1. The same on all ranks.
+ *
+ * E_ARG: an edge is outside or a number negative. E_ROOM: the scratch is too small; *rounds is
+ * still written where there are senders + receivers numbers, round[] never. E_RANGE: a rank has
+ * more than 2^31 - 1 messages. O(n (senders + receivers)) at worst, mostly O(n rounds). */
 DPAR_API dpar_status dpar_exchange_rounds(const dpar_exchange *e, int32_t *rounds, int32_t *round,
                                           dpar_why *why);
 
-/* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG and a sentence
- * that says which box is outside, which two overlap, or how many elements no box has and which is
- * the first; E_RANGE for an array of more than 2^63 - 1 elements. Empty boxes are passed over.
- * order: scratch of n numbers. O(n log n + pairs that overlap in the dim where the boxes are
- * thinnest). */
+/* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG with a
+ * sentence: which box is outside, which two overlap, or how many elements no box has and which is
+ * the first. E_RANGE: the array has more than 2^63 - 1 elements. Empty boxes are ignored. order:
+ * scratch of n numbers. O(n log n + pairs that overlap in the dim where the boxes are thinnest). */
 DPAR_API dpar_status dpar_box_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
                                     int32_t n, int32_t *order, dpar_why *why);
 
 /* ==== index/route.h ==== */
 
-/* route - a redistribution on one mesh as a sequence of collectives: the one that moves least. */
+/* route - a redistribution on one mesh as a sequence of collectives: the cheapest there is.
+ *
+ *     dpar_route q = {&from, &to, NULL, 0, nodes, 1000};
+ *     dpar_redistribute_plan(&q, steps, 8, &count, &why);    as all-gather, then all-to-all */
 
 /* What one step does, along one mesh axis. */
 enum {
@@ -898,14 +989,15 @@ enum {
 /* "all-gather", ...; "?" for others. Static text. O(1). */
 DPAR_API const char *dpar_redistribute_step_name(int32_t kind);
 
+/* One collective of the sequence. */
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
     int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
-    int64_t elements;   /* that a rank receives, at most */
-    int64_t held;       /* that it holds at once, at most: what it has and what it gets, padded */
+    int64_t elements;   /* received by a rank, at most */
+    int64_t held;       /* held by a rank at once, at most: what it has and what it gets, padded */
 } dpar_route_step;
 
-/* A place of the search; the caller's scratch. */
+/* A node of the search: scratch, the caller's. */
 typedef struct dpar_route_node {
     uint64_t state; /* private, all of it */
     int64_t cost;
@@ -913,34 +1005,40 @@ typedef struct dpar_route_node {
     dpar_route_step step;
 } dpar_route_node;
 
-/* What is asked. Zero it and fill it in. */
+/* A redistribution to be planned. Zero it and fill it in. */
 typedef struct dpar_route {
     const dpar_layout *from, *to; /* on one mesh */
-    const int64_t *byte_cost;     /* of each mesh axis; NULL: 1 for each */
-    int64_t step_cost;            /* where something moves, 0..2^31 - 1 */
-    dpar_route_node *nodes;       /* scratch; 1,000 do for 4 axes and 3 dims, 20,000 for 5 and 4 */
+    const int64_t *byte_cost;     /* cost of an element along each mesh axis; NULL: 1 for each */
+    int64_t step_cost;            /* cost of a step in which something moves, 0..2^31 - 1 */
+    /* scratch; 1,000 suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4 */
+    dpar_route_node *nodes;
     int32_t node_room;
 } dpar_route;
 
-/* The cheapest sequence from one layout to another on the same mesh, CHUNK shards only (strided
- * ones: dpar_layout_unstride first). A cut can be gathered or moved when it is the innermost of its
- * dim, and comes in as the innermost, as in DTensor. Where cuts are even, two axes may change roles
- * if they cut the same dim or are of one size, and PERMUTE ends a route where both layouts have the
- * same tiles (arXiv 2112.01075's collective permutes).
+/* The cheapest sequence of collectives from one layout to another on the same mesh. Shards are
+ * CHUNK; dpar_layout_unstride turns strided ones into these. *count steps are written to `steps`,
+ * which has room for `room`. Not collective: the same on all ranks.
  *
- * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
- * step_cost where something moves. Received: all-gather (n-1) x what a
- * rank has, all-to-all and reduce-scatter (n-1)/n of it with dim `to` padded to n equal parts,
- * all-reduce 2 (n-1)/n, SWAP and PERMUTE all of it, slices nothing; padded sizes. Exact (Dijkstra),
- * so never worse than a greedy or another search over these moves.
+ * The moves are DTensor's: a cut can be gathered or moved when it is the innermost of its dim, and
+ * arrives as the innermost. Where cuts are even there are two more. SWAP: two axes change roles
+ * when they cut the same dim or are of one size. PERMUTE ends a route when both layouts have the
+ * same tiles (the collective permutes of arXiv 2112.01075).
  *
- * steps: room for `room` of them, *count how many there are. E_ROOM when they or the nodes are too
- * few, E_ARG when the layouts are not as above, E_NONE when no sequence does it. Not collective:
- * the same on all ranks. */
+ * A step costs the elements received times byte_cost[axis], of SWAP and PERMUTE the dearest axis's.
+ * step_cost is added where something moves. A rank receives, of padded sizes over n ranks:
+ *
+ *     all-gather                     (n-1) x what a rank has
+ *     all-to-all, reduce-scatter     (n-1)/n of it, dim `to` padded to n equal parts
+ *     all-reduce                     2 (n-1)/n of it
+ *     swap, permute                  all of it
+ *     slice, start of a sum          nothing
+ *
+ * The search is exact (Dijkstra): no other sequence of these moves is cheaper. E_ROOM: too few
+ * steps or nodes. E_ARG: the layouts are not as above. E_NONE: no sequence does it. */
 DPAR_API dpar_status dpar_redistribute_plan(const dpar_route *q, dpar_route_step *steps,
                                             int32_t room, int32_t *count, dpar_why *why);
-/* The layout after a step of a plan that begins at l (a step of another is not noticed). E_ARG with
- * a sentence: no such axis or dim. O(axes). */
+/* The layout after a step of a plan that begins at l. It does not notice a step of another plan.
+ * E_ARG with a sentence: no such axis or dim. O(axes). */
 DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_route_step *step,
                                             const dpar_layout *goal, dpar_layout *after,
                                             dpar_why *why);
@@ -948,96 +1046,116 @@ DPAR_API dpar_status dpar_redistribute_step(const dpar_layout *l, const dpar_rou
 /* ==== index/flat.h ==== */
 
 /* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
- * of DDP and of the distributed optimizer, and which boxes an interval of such a buffer is. */
+ * of DDP and of the distributed optimizer. Also: which boxes an interval of such a buffer is.
+ *
+ *     dpar_bucketing how = {0};
+ *     how.params = 3;
+ *     how.numel = numel;                      elements of each
+ *     how.ranks = 4;                          one bucket, 4 equal shards
+ *     how.forward = 1;
+ *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
+ *     dpar_bucket_piece(&bucket[0], 4, start[i], numel[i], rank, &piece); */
 
 /* ---- buckets ---- */
 
-/* How parameters lie in a buffer and how that is cut. Zero it and fill it in.
- * PyTorch's DDP: size 25 MiB / bytes of an element, first 1 MiB, nothing padded. Megatron's
- * distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode), ranks: the
- * data-parallel ones. A flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align (16 bytes,
- * or 1): one bucket, of which each rank has an equal shard, the last padded. */
+/* How parameters lie in a buffer, and how the buffer is cut. Zero it and fill it in.
+ *
+ * PyTorch's DDP: size 25 MiB / bytes of an element, first 1 MiB / the same, nothing padded.
+ * Megatron's distributed optimizer: align 64, multiple 128 (65536 in its high-bandwidth mode),
+ * ranks: the data-parallel ones. The flat parameter of FSDP1 or ZeRO: forward, size 0, ranks, align
+ * (16 bytes, or 1). That is one bucket of equal shards, the last one padded. */
 typedef struct dpar_bucketing {
     int32_t params;
-    int32_t ranks;        /* that share each bucket equally; 0: 1 */
+    int32_t ranks;        /* ranks that share each bucket equally; 0: 1 */
     const int64_t *numel; /* elements of each parameter */
-    int64_t first; /* the first bucket is closed when it has as many elements; 0: as the others */
-    int64_t size;  /* the others; 0: never, all in one */
-    int64_t align; /* starts of parameters are multiples of it; 0: 1 */
-    int64_t multiple; /* ends of buckets are multiples of lcm(ranks, multiple); 0: 1 */
+    int64_t first;        /* the first bucket ends when it has as many elements; 0: as the others */
+    int64_t size;     /* the others end when they have as many; 0: all parameters in one bucket */
+    int64_t align;    /* parameters begin at multiples of it; 0: 1 */
+    int64_t multiple; /* buckets end at multiples of lcm(ranks, multiple); 0: 1 */
     int32_t forward;  /* 0: from the last parameter to the first, as gradients become ready; 1: from
-                         the first on */
+                         the first */
 } dpar_bucketing;
 
+/* A bucket: a part of the buffer that holds whole parameters. */
 typedef struct dpar_bucket {
-    int64_t lo, hi; /* in the buffer, padding included: each rank has (hi - lo) / ranks of it */
-    int64_t used;   /* elements, without the padding at its end: lo + used <= hi */
+    int64_t lo, hi; /* in the buffer, padding included; each rank has (hi - lo) / ranks elements */
+    int64_t used;   /* elements without the padding at the end: lo + used <= hi */
     int32_t first, last; /* parameters first <= i < last */
 } dpar_bucket;
-/* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets, in the
- * buffer's order; *buckets is how many there are. Call with room 0 to count. E_ARG, E_RANGE with a
- * sentence. Not collective; equal on all ranks. O(params). */
+/* Fills start[0 .. params-1], where each parameter begins, and up to `room` buckets in the buffer's
+ * order. *buckets: how many there are; call with room 0 to count. E_ARG, E_RANGE with a sentence.
+ * Not collective: the same on all ranks. O(params). */
 DPAR_API dpar_status dpar_buckets_init(const dpar_bucketing *how, int64_t *start,
                                        dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                        dpar_why *why);
 
-/* What a rank has of one parameter. */
+/* The part of one parameter that a rank has. */
 typedef struct dpar_piece {
     int64_t count;     /* elements */
-    int64_t in_param;  /* where they begin in the parameter, */
-    int64_t in_shard;  /* in the rank's shard, */
-    int64_t in_bucket; /* in the bucket, */
+    int64_t in_param;  /* where they begin: in the parameter */
+    int64_t in_shard;  /* in the rank's shard */
+    int64_t in_bucket; /* in the bucket */
     int64_t in_buffer; /* in the buffer */
 } dpar_piece;
-/* What rank's one of `ranks` equal shares of a bucket has of a parameter at start, numel. 0, and
- * nothing written, when nothing. O(1). */
+/* The part of a parameter (of numel elements from start on) in a rank's share of a bucket, one of
+ * `ranks` equal ones. 1; 0, nothing written, when there is none. O(1). */
 DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
                                int64_t numel, int32_t rank, dpar_piece *piece);
 
 /* ---- intervals of a flattened array ---- */
 
-/* The boxes that elements [*at, end) of an array in C order make up, in order; at most 2 dims - 1
- * of them. Begin with *at = the first; 1 and the next box, *at moved behind it, or 0 at the end.
- * `end` past the array is its end; 0 too where an extent is below 1, *at is negative or the
- * extents' product does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
- * elements. O(dims). */
+/* The boxes that elements [*at, end) of an array in C order make up, in order: at most 2 dims - 1.
+ * Begin with *at = the first element. 1: the next box, *at moved behind it. 0: no more.
+ *
+ * An `end` past the array is its end. 0 too where an extent is below 1, *at is negative, or the
+ * product of the extents does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks by a
+ * dpar_split, times their elements. O(dims). */
 DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                             dpar_box *box);
 
 /* ==== index/heads.h ==== */
 
 /* heads - what tensor, sequence and pipeline parallel ranks have of a transformer: attention heads,
- * rows of fused weights, the vocabulary, layers. */
+ * rows of fused weights, the vocabulary, layers.
+ *
+ *     dpar_heads_init(&h, 64, 8, 16, DPAR_EVEN, &why);    64 queries in 8 groups on 16 ranks
+ *     share = dpar_heads_local(&h, rank);                 4 queries, 1 group, held twice */
 
-/* ---- attention heads: grouped queries (GQA), one group (MQA), as many groups as heads (MHA) ----
- */
+/* ---- attention heads ----
+ *
+ * Grouped queries (GQA); one group is MQA, as many groups as heads MHA. */
 
+/* How the heads of an attention layer are cut. dpar_heads_init makes it. */
 typedef struct dpar_heads {
     int32_t queries; /* query heads */
-    int32_t groups;  /* key-value heads; a multiple of queries share each */
+    int32_t groups;  /* key-value heads; must divide queries */
     int32_t ranks;   /* tensor parallel */
-    int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less (what padding is) */
+    int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less, as with padding */
 } dpar_heads;
-enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or none, as Megatron */
+enum { DPAR_HEADS_DIVIDE = DPAR_SPLITS }; /* a rule: equal shares or E_DIVIDE, as Megatron */
 
-/* At least as many groups as ranks: groups are split by the rule, their queries with them. Fewer:
- * ranks are split among the groups, each rank has a copy of its group's key-value head and a share
- * of its queries. Where Megatron's divisibility holds, this is Megatron's; where it does not,
- * DPAR_HEADS_DIVIDE is E_DIVIDE with a sentence; by the other rules only groups must divide
- * queries. E_ARG. O(1). */
+/* Heads over tensor-parallel ranks. With at least as many groups as ranks the rule splits the
+ * groups, and their queries go with them. With fewer, the ranks are split among the groups: each
+ * has a copy of its group's key-value head and a share of its queries. Where Megatron's sizes
+ * divide, this is Megatron's answer.
+ *
+ * E_DIVIDE with a sentence: groups do not divide queries, or with DPAR_HEADS_DIVIDE shares are not
+ * equal. E_ARG. O(1). */
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
                                      int32_t rule, dpar_why *why);
 
+/* What one rank has of the heads. */
 typedef struct dpar_heads_share {
     int32_t query, queries; /* the first query head of a rank, and how many */
     int32_t group, groups;  /* the first key-value head, and how many */
     int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
-                               saves them; gradients of the others are added to its */
+                               saves them, and the others' gradients are added to its own */
 } dpar_heads_share;
-/* All zero for a rank outside. One without heads has queries 0; with no fewer groups than ranks
- * groups and copies 0, too. The most of any rank, what
- * the others are padded to: rank 0 has the most groups, and the most queries but for fewer groups
- * than ranks, where the first rank of the last group has them. O(1). */
+/* What a rank has of the heads: all zero for a rank outside. A rank without heads has queries 0;
+ * with at least as many groups as ranks its groups and copies are 0 too. O(1).
+ *
+ * The others are padded to the most of any rank. Rank 0 has the most groups, and the most queries.
+ * With fewer groups than ranks the first rank of the last group has the most queries. */
 DPAR_API dpar_heads_share dpar_heads_local(const dpar_heads *h, int32_t rank);
 
 /* Rows of the fused query-key-value weight that a rank has. */
@@ -1045,61 +1163,72 @@ enum {
     DPAR_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
     DPAR_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
 };
-/* The n-th run of rows [rows[0], rows[1]), in order and as long as they are; 0 past the last (at
- * most three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
- * O(1). */
+/* The n-th run of rows [rows[0], rows[1]) of a rank, in order, each as long as it can be. 0 past
+ * the last; there are at most three. `width`: rows of a head. (The fused gate and up weight is
+ * DPAR_STRIDED with 2 pieces.) O(1). */
 DPAR_API int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
                              int32_t n, int64_t rows[2]);
 
 /* ---- vocabulary ---- */
 
+/* A vocabulary whose rows ranks share. dpar_vocab_init makes it. */
 typedef struct dpar_vocab {
-    int64_t count, added;         /* tokens of the model, and tokens added to it later */
-    int64_t padded, padded_added; /* rows for each, in all ranks */
+    int64_t count, added;         /* tokens of the model; tokens added to it later */
+    int64_t padded, padded_added; /* rows for each, over all ranks */
     int32_t ranks;
 } dpar_vocab;
-/* Rows are padded to whole multiples. Megatron: multiple = divisor (128) x ranks. vLLM: multiple
- * 64, the model's tokens and then all together. Each part is cut into equal shares: E_DIVIDE when
- * they are not; E_ARG, E_RANGE. O(1). */
+/* A vocabulary over ranks: rows are padded to whole multiples and cut into equal shares. Megatron:
+ * multiple = divisor (128) x ranks. vLLM: multiple 64, first for the model's tokens, then for all
+ * together. E_DIVIDE: shares are not equal. E_ARG, E_RANGE. O(1). */
 DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
                                      int32_t ranks, dpar_why *why);
-/* Rows of a rank: padded / ranks for tokens of the model, then padded_added / ranks for added ones.
+/* Rows of a rank: padded / ranks for the model's tokens, then padded_added / ranks for added ones.
  * O(1). */
 DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
-/* The row at which a rank holds token `id`; -1 when it does not (look up row 0 and zero the result,
- * then sum over ranks), also for ids that do not exist. Added ids begin at `count`. O(1). */
+/* The row at which a rank holds token `id`; added ids begin at `count`. -1: another rank holds it,
+ * or there is no such token. Then look up row 0, zero the result, and sum over the ranks. O(1). */
 DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
 /* The token in that row; -1 for padding. O(1). */
 DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
 
 /* ---- layers over pipeline stages ---- */
 
-/* Zero it and fill it in. */
+/* How layers are cut into stages. Zero it and fill it in. */
 typedef struct dpar_stages {
     int32_t layers, stages;
-    int32_t chunks;          /* of layers on a stage, interleaved; 0: 1 */
-    int32_t first, last;     /* layers of the first and last stage, all chunks; 0: as the others */
-    int32_t embedding, loss; /* 1: counts as a layer, before the first one and after the last */
-    int32_t turns; /* 1: every second chunk runs back (V schedules): stage 0 has the ends */
+    int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0: 1 */
+    /* layers of the first and of the last stage, all chunks; 0: as the others */
+    int32_t first, last;
+    int32_t embedding, loss; /* 1: counts as a layer, before the first and after the last */
+    int32_t turns; /* 1: V schedules: every second chunk runs backwards, so that stage 0 has both
+                      ends */
 } dpar_stages;
-/* Layers [*lo, *hi) of one chunk of a stage: equal shares, the first ones longer by one where they
- * do not divide. By cost: dpar_split_balance. E_ARG, E_DIVIDE with a sentence. O(1). */
+/* Layers [*lo, *hi) of one chunk of a stage: equal shares; where they do not divide, the first ones
+ * have one layer more. dpar_split_balance cuts by cost. E_ARG, E_DIVIDE with a sentence. O(1). */
 DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
                                        int32_t *lo, int32_t *hi, dpar_why *why);
 
 /* ==== index/context.h ==== */
 
-/* context - which tokens of a packed sequence a context-parallel rank has: each document cut by a
- * rule, tokens dealt by their cost, or contiguous slices with the documents that they meet. A
- * single sequence is one document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE). */
+/* context - which tokens of a packed sequence a context-parallel rank has. Three ways: each
+ * document cut by a rule, tokens dealt by their cost, contiguous slices. A single sequence is one
+ * document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE).
+ *
+ *     const int64_t ends[4] = {0, 4000, 4096, 8192};    three documents
+ *     dpar_packed_init(&p, 3, ends, 8, DPAR_ZIGZAG, &why);
+ *     dpar_packed_cursor at = {0, 0};
+ *     while (dpar_packed_next(&p, rank, &at, &doc, &first, &count)) {
+ *         tokens first to first + count - 1 of document doc
+ *     } */
 
 /* ---- each document by itself ---- */
 
 /* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
- * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
- * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
- * of documents whose lengths 2 ranks divide (pad them); others are cut unevenly, nothing is lost.
- */
+ * cumulative lengths). Some may be empty. `rule` cuts each into `ranks` parts; a rank has its parts
+ * in the order of the documents.
+ *
+ * ZIGZAG is torch's head-tail, and what Megatron and TransformerEngine do. They pad each document
+ * so that 2 x ranks divides its length. Here other lengths are cut unevenly; nothing is lost. */
 typedef struct dpar_packed {
     int32_t docs, ranks, rule;
     const int64_t *ends; /* docs + 1 of them, the caller's */
@@ -1108,13 +1237,13 @@ typedef struct dpar_packed {
  * with a sentence. O(docs). */
 DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
                                       int32_t ranks, int32_t rule, dpar_why *why);
-/* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
- * entries: the rank's own cumulative lengths. 0 for a rank outside. O(docs). */
+/* Tokens of a rank; 0 for a rank outside. local_ends (docs + 1 entries, or NULL) receives where
+ * each document ends in them: the rank's own cumulative lengths. O(docs). */
 DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
 /* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
 DPAR_API int32_t dpar_packed_locate(const dpar_packed *p, int64_t i, int64_t *local);
-/* The runs of a rank in order: begin with a zeroed cursor; 1, and tokens [*first, *first + *count)
- * of document *doc, or 0 at the end. O(1) each, and O(docs) over all. */
+/* The runs of a rank in order; begin with a zeroed cursor. 1: tokens [*first, *first + *count) of
+ * document *doc. 0: no more. O(1) each, and O(docs) over all. */
 typedef struct dpar_packed_cursor {
     int32_t doc;
     int64_t local;
@@ -1127,205 +1256,249 @@ DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
 
 /* ---- by cost ---- */
 
-/* torch's PTRR: units (blocks of tokens) in descending order of cost, equal ones in their order,
- * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
- * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. With a
- * sentence: E_DIVIDE when ranks do not divide units, E_ARG for units below 0 or ranks below 1.
- * O(units log(units)). */
+/* torch's PTRR: blocks of tokens dealt to ranks by their cost. Units in descending order of cost,
+ * equal ones in their order, go to the ranks in rows, every second row backwards.
+ *
+ * owner[i] is the rank of unit i. order lists rank 0's units ascending, then rank 1's, and so on.
+ * Both are `units` long, the caller's. E_DIVIDE: ranks do not divide units. E_ARG: units below 0 or
+ * ranks below 1. Each has a sentence. O(units log(units)). */
 DPAR_API dpar_status dpar_context_balance(int64_t units, const int64_t *cost, int32_t ranks,
                                           int32_t *owner, int64_t *order, dpar_why *why);
 
 /* ---- contiguous slices ---- */
 
-/* What a rank of "llama3" attention needs: queries [q_lo, q_hi) are its slice; the documents
- * first <= k < first + docs meet it; it gathers keys [k_lo, k_hi). */
+/* What a rank of "llama3" attention needs. Queries [q_lo, q_hi) are its slice. Documents first <= k
+ * < first + docs have tokens in it. It gathers keys [k_lo, k_hi). */
 typedef struct dpar_varlen {
     int64_t q_lo, q_hi, k_lo, k_hi;
-    int64_t longest_q, longest_k; /* of its documents: what kernels ask for */
+    int64_t longest_q, longest_k; /* of its documents, as kernels ask for */
     int32_t first, docs;
 } dpar_varlen;
-/* Rank's slice of all tokens by CHUNK, whatever p->rule is. causal: keys end with the slice; else
- * with its last document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative
- * lengths of the queries and keys of the documents that it meets, from 0 on: the arguments of a
- * variable-length attention. Empty documents in between are kept. E_ARG, without a sentence: no
- * such rank. O(docs). */
+/* A rank's contiguous slice of all tokens, by CHUNK whatever p->rule is. causal: keys end with the
+ * slice; else with its last document.
+ *
+ * q_ends and k_ends (each docs + 1 long, or NULL) receive cumulative lengths of the queries and
+ * keys of its documents, from 0 on: the arguments of a variable-length attention. Empty documents
+ * in between are kept. E_ARG, without a sentence: no such rank. O(docs). */
 DPAR_API dpar_status dpar_varlen_slice(const dpar_packed *p, int32_t rank, int causal,
                                        dpar_varlen *v, int64_t *q_ends, int64_t *k_ends);
 
 /* ==== index/window.h ==== */
 
-/* window - operators whose outputs read windows of their inputs, along one dim: how many outputs,
- * who computes them, which inputs they need. */
+/* window - operators whose outputs read windows of their inputs, along one dim: how many outputs
+ * there are. dpar_halo.window says who computes them and which inputs they need.
+ *
+ *     dpar_window v = {0};
+ *     v.kernel = 3;
+ *     v.stride = 2;
+ *     v.pad_low = v.pad_high = 1;
+ *     dpar_window_outputs(&v, 32, &outputs, &why);    16 */
 
 enum {
-    DPAR_WINDOW_CONVOLUTION, /* and pooling, stencils: output y reads stride y - pad + dilation k */
-    DPAR_WINDOW_TRANSPOSED,  /* input i goes to outputs stride i - pad + dilation k */
+    DPAR_WINDOW_CONVOLUTION,   /* pooling and stencils too: output y reads inputs stride y - pad +
+                                  dilation k */
+    DPAR_WINDOW_TRANSPOSED,    /* input i goes to outputs stride i - pad + dilation k */
     DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
-                                  linear, 4 cubic, any even number; beyond the ends the last input
-                                */
-    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: query y sees `kernel` keys, `dilation` apart,
-                                   centred, moved inward at the ends of its dilation group; dilation
-                                   to 4096. Round a periodic
-                                  dim it is a convolution padded by dilation (kernel / 2) */
+                                  linear, 4 cubic, any even number. Beyond the ends the last input
+                                  counts */
+    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: query y sees `kernel` keys, `dilation` (to 4096) apart.
+                                  They are centred, and moved inward at the ends of its dilation
+                                  group. In a periodic dim it is a convolution padded by dilation
+                                  (kernel / 2) */
 };
 
+/* An operator along one dim. Zero it and fill it in. */
 typedef struct dpar_window {
     int64_t kernel;           /* taps, at least 1 */
     int64_t stride, dilation; /* 0 means 1 */
     int64_t pad_low, pad_high;
     int32_t ceil_mode;     /* pooling: a last window that begins inside counts */
     int32_t kind;          /* DPAR_WINDOW_x */
-    int32_t align_corners; /* interpolation: the first and last outputs lie on the first and last
-                              inputs (torch's word); else the ends of the cells coincide */
+    int32_t align_corners; /* interpolation, torch's word. 1: the first and last outputs lie on the
+                              first and last inputs. 0: the ends of the cells coincide */
 } dpar_window;
 
-/* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
- * cuDNN; transposed: stride (n - 1) - pads + dilation (kernel - 1) + 1, without torch's
- * output_padding; neighbourhood: as many. E_ARG or E_RANGE with a sentence, also when the kernel
- * does not fit, and for an interpolation, which has as many as one likes.
- * *outputs is written on success only. O(1). */
+/* How many outputs n inputs have; as torch and cuDNN. pads = pad_low + pad_high.
+ *
+ *     convolution      floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1
+ *     transposed       stride (n - 1) - pads + dilation (kernel - 1) + 1, no output_padding
+ *     neighbourhood    n
+ *
+ * E_ARG or E_RANGE with a sentence: a number out of its domain, a kernel that does not fit, or an
+ * interpolation, which may have any number. *outputs is written on success only. O(1). */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
 
 /* ==== index/halo.h ==== */
 
-/* halo - an n-d grid on a mesh whose ranks also hold what lies around their block: who sends which
- * cells to whom, what can be computed before they arrive, and what a convolution needs. */
+/* halo - an n-d grid on a mesh whose ranks also hold the points around their block: who sends which
+ * points to whom, and what can be computed before they arrive. dpar_halo.h moves them, and
+ * dpar_grid there is the short way.
+ *
+ *     dpar_halo h = {0};
+ *     h.grid = layout;                                cells on a mesh, dpar_layout_init
+ *     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+ *     h.periodic = 1 << 1;                            dim 1 is a ring
+ *     dpar_halo_check(&h, &why);
+ *     dpar_halo_box(&h, rank, &box);                  the local array, halo included
+ *     dpar_halo_first(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, &why);
+ *     while (dpar_halo_next(&w, &t))                  what arrives from whom */
 
 /* Which points a dim of a staggered field has, when the grid has N cells there. */
 enum {
     DPAR_AT_CELLS,     /* N, in the middle of the cells */
-    DPAR_AT_LOW_FACES, /* N + 1 faces; each rank owns those below its cells, the last also the end
-                        */
-    DPAR_AT_HIGH_FACES /* N + 1 faces; each rank owns those above its cells, the first also face 0
-                        */
+    DPAR_AT_LOW_FACES, /* N + 1; each rank owns those below its cells, the last also the end */
+    DPAR_AT_HIGH_FACES /* N + 1; each rank owns those above its cells, the first also face 0 */
 };
 
-/* How the faces of a cubed sphere meet (dpar_halo.cube). They are numbered and laid out as tiles 1
- * to 6 of the cubic mosaic of GFDL's FMS (FV3; the twelve contacts of define_cubic_mosaic in its
- * test_mpp_domains), less 1. As a cube's:
+/* How the faces of a cubed sphere meet (dpar_halo.cube). They are tiles 1 to 6 of the cubic mosaic
+ * of GFDL's FMS (FV3), less 1: the twelve contacts of define_cubic_mosaic in its test_mpp_domains.
+ * On a cube:
+ *
  *     face  0   1   2   3   4   5
  *     is   +X  +Y  +Z  -X  -Y  -Z
  *     x to +Y  -X  -X  -Z  -Z  +Y
  *     y to +Z  +Z  -Y  -Y  +X  +X
- * From even faces east leads to the next face as it is and north to the one after it, turned; from
- * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
- * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
- * left as they are.
- * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
- * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
- * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
- * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
- * the face there have an image, its border too: where it is a third face's it comes from there,
- * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
- * corners two would be nobody's. */
+ *
+ * From even faces east leads to the next face as it is, and north to the one after it, turned. From
+ * odd faces it is the other way round. All are right-handed, seen from outside. Halos are at most N
+ * wide. At the cube's corners three faces meet: halo points there have no image and stay as they
+ * are.
+ *
+ * Points on faces of cells (C- and D-grids): each face of the cube has N x N for each component,
+ * numbered with the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge.
+ * Those on its east or north edge are the first points beyond, and the next face's: each edge is
+ * west or south of one of its two faces. DPAR_AT_HIGH_FACES is the other way round.
+ *
+ * Beyond an edge all points of the face there have an image, its border too. Where a third face
+ * owns the border it comes from there, with both turns. Points at corners of cells (both dims) are
+ * E_ARG: two of the cube's 8 corners would be nobody's. */
 
-/* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
- * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
- * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
- * periodic dim, and on the faces of a cubed sphere, there are as many faces as cells, numbered with
- * them. Points that two ranks hold (faces between blocks): the owner's value is the one; a width of
- * 1 and DPAR_HALO_SYNC make the copies equal (a plan of shared points, dpar_halo_options, runs it).
- */
+/* A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every
+ * field on the same points.
+ *
+ * A rank's local array has its own points and low[d] + high[d] more around them in dim d, in C
+ * order; dpar_halo_box says which. A rank without cells has no array. In a periodic dim, and on a
+ * cubed sphere, there are as many faces as cells, numbered with them.
+ *
+ * Two ranks hold the faces between their blocks; the owner's value counts. A width of 1 and
+ * DPAR_HALO_SYNC make the copies equal; a plan with dpar_halo_options.shared runs it. */
 typedef struct dpar_halo {
-    dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape;    /* 0, DPAR_STENCIL_STAR: faces alone; DPAR_STENCIL_EDGES: no corners;
-                         DPAR_STENCIL_BOX: for codes that read diagonal neighbours in all dims */
-    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
+    dpar_layout grid; /* the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
+    int32_t shape; /* what arrives. 0, DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_EDGES:
+                      no corners; DPAR_STENCIL_BOX: all, for codes that read diagonal neighbours */
+    int64_t low[DPAR_MAX_DIMS];    /* width below the block, in points, 0..2^60; less than 16 times
+                                      round a ring */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
     uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
-    /* A fold: beyond the end of dim `fold` lies the same edge again, reversed in the later,
-     * periodic dim `mirror` (the north of a tripolar ocean grid). With n rows of N columns, point
-     * (j, i) is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N). Pivot on a corner of T
-     * cells: T points on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0; corners 1, -1. On a T point: T
-     * 1, 1. With on_row the last row lies on the fold and is there twice: its second half is
-     * overwritten by the first. What came over the fold has `turn` 2: components of vectors change
-     * sign. */
+    /* A fold, as the north of a tripolar ocean grid: beyond the end of dim `fold` lies the same
+     * edge again, reversed in the later, periodic dim `mirror`. With n rows of N columns, point (j,
+     * i) beyond is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N).
+     *
+     * Pivot on a corner of T cells: T points have on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0;
+     * corners 1, -1. Pivot on a T point: T has 1, 1. With on_row the last row lies on the fold and
+     * is there twice: its first half overwrites the second. What comes over the fold has `turn` 2:
+     * components of vectors change sign. */
     int32_t folds; /* 1: there is one */
     int32_t fold, mirror, on_row, shift;
     /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
-     * dim `mirror` goes: N columns, N even. Beyond the high pole lies (2 (n - 1) + 1 - on_row - j,
-     * i + N/2 mod N), beyond the low one (on_row - 1 - j, the same); on_row is the pole's bit in
-     * pole_rows: the end row lies on the pole itself, its points are left to their owners. (A low
-     * pole may stand opposite a fold.) Vectors change sign as over a fold. */
+     * dim `mirror` goes; its N columns are even. Beyond the high pole (j, i) is (2 (n - 1) + 1 -
+     * on_row - j, i + N/2 mod N). Beyond the low one it is (on_row - 1 - j, the same).
+     *
+     * on_row is the pole's bit in pole_rows: the end row lies on the pole itself, and its points
+     * are left to their owners. A low pole may stand opposite a fold. Vectors change sign as over a
+     * fold. */
     uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
-    uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
-    /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
-     * cells; dims between them are levels. Above is how they meet. */
+    uint32_t pole_rows; /* poles whose end row lies on the pole; others are half a cell away */
+    /* The six faces of a cubed sphere, which meet as said above. Dim 0 is the face, the last two
+     * dims are y and x, both of N cells; dims between them are levels. */
     int32_t cube; /* 1: it is one */
-    /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
-     * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
-     * with one or three quarter turns u's halo gets v's points. This is the other field's halo, for
-     * dpar_halo_first alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
-     * no windows, points of y and x exchanged, widths of its own. NULL: the field is alone. */
+    /* The partner of a field of faces on a cubed sphere; NULL: none. Such fields come in pairs (u,
+     * v). On a C-grid u lies on faces along x and v on faces along y; on a D-grid the other way
+     * round. Over an edge with one or three quarter turns u's halo gets v's points.
+     *
+     * This is the other field's halo, for dpar_halo_first alone; an exchange finds it by
+     * dpar_halo_field.pair. It has the same grid and owners, no windows, the points of y and x
+     * exchanged, and widths of its own. */
     const struct dpar_halo *partner;
-    /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
-     * at most once, or -1: masked, nobody's, its points do not exist and halos there stay as they
-     * are. Then `rank` means that of the communicator, also in transfers, and functions take
-     * O(blocks) to find its block. NULL: block n is rank n's. The caller's, as long as this. */
+    /* Who owns a block, where block n is not rank n's; NULL: it is. owner[number of the block in
+     * the mesh] is a rank of the communicator, each at most once. -1 masks a block: its points do
+     * not exist, and halos there stay as they are.
+     *
+     * With owners `rank` means that of the communicator, also in transfers. Functions take
+     * O(blocks) to find a rank's block. The array is the caller's and must live as long as this. */
     const int32_t *owner;
-    /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
-     * d all from the first to the last of its own points and those that its outputs read (a
-     * convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
-     * and low and high beyond. The shape is then a box. A rank that has no points of its own may
-     * have outputs, and so an array: it receives alone. */
+    /* Operators that read windows, as convolutions. Where window[d].kernel is not 0, a rank's local
+     * array in dim d begins and ends with the first and last of its own points and of those that
+     * its outputs read. A convolution's padding counts; an exchange leaves it as it is. low and
+     * high come beyond. The shape is then a box.
+     *
+     * Only a convolution goes round a periodic dim. A rank without points of its own may have
+     * outputs, and so an array: it only receives. */
     dpar_window window[DPAR_MAX_DIMS];
-    /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
-     * rule that leaves blocks in one piece. NULL: outputs go with their inputs
-     * (those whose stride y falls inside the block; transposed: y / stride; interpolation:
-     * y inputs / outputs). Dims without window: as the inputs. The caller's, as long as this. */
+    /* The layout of the outputs: the same mesh, whose axes cut the same dims in the same order, by
+     * any rule that leaves blocks in one piece. Dims without window: as the inputs. The caller's;
+     * it must live as long as this.
+     *
+     * NULL: outputs go with their inputs. A rank has the outputs y whose input lies in its block:
+     * stride y, transposed y / stride, interpolation y inputs / outputs. */
     const dpar_layout *outputs;
 } dpar_halo;
 
 enum { DPAR_POLE_LOW = 1, DPAR_POLE_HIGH = 2 };
 
-/* E_ARG or E_RANGE with a sentence. Not collective. O(axes), with owners O(blocks). */
+/* Judges a grid and its halo. E_ARG or E_RANGE with a sentence. Not collective. O(axes), with
+ * owners O(blocks). */
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
 
-/* ---- boxes; h was checked. O(axes x dims) ---- */
+/* ---- boxes; dpar_halo_check took h. O(axes x dims) ---- */
 
-/* Points of a dim in all: its cells, and one more for faces unless periodic. */
+/* Points of a dim over all ranks: its cells, and one more for faces unless periodic. */
 DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
-/* The points that a rank owns. 0, and nothing written, when it owns none. */
+/* The points that a rank owns. 1; 0, nothing written, when it owns none. */
 DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The points of its local array: owned ones and the halo, so that lo may be negative and hi pass
- * the end. The local index of point i is i - lo. 0 when it has none. With windows a rank may have
- * it that owns nothing. */
+/* The points of a rank's local array: those that it owns and the halo. lo may be negative and hi
+ * may pass the end. Point i has the local index i - lo. 1; 0 when the rank has no array. With
+ * windows a rank that owns nothing may have one. */
 DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
+/* What a rank computes: the points that it owns, with windows its outputs. 1; 0 when none. */
 DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
- * boundaries do not shrink it. With windows single outputs that happen to wait for nothing (all in
- * padding, in gaps of a dilation) may be outside of it. 0 when there is none. */
+/* The part of what a rank computes that reads nothing that an exchange brings: compute it while the
+ * exchange runs. Physical boundaries do not shrink it. With windows single outputs outside of it
+ * may wait for nothing, too: those all in padding or in gaps of a dilation. 1; 0 when there is
+ * none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
- * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
+/* The n-th of the disjoint boxes that make up the rest of what a rank computes: compute them when
+ * the exchange has ended. There are at most 2 dims of them. 1 and *box; 0 past the last and for an
+ * n below 0. */
 DPAR_API int dpar_halo_boundary(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the local box outside the owned points: the compact
- * form, a halo beside an untouched block. Below and above dim 0 whole, then those of dim 1 between
- * them, and so on; of a star without edges and corners, where nothing arrives. At most 2 a dim,
- * none of them empty; a transfer lies in one of them (or in the row on a fold). 1 and *box, or 0
- * past the last and for an n below 0. */
+/* The n-th of the disjoint boxes that make up the halo: the local box outside the owned points.
+ * They are the compact form, a halo beside an untouched block. First those below and above dim 0,
+ * whole; then those of dim 1 between them; and so on. A star's have no edges and corners, where
+ * nothing arrives.
+ *
+ * There are at most 2 a dim, none empty. A transfer lies in one of them, or in the row on a fold. 1
+ * and *box; 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 /* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
 DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 
-/* The walk over one rank's transfers: first, then next until 0. `h` is read on the way. */
+/* A walk over one rank's transfers: first, then next until 0. Modes: */
 enum {
     DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
-    DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
-                          halos, and the half row that a fold overwrote */
-    DPAR_HALO_SYNC, /* points that are held twice alone: faces at the ends of a block whose owner is
-                       its neighbour, and the half row on a fold. To check whether copies agree,
-                       compare what arrives with what is there. Dims with DPAR_AT_LOW_FACES must
-                       have `high` of at least 1 for them, DPAR_AT_HIGH_FACES `low` */
+    DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. Zero the halos after
+                          it, and the half row that a fold overwrote */
+    DPAR_HALO_SYNC, /* only points that two ranks hold: faces at the end of a block whose owner is
+                       the neighbour, and the half row on a fold. To check that copies agree,
+                       compare what arrives with what is there. It needs `high` of at least 1 in
+                       dims with DPAR_AT_LOW_FACES, `low` with DPAR_AT_HIGH_FACES */
     DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
 };
 typedef struct dpar_halo_walk {
-    const dpar_halo *h;                              /* private, all of it */
+    const dpar_halo *h; /* private, all of it; `h` is read on the way */
     int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
@@ -1339,104 +1512,129 @@ typedef struct dpar_halo_walk {
     uint32_t inside, reversed;
 } dpar_halo_walk;
 
-/* What `rank` receives (each halo point that has an image, inside, around or over the fold, exactly
- * once; nothing else), or what it sends. Not collective and without talking: the k-th send from a
- * to b is the k-th receive of b from a, also when b is both neighbours of a, or a itself. A halo
- * may reach past the neighbour and round the domain more than once; empty blocks are passed over.
- * The adjoint's receives are the forward's sends in the same order, with op DPAR_SUM: add in that
- * order and the result does not depend on arrival. `mine` and `theirs` count in local arrays
- * (dpar_halo_box), `global` in points, on this rank's side. E_ARG as dpar_halo_check, or a
- * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h), a rank that has two
- * blocks; faces of a cube's cells without partner. With one, a transfer with an odd `turn` leads
- * from the partner's array into this one's halo, and the sender's side counts there. A step costs
- * O(dims x axes); a list O(its transfers x dims), with windows and for the sender also O(blocks of
- * the dims). Fields of vectors: `turn` of the transfer. */
+/* Begins the list of what `rank` receives, or of what it sends. It receives each halo point that
+ * has an image (inside, round a ring, over a fold) exactly once, and nothing else. Not collective:
+ * no rank talks. The k-th send from a to b is the k-th receive of b from a. That holds too when b
+ * is a's neighbour on both sides, or a itself.
+ *
+ * A halo may reach past the neighbour and round the domain more than once; empty blocks are passed
+ * over. `mine` and `theirs` count in local arrays (dpar_halo_box), `global` in points, on this
+ * rank's side. Fields of vectors heed the transfer's `turn`. The adjoint's receives are the
+ * forward's sends in the same order, with op DPAR_SUM. Add in that order, and the result does not
+ * depend on arrival.
+ *
+ * With a partner, a transfer of odd `turn` leads from the partner's array into this one's halo; the
+ * sender's side counts there.
+ *
+ * E_ARG: as dpar_halo_check, a direction that is neither DPAR_RECEIVES nor DPAR_SENDS
+ * (redistribute.h), a rank that has two blocks, or faces of a cube's cells without partner. A step
+ * costs O(dims x axes), a list O(its transfers x dims). With windows, and for the sender, a list
+ * also costs O(blocks of the dims). */
 DPAR_API dpar_status dpar_halo_first(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer, or 0 at the end. Cost as dpar_halo_first says. */
+/* 1 and the next transfer; 0 at the end. Cost as dpar_halo_first says. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
 
 /* ==== index/halo_show.h ==== */
 
-/* halo_show - who sends what to whom when halos are exchanged, as a picture. */
+/* halo_show - a picture of an exchange of halos: who sends what to whom.
+ *
+ *     dpar_halo_picture p = {0};
+ *     p.halo = &h;
+ *     p.rank = 5;
+ *     dpar_halo_draw(&text, &p, DPAR_HALO_SVG, &why); */
 
-/* What is shown: the blocks of all ranks in two dims of the grid, seen from one rank. */
+/* What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank. */
 typedef struct dpar_halo_picture {
     const dpar_halo *halo; /* dpar_halo_check took it */
     int32_t rank;          /* whose halo */
-    int32_t across, down;  /* the dims; equal (all zero): the last and the one before it. Of the
-                              others what lies in the rank's own range */
-    int64_t bytes;         /* of a point; 0: points are counted */
+    int32_t across, down;  /* the dims; equal (all zero): the last and the one before it. Of other
+                              dims what lies in the rank's own range is shown */
+    int64_t bytes;         /* of a point; 0: count points */
     const char *title;     /* printable ASCII; NULL: none */
 } dpar_halo_picture;
 
 /* What a picture is drawn as. */
 enum { DPAR_HALO_SVG };
 
-/* SVG: blocks with their rank's number; the rank's own block framed, its halo around it, dashed, in
- * the colour of the rank that each piece comes from, and in the same colour the cells that it is a
- * copy of, with an arrow; a table of peers: pieces and bytes received and sent. Pieces over a fold
- * or round an end lie where their cells are in the grid, and where they arrive. Grids of more than
- * 4096 blocks show the rank's peers alone. Valid XML, no script, no font but sans-serif. E_ARG with
- * a sentence: no such rank, dim or format, a rank without points. O(blocks + transfers). */
+/* Draws the picture as SVG. Blocks have their rank's number. The rank's own block is framed, with
+ * its halo dashed around it. Each piece has the colour of the rank that it comes from; so have the
+ * cells that it copies, with an arrow. A table lists the peers, with pieces and bytes received and
+ * sent.
+ *
+ * Pieces over a fold or round an end are drawn where their cells are, and where they arrive. Grids
+ * of more than 4096 blocks show the rank's peers alone. The file is valid XML, without script, with
+ * no font but sans-serif. E_ARG with a sentence: no such rank, dim or format, or a rank without
+ * points. O(blocks + transfers). */
 DPAR_API dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_picture *p, int32_t format,
                                     dpar_why *why);
 
 /* ==== index/sampler.h ==== */
 
 /* sampler - which sample of a data set a rank reads next: torch's DistributedSampler and randperm
- * bit for bit, Megatron's consecutive batches, exact coverage, resuming inside an epoch, and a
- * shuffle that needs no memory. */
+ * bit for bit, or Megatron's consecutive batches. It also covers each sample exactly once, resumes
+ * inside an epoch, and shuffles without memory.
+ *
+ *     dpar_sampler s = {0};
+ *     s.count = 50000;                            samples
+ *     s.ranks = 8;
+ *     s.shuffle = 1;
+ *     s.epoch = 3;
+ *     dpar_sampler_init(&s, &why);
+ *     for (k = 0; (i = dpar_sampler_at(&s, rank, k)) >= 0; k++) */
 
-/* What becomes of the samples that the ranks cannot share evenly. */
+/* What happens to the samples that the ranks cannot share evenly. */
 enum {
-    DPAR_SAMPLES_PAD,  /* begin again until they can: some are read twice. torch's default */
-    DPAR_SAMPLES_DROP, /* leave them out. torch's and Megatron's drop_last */
-    DPAR_SAMPLES_EXACT /* each exactly once: ranks' numbers differ by up to `run`, so that metrics
-                          are exact, and collectives must stop after dpar_sampler_common samples */
+    DPAR_SAMPLES_PAD,  /* begin again until they can: some are read twice; torch's default */
+    DPAR_SAMPLES_DROP, /* leave them out: drop_last of torch and Megatron */
+    DPAR_SAMPLES_EXACT /* each exactly once, so that metrics are exact. Ranks' numbers differ by up
+                          to `run`: collectives must stop after dpar_sampler_common samples */
 };
 
-/* Zero it, fill it in, and let dpar_sampler_init judge it. Positions first, first + 1, ... of an
- * epoch's order are dealt to the ranks in turn, `run` at a time.
- * torch: rest, count, ranks. Megatron: run = micro-batch, DROP, or EXACT for drop_last=False. To
- * resume, also on another number of ranks: first = the positions consumed so far (what
- * dpar_sampler_consumed says); on the same number it goes on exactly as it would have. */
+/* How samples are dealt. Zero it, fill it in, and let dpar_sampler_init judge it. Positions first,
+ * first + 1, ... of an epoch's order are dealt to the ranks in turn, `run` at a time.
+ *
+ * torch: set rest, count, ranks. Megatron: run = micro-batch, DROP; EXACT for drop_last=False. To
+ * resume, set first to dpar_sampler_consumed. The same number of ranks then goes on exactly as it
+ * would have; another number may resume, too. */
 typedef struct dpar_sampler {
     int32_t rest;    /* DPAR_SAMPLES_PAD, ... */
-    int32_t ranks;   /* that read: the data-parallel ones, not all */
+    int32_t ranks;   /* ranks that read: the data-parallel ones */
     int64_t count;   /* samples of an epoch, 0..2^62 */
-    int64_t first;   /* already consumed, by all ranks together */
-    int64_t run;     /* 0 or 1: rank r takes r, r + ranks, ... (torch). A micro-batch: runs of it */
-    int32_t shuffle; /* 1: dpar_sampler_at gives what lies at a position in an order of `seed` and
-                        `epoch` that needs no memory, the same on every machine (a Feistel network;
-                        not for secrets). 0: the position; the order is the caller's: 0, 1, 2, ...,
-                        or an array that dpar_sampler_shuffle filled */
+    int64_t first;   /* positions already consumed, by all ranks together */
+    int64_t run;     /* 0 or 1: rank r takes r, r + ranks, ... (torch). Megatron: the micro-batch */
+    int32_t shuffle; /* 0: dpar_sampler_at gives a position. The order is the caller's: 0, 1, 2,
+                        ..., or what dpar_sampler_shuffle filled. 1: it gives a sample, in an order
+                        of `seed` and `epoch` that takes no memory and is the same on every machine
+                        (a Feistel network; not for secrets) */
     int32_t low, high; /* private */
     uint64_t seed, epoch;
     uint64_t key; /* private */
 } dpar_sampler;
 
-/* E_ARG, E_RANGE with a sentence; *s is written on success only. Not collective. O(1). */
+/* Judges s and fills its private part, on success only. E_ARG, E_RANGE with a sentence. Not
+ * collective. O(1). */
 DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why);
-/* Samples that `rank` reads: never fewer than a later rank. 0 outside. O(1). */
+/* Samples that `rank` reads: at least as many as a later rank. 0 outside. O(1). */
 DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank);
-/* What every rank reads in whole runs: collectives that each sample or batch needs are safe so far.
- * After that some ranks have a shorter batch or none: the hang of a last, partial batch. O(1). */
+/* Samples that every rank reads, in whole runs: so far collectives for each sample or batch are
+ * safe. After that some ranks have a shorter batch or none, and such a collective hangs. O(1). */
 DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s);
-/* The k-th sample that `rank` reads, 0..count-1: its position, or with `shuffle` what lies there;
+/* The k-th sample that `rank` reads: its position, or with `shuffle` what lies there, 0..count-1.
  * -1 past its last. O(1). */
 DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k);
-/* Positions consumed when each rank has read k samples, k a multiple of run (or all it has): what a
- * checkpoint must remember. At most count. -1 for another k. O(1). */
+/* Positions consumed when each rank has read k samples: what a checkpoint must remember. At most
+ * count. k is a multiple of run, or all that the rank has; -1 for another k. O(1). */
 DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k);
 
-/* The order of an epoch in torch, bit for bit: torch.randperm(count) on the CPU after
- * manual_seed(seed), into order[0 .. count-1]: below 214748364 elements Fisher-Yates with a 32-bit
- * draw each, from there on inside out with 64-bit draws, of MT19937, the generator of C++'s
- * std::mt19937. DistributedSampler's seed for an epoch is seed + epoch; only the low 32 bits count.
- * scratch: the generator's state. E_ARG with a sentence for a negative count. O(count). */
+/* The order of an epoch in torch, bit for bit: order[0 .. count-1] becomes torch.randperm(count) on
+ * the CPU after manual_seed(seed). DistributedSampler's seed for an epoch is seed + epoch. Only the
+ * low 32 bits count. E_ARG with a sentence: a negative count. O(count).
+ *
+ * The generator is MT19937, std::mt19937 of C++; `scratch` is its state. Below 214748364 elements
+ * it is Fisher-Yates with a 32-bit draw each, from there on inside out with 64-bit draws. */
 typedef struct dpar_mt19937 {
-    uint32_t word[624]; /* private, as all of it; 2.5 KB, the caller's */
+    uint32_t word[624]; /* private, all of it; 2.5 KB, the caller's */
     int32_t at;         /* of the next word; 624: make new ones */
 } dpar_mt19937;
 DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_t seed,

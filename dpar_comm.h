@@ -46,65 +46,73 @@
 
 /* ==== comm/mem.h ==== */
 
-/* mem - memory that the CPU does not reach, such as a device's: what communicators and halos ask of
- * it. Who has such memory fills this table in; dpar_cuda.h does so for NVIDIA GPUs. dpar calls it
- * from the thread that calls dpar. dpar_mem_host gives the table of the host's memory, which shows
- * what each function is to compute. Layers of training ask for more: layers.h.
+/* mem - memory that the CPU does not reach, such as a device's: a table of functions that
+ * communicators and halos call. Who has such memory fills the table in; dpar_cuda.h does so for
+ * NVIDIA GPUs. dpar_mem_host gives the table of the host's memory, which shows what each function
+ * is to compute. Layers of training ask for more: layers.h.
  *
- * A function takes one struct in the host's memory. It is read before the function returns, and so
- * are the arrays of boxes and spans. What its pointers name is device memory, or host memory that
- * the device reaches (pinned, managed), scalars and indices too. That is read and written in stream
- * order, after all work that was given to ctx before. It may be done later: `wait` waits. No other
- * function waits, and none allocates.
+ *     dpar_cuda_mem(&gpu, &mem);           dpar_cuda.h fills the table
+ *     comm->mem = &mem;                    strategies on comm now work in the GPU's memory
+ *
+ * dpar calls the functions from the thread that calls dpar. Each takes one struct in the host's
+ * memory. It is read before the function returns, and so are the arrays of boxes and spans. Its
+ * pointers, those to scalars and indices too, name device memory, or host memory that the device
+ * reaches (pinned, managed). That memory is read and written in stream order, after all work that
+ * was given to ctx before. It may be done later: `wait` waits. No other function waits, and none
+ * allocates.
  *
  * E_ARG, and nothing is done: a type or number outside the domain. Sizes of 0 are fine, and then
  * pointers may be NULL. Pointers are aligned to their type. Outputs overlap inputs only where they
  * are said to be the same.
  *
- * "In f64" means: inputs become doubles, each product and each sum is rounded to f64 (not fused),
- * and the result is rounded to its type, to nearest even, BF16 and F16 by way of F32. A NaN that is
- * not just copied becomes the quiet NaN without sign and payload where it becomes fewer bits. */
+ * "In f64" means: inputs become doubles, and each product and each sum is rounded to f64 (not
+ * fused). The result is rounded to its type, to nearest even, BF16 and F16 by way of F32. A NaN
+ * that is not just copied becomes the quiet one without sign and payload where it becomes fewer
+ * bits. */
 
 enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 /* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
+ *
  *     v = from[i . from_stride], of type from_type
  *     v is rounded to `through`, negated where `negate`, and becomes to_type
  *     to[i . to_stride] = v, or itself op v
  *     from[i . from_stride] = 0 where `clear`
- * The types are one, or two of {F64, F32}, {F32, F16}, {F32, BF16}. */
+ *
+ * Both types are the same, or are two of {F64, F32}, {F32, F16}, {F32, BF16}. */
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* no wider than either; 0, or the same as both: nothing to round */
+    int32_t through;            /* no wider than either; 0, or the same as both: no rounding */
     int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
                                    floats in F32 */
-    int32_t negate;             /* 1: the sign bit of floats; integers wrap */
+    int32_t negate;             /* 1: change the sign bit of floats; integers wrap */
     int32_t clear;              /* 1: `from` is 0 afterwards */
     int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
     int32_t room;               /* 0 */
     int64_t extent[DPAR_MEM_DIMS];
     int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
-    int64_t from_stride[DPAR_MEM_DIMS]; /* 0 in a dim: the same there; in all: one everywhere */
+    int64_t from_stride[DPAR_MEM_DIMS]; /* 0 in a dim: the same all along it; in all: one element
+                                           everywhere */
 } dpar_mem_box;
 
-/* Elements that lie one after the other. v = scale from[i], in f64 (scale 1: from[i] itself);
- * to[i] = v, or to[i] + v (in f64, rounded once). Flatten, unflatten, cast, accumulate, fill. */
+/* Elements that lie one after the other: flatten, unflatten, cast, accumulate, fill. v = scale
+ * from[i], in f64 (scale 1: from[i] itself). to[i] = v, or to[i] + v (in f64, rounded once). */
 typedef struct dpar_mem_span {
     void *to;
-    const void *from; /* may be `to` where types have as many bytes. NULL: v = scale */
+    const void *from; /* may be `to` where both types have as many bytes. NULL: v = scale */
     int64_t count;
-    int32_t to_type, from_type; /* F64, F32, BF16, F16, any two. Of one type, scale 1 and no add:
-                                   any type that has bytes, every bit as it is; from NULL and scale
-                                   0: any type that has bytes */
-    int32_t add;                /* 1 */
-    int32_t room;               /* 0 */
+    /* F64, F32, BF16, F16, any two. With one type, scale 1 and no add: any type that has bytes,
+     * every bit as it is. From NULL with scale 0: any type that has bytes. */
+    int32_t to_type, from_type;
+    int32_t add;  /* 1 */
+    int32_t room; /* 0 */
     double scale;
 } dpar_mem_span;
 
-/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the collectives do: in type
- * `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`, rounded
- * once to to_type. */
+/* A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the
+ * collectives do; AVG divides by parts. Then v times scale; to[i] = v, or to[i] + v. All is in type
+ * `sums`, rounded once to to_type. */
 typedef struct dpar_mem_reduce {
     void *to; /* may be a part */
     const void *from;
@@ -114,74 +122,85 @@ typedef struct dpar_mem_reduce {
     int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
     int32_t add;                  /* 1 */
     int32_t room;                 /* 0 */
-    double scale;                 /* 1: nothing to multiply. Rounded to `sums` */
+    double scale;                 /* 1: no multiplication. It is rounded to `sums` */
 } dpar_mem_reduce;
 
-/* *found = first + the smallest i with in[i] NaN or infinite; -1: none is. */
+/* Looks for NaN and infinity: *found = first + the smallest i with such an in[i]; -1: there is
+ * none. */
 typedef struct dpar_mem_finite {
     const void *in;
     int64_t count, first;
     int32_t type; /* F64, F32, BF16, F16 */
-    int32_t keep; /* 1: *found stays where it is not below 0: several arrays, one after the other */
+    /* 1: *found stays where it is 0 or more: for several arrays, one after the other */
+    int32_t keep;
     int64_t *found;
 } dpar_mem_finite;
 
-/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. Halo
- * exchanges need `move` alone, strategies of training say what they need; one that is NULL and
- * would be needed is E_UNKNOWN. */
+/* What a device's memory can do: a table of functions. They return DPAR_OK or an error, which
+ * breaks the communicator for all ranks. Halo exchanges need `move` alone; strategies of training
+ * say what they need. E_UNKNOWN: one that is needed is NULL. */
 typedef struct dpar_mem {
     void *ctx; /* the first argument of each: a device, a stream */
     /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
-     * packed). May return before it is done. With DPAR_COPY no box writes what another one reads or
-     * writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: in the
-     * order of the array, so that results do not depend on timing. */
+     * packed). It may return before it is done. With DPAR_COPY no box writes what another one reads
+     * or writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: then
+     * in the order of the array, so that results do not depend on timing. */
     dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
     /* Returns when all moves and operations are done. */
     dpar_status (*wait)(void *ctx);
     /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
      * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice.
-     * Whole pages are locked, and CUDA copies no array of which a part is: memory of plans (of ddp,
-     * fsdp, halos, the others) best begins and ends with pages of its own. */
+     * Whole pages are locked, and CUDA copies no array of which only a part is. So memory of plans
+     * (of ddp, fsdp, halos, the others) best begins and ends with pages of its own. */
     dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
     dpar_status (*unpin)(void *ctx, void *memory);
-    /* n spans, of which none writes what another one reads or writes. */
+    /* Does n spans, of which none writes what another one reads or writes. */
     dpar_status (*span)(void *ctx, const dpar_mem_span *spans, int32_t n);
     dpar_status (*reduce)(void *ctx, const dpar_mem_reduce *reduce);
     dpar_status (*finite)(void *ctx, const dpar_mem_finite *finite);
     /* What layers of training need beyond that: a dpar_mem_layers (dpar_train.h), whose functions
-     * take this ctx. NULL: there is none; what needs it is E_UNKNOWN. comm and halo never read it.
-     */
+     * take this ctx. NULL: there is none, and what needs it is E_UNKNOWN. comm and halo never read
+     * it. */
     const void *layers;
 } dpar_mem;
 
-/* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
- * memory that the CPU does reach after all (managed, mapped). E_ARG as a `move`, without a
- * sentence: types or an op that do not fit. Local. O(elements). */
+/* Copies one box in the host's memory, as a `move` does. Compare a move with it, or call it for
+ * memory that the CPU reaches after all (managed, mapped). E_ARG, without a sentence: types or an
+ * op that do not fit. Local. O(elements). */
 DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
 
-/* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits. wait, pin and unpin do nothing; layers is NULL
- * (dpar_mem_host_layers). Local. O(1). */
+/* The host's own table: plain loops that are done at once; ctx does not count. A device's functions
+ * give equal bits. wait, pin and unpin do nothing; layers is NULL (dpar_mem_host_layers). Local.
+ * O(1). */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 /* ==== comm/comm.h ==== */
 
-/* comm - a communicator: ranks that move and add memory together. The calls are the same over three
- * engines: shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean
- * what MPI means. dpar_launch and dpar_init (launch.h) make one, or dpar_mpi_make (dpar_mpi.h).
+/* comm - a communicator: ranks that move and add memory together. Rank and size mean what MPI
+ * means. The calls are the same over three engines: shared memory (in this header), MPI
+ * (dpar_mpi.h), NCCL (dpar_nccl.h). dpar_launch_main, dpar_launch and dpar_init (launch.h) make a
+ * communicator, or dpar_mpi_make (dpar_mpi.h).
  *
- * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
+ *     dpar_all_reduce(world, in, out, n, DPAR_F32, DPAR_SUM, NULL);    done when it returns
+ *     dpar_work work = {0};
+ *     dpar_all_gather(world, mine, all, n, DPAR_F32, &work);           posted
+ *     ... compute something else ...
+ *     dpar_wait(&work);                                                done
+ *
+ * Every operation is COLLECTIVE over the communicator; send and recv over the two ranks. All its
  * ranks call it, in the same order, with the same type, count, op and root. That is checked at
- * every call, at no cost. A call that does not fit ends in DPAR_E_MISMATCH on all ranks, with a
- * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER. One
- * that does not come before the deadline ends it in DPAR_E_TIMEOUT; where it waits for a third, the
+ * every call, at no cost. A collective returns on no rank before all have entered it, so that
+ * errors are known at once.
+ *
+ * Errors. A call that does not fit ends in DPAR_E_MISMATCH on all ranks, with a sentence that names
+ * both sides. A rank that is gone ends every wait for it in DPAR_E_PEER. One that does not come
+ * before the deadline ends it in DPAR_E_TIMEOUT. Where that rank waits for a third one, the
  * sentence says for whom (shared memory). The sentence of every error is in c->why, that of a work
  * in the why of the communicator that it was posted on.
  *
  * After such an error the communicator is broken: each later call returns the same status at once.
  * Close it. A rank that was only late may still write into registered memory of the operation that
- * was given up, until it has seen that. (MPI cannot tell: see there.) So that errors are known at
- * once, a collective returns on no rank before all have entered it.
+ * was given up, until it has seen that. (MPI cannot tell: see there.)
  *
  * work: NULL waits until the operation is done. Else it is posted. It goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world, or all the time, with
@@ -191,36 +210,41 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * Threads: a communicator, those split from it, their works and memory are one world. One thread at
  * a time may use it; it can be another each time, where a lock or a barrier orders them. Others may
  * compute meanwhile, on all but the buffers of what is under way. Worlds share nothing: threads
- * that call at once each need one of their own. Where messages of MPI carry anything
- * (dpar_comm_describe) this takes MPI_THREAD_FUNNELED if only the main thread calls,
- * MPI_THREAD_SERIALIZED if threads take turns, MPI_THREAD_MULTIPLE if threads with worlds of their
- * own (a dpar_mpi_make each, in the same order on all ranks) call at once.
+ * that call at once each need one of their own.
  *
- * Counts are elements, 0 is fine, 2^31 and more are. In place: out is where in lies, exactly:
+ * Where messages of MPI carry anything (dpar_comm_describe), MPI_Init_thread must be asked for
+ *
+ *     MPI_THREAD_FUNNELED     if only the main thread calls
+ *     MPI_THREAD_SERIALIZED   if threads take turns
+ *     MPI_THREAD_MULTIPLE     if threads call at once, each with a world of its own: a
+ *                             dpar_mpi_make each, in the same order on all ranks
+ *
+ * Counts are elements; 0 is fine, 2^31 and more are. In place, `out` is exactly where `in` lies:
+ *
  *     reduce, all_reduce, all_to_all   out == in
  *     all_gather, gather at the root   in is rank's own piece of out
  *     reduce_scatter, scatter (root)   out is rank's own piece of in
- * any other overlap of in and out is DPAR_E_ARG.
+ *
+ * Any other overlap of in and out is DPAR_E_ARG.
  *
  * Reductions go in rank order, ((x0 op x1) op x2) ..., once per element: the same bits on all
- * ranks, in every run, whatever the size (shm; MPI does as it likes unless told, dpar_mpi.h).
- * F16 and BF16 add in f32 and round once. DPAR_AVG is the sum over the number of ranks; integers
- * wrap, averages of integers round towards zero. MAX and MIN give NaN where one is NaN. */
+ * ranks, in every run, whatever the size. (Over MPI only if told, see dpar_mpi.h.) F16 and BF16 add
+ * in f32 and round once. DPAR_AVG is the sum over the number of ranks. Integers wrap; averages of
+ * integers round towards zero. MAX and MIN give NaN where one is NaN. */
 
-/* One operation, as data: what the functions below fill in. Fields that a kind has no use for are
- * 0. */
+/* One operation, as data: the functions below fill it in. Fields that a kind does not use are 0. */
 typedef struct dpar_call {
-    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be
-                                 said, as the type */
-    int32_t type;             /* DPAR_F32, ... */
-    int32_t op;               /* DPAR_SUM, ... where something is reduced */
-    int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
-    int32_t tag;              /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of the
-                                 caller's that is compared as the count is: which buffer, layer */
-    int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
+    int32_t kind; /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV; must be said, as the
+                     type */
+    int32_t type; /* DPAR_F32, ... */
+    int32_t op;   /* DPAR_SUM, ... where something is reduced */
+    int32_t root; /* broadcast, reduce, gather, scatter; the peer of send and recv */
+    int32_t tag; /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of yours that is compared
+                    as the count is: which buffer, which layer */
+    int32_t varies;           /* 1: pieces differ by rank (the _v forms); counts below */
     const void *in;           /* broadcast: the same as out */
     void *out;                /* what arrives; broadcast: what is sent, on the root */
-    int64_t count;            /* elements of the rank's own piece; see each function */
+    int64_t count;            /* elements of the rank's own piece; each function says more */
     const int64_t *in_count;  /* elements of the piece for each rank */
     const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
     const int64_t *out_count; /* of the piece from each rank */
@@ -229,8 +253,8 @@ typedef struct dpar_call {
 
 typedef struct dpar_comm dpar_comm;
 
-/* An operation under way: the caller's memory, all zero before its first use; it neither moves nor
- * is posted again before it is done. A zeroed one counts as done. */
+/* An operation under way, in your memory. It is all zero before its first use. Until it is done it
+ * neither moves nor is posted again. A zeroed one counts as done. */
 typedef struct dpar_work {
     dpar_comm *comm;    /* NULL: nothing is under way */
     dpar_status status; /* how it ended */
@@ -244,7 +268,7 @@ typedef struct dpar_work {
     struct dpar_work *next, *behind;
 } dpar_work;
 
-/* What an engine does; you need it only to write one. */
+/* What an engine does. Only who writes one needs this. */
 typedef struct dpar_engine {
     char name[8];                                            /* "shm", "mpi", "nccl" */
     dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
@@ -264,80 +288,83 @@ typedef struct dpar_engine {
                           dpar_why *why); /* NULL: it cannot */
 } dpar_engine;
 
-/* Made by an engine; read rank, size and sent, leave the rest.
+/* A communicator. An engine makes it. Read rank, size and sent, leave the rest.
  *
- * sent counts an operation by what it is: each element goes straight from the rank that has it to
- * the one that needs it, once. With S the bytes that a rank gives in and s[r] the part that is, or
- * comes to be, rank r's:
+ * `sent` counts an operation by what it is: each element goes once, straight from the rank that has
+ * it to the one that needs it. S is the bytes that a rank gives in, s[r] the part that is, or comes
+ * to be, rank r's:
+ *
  *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
  *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
  *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
  *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
  *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
- * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
- * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
- * is what the planner predicts (dpar_traffic_count of dpar_cost.h), whatever way an engine really
- * goes: shared memory moves less. Halo exchanges that read memory of others directly are no such
- * operations. */
+ *
+ * All else counts nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
+ * all_reduce, half of that for its halves. Over all ranks it always adds up to that, times size.
+ * dpar_traffic_count of dpar_cost.h predicts it, whatever way an engine goes: shared memory moves
+ * less. Halo exchanges that read other ranks' memory directly do not count. */
 struct dpar_comm {
     int32_t rank, size;
-    double
-        timeout_s; /* how long an operation waits for others without getting on; <= 0: for ever */
-    dpar_status status;       /* 0, or how it broke: what every further call returns */
+    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. */
+    double timeout_s;
+    dpar_status status;       /* 0, or how it broke: then every further call returns it */
     dpar_why why;             /* the sentence of the last error on this communicator */
     int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
-                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), see above. You may set them
-                                 to 0 */
-    const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
-                            by its engine or by you, before the first of them, and as long as they
-                            are in use; NULL: the host's. All communicators split from it have it */
-    dpar_engine engine;  /* private, as all that follows */
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND), as said above. You may set
+                                 them to 0 */
+    /* The memory that strategies on this communicator work in: a device's; NULL: the host's. Its
+     * engine sets it, or you do, before the first strategy. It lives as long as they are in use.
+     * All communicators split from this one have it. */
+    const dpar_mem *mem;
+    dpar_engine engine; /* private, as all that follows */
     void *context;
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
-    dpar_comm *node; /* its ranks that share memory with this one, where its engine does not */
+    dpar_comm *node; /* its ranks that share memory with this one, where its engine has none */
 };
 
 /* ---- collectives ----
  *
- * All of these: OK, or E_ARG, E_RANGE (refused: see dpar_post), else E_MISMATCH, E_PEER, E_TIMEOUT
- * as above, or E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that is broken;
- * with a work most of these come from dpar_wait.
+ * All of these return OK, or E_ARG, E_RANGE where dpar_post refuses the call. Else E_MISMATCH,
+ * E_PEER, E_TIMEOUT as above, E_SYSTEM, E_MEMORY of an engine, or the status of a communicator that
+ * is broken. With a work most of these come from dpar_wait.
+ *
  * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
- * copies or reduces what `in` and `out` hold, about once where they are registered
- * (dpar_comm_alloc) and about twice where they are not. */
+ * copies or reduces what `in` and `out` hold. It does so about once where they are registered
+ * (dpar_comm_alloc), about twice where they are not. */
 
-/* All ranks have come before any goes on. */
+/* Returns when all ranks have come. */
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
 /* buffer[count] of rank `root` goes into buffer[count] of all. */
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work);
-/* out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ...; out is not touched on the
- * other ranks (NULL is fine there). i < count. */
+/* out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ..., for i < count. On the other
+ * ranks out is untouched and may be NULL. */
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work);
-/* The same, into the out of every rank. */
+/* A reduction into the out of every rank; else as dpar_reduce. */
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work);
-/* in[count] of rank r comes to out[r * count] of every rank; out holds size * count. */
+/* in[count] of rank r goes to out[r * count] of every rank; out holds size * count elements. */
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* in[size * count] is reduced; elements rank * count ... come to out[count]. */
+/* in[size * count] is reduced; elements rank * count ... of the result go to out[count]. */
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
 /* Piece s of in[size * count] goes to rank s, which puts it at out[rank * count]. */
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
-/* in[count] of rank r comes to out[r * count] of the root (elsewhere out may be NULL). */
+/* in[count] of rank r goes to out[r * count] of the root; elsewhere out may be NULL. */
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work);
-/* Piece r of in[size * count] of the root comes to out[count] of rank r (elsewhere in may be
- * NULL). */
+/* Piece r of in[size * count] of the root goes to out[count] of rank r; elsewhere in may be NULL.
+ * O(count). */
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work);
 
-/* The same with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
- * elements; begin NULL: one piece after the other. all_gather_v and reduce_scatter_v: all ranks
+/* Collectives with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
+ * elements; begin NULL: one piece after the other. For all_gather_v and reduce_scatter_v all ranks
  * give the same counts. Pieces of an `out` must not overlap. A piece that its two ranks give
  * different sizes is DPAR_E_MISMATCH. */
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
@@ -349,62 +376,69 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
-/* in_count elements of each rank; count and begin matter on the root alone. */
+/* Each rank gives in_count elements; count and begin matter on the root alone. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work);
-/* count and begin matter on the root alone; out_count elements of each rank. */
+/* Each rank gets out_count elements; count and begin matter on the root alone. */
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
 /* ---- messages, and any operation ---- */
 
-/* One message. Of those between two ranks with the same tag the first sent is the first received
- * (an engine without tags, NCCL, matches in the order of posting and wants equal tags). Counts and
- * types of both sides are equal, else DPAR_E_MISMATCH. To oneself: post one of the two. A blocking
- * send may return before its receive is posted, or not: do not count on either. Errors as the
- * collectives'; E_PEER where the other rank has closed c (shared memory). O(count). */
+/* One message to another rank, or from it. Of messages between two ranks with the same tag the
+ * first sent is the first received. (NCCL has no tags: it matches in the order of posting and wants
+ * equal tags.) Counts and types of both sides are equal, else DPAR_E_MISMATCH.
+ *
+ * To oneself: post one of the two. A blocking send may return before its receive is posted, or not:
+ * do not count on either. Errors as the collectives'; E_PEER where the other rank has closed c
+ * (shared memory). O(count). */
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
                                int32_t tag, dpar_work *work);
-/* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
- * wait for each other. works: n of them, or NULL: return when all are done. E_ARG: another kind;
- * else errors as theirs, the first. O(n + their elements). */
+/* n sends and receives at once, in any order: they do not wait for each other. works: n of them;
+ * NULL: return when all are done. E_ARG: a kind that is neither DPAR_SEND nor DPAR_RECV. Else the
+ * first error of any. O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Any operation from its description; what the functions above call. A call that is refused (E_ARG:
- * a number, type, pointer or overlap that is none, a work that is under way; E_RANGE: above 2^62
- * bytes) is refused on this rank alone, and its others wait for it until the deadline; a work that
- * was not posted keeps that status for dpar_wait. Errors and cost of the operation. */
+/* Any operation from its description; the functions above call it. Errors and cost are those of the
+ * operation.
+ *
+ * A call is refused with E_ARG for a number, type, pointer or overlap out of its domain, or a work
+ * that is under way; with E_RANGE above 2^62 bytes. Only this rank refuses; the others wait for it
+ * until the deadline. A work that was not posted keeps that status for dpar_wait. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
-/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL. Local; makes progress, as
- * far as that goes without waiting. */
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. E_ARG: NULL. Local: it makes progress
+ * without waiting. */
 DPAR_API dpar_status dpar_test(dpar_work *work);
-/* Waits until it is done (engine NCCL: until the stream will be) and says how it ended; OK for one
- * that is zeroed; E_ARG: NULL. */
+/* Waits until it is done (over NCCL: until the stream will be) and says how it ended. OK for a
+ * zeroed one. E_ARG: NULL. */
 DPAR_API dpar_status dpar_wait(dpar_work *work);
-/* All of them, even after one failed; the first failure is returned. E_ARG: works is NULL. */
+/* Waits for all of them, even after one failed, and returns the first failure. E_ARG: works is
+ * NULL. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
 /* ---- communicators ---- */
 
-/* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks: a second one over the
- * same ranks, whose operations are independent of the first's. COLLECTIVE. The deadline is
- * inherited. E_MEMORY where a rank has no room for it. Costs an all-gather of 40 bytes; with shared
- * memory each takes twice options.slot_bytes and a few pages of a rank; after closing it, the next
- * one has them. */
+/* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank. A
+ * negative color gets none: *out = NULL. With color 0 and key 0 on all ranks it is a second one
+ * over the same ranks, whose operations are independent of the first's. It inherits the deadline.
+ * COLLECTIVE.
+ *
+ * E_MEMORY: a rank has no room for it. Costs an all-gather of 40 bytes. With shared memory each
+ * takes twice options.slot_bytes and a few pages of a rank; when it is closed, the next one takes
+ * them over. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
- * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
- * ranks of c, each once (else E_ARG); ranks outside it get *out = NULL. COLLECTIVE; as
- * dpar_comm_split. */
+ * differ from it in these coordinates only, in the order of dpar_mesh_group_member. Ranks outside
+ * the mesh get *out = NULL. E_ARG: the mesh does not hold ranks of c, each once. COLLECTIVE; else
+ * as dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
 /* Goes on without ranks that are gone: those that call it become a communicator, in their old
- * order, with c's deadline. What all ranks of a program do that keeps a copy of its state:
+ * order, with c's deadline. A program that keeps a copy of its state does this on all ranks:
  *
  *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
  *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
@@ -416,108 +450,128 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  *     }
  *
  * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
- * (E_PEER) if nothing has, and ends what is posted on it. A rank that is dead, or has closed c, is
- * not waited for; one that is late, or stopped, is until c's deadline has passed since the last
- * other one came. All that go on have the same communicator. A rank that comes later gets E_TIMEOUT
- * and a sentence that names them. One that dies when it has come may still be in the new one, whose
- * first operation then says E_PEER: shrink that. E_ARG: this rank has shrunk or closed c before.
- * E_MEMORY: it has no room for a communicator. E_SYSTEM: the engine cannot (MPI on several
- * nodes, but with ULFM: dpar_mpi.h; NCCL, which has dpar_nccl_shrink).
+ * (E_PEER) if nothing has, and ends what is posted on it. All that go on have the same
+ * communicator.
  *
- * In shared memory *out is of c's world, as one that is split from c: to be closed before that. c
- * is closed as any that broke, which waits for nobody. Registered memory stays, and may be used on
- * *out. But a rank that is left behind and only stopped may still write into what its last
- * operations on c were given. So let *out move other memory, from dpar_comm_alloc of *out: such a
- * rank never writes there. dpar_launch lets ranks work on that have left the dead one behind; other
- * launchers end the job when a rank dies, unless told not to. O(size), and the wait. */
+ * It does not wait for a rank that is dead or has closed c. It waits for one that is late or
+ * stopped until c's deadline has passed since the last other one came. A rank that comes later gets
+ * E_TIMEOUT and a sentence that names those that went on. One that dies after it came may still be
+ * in the new communicator, whose first operation then says E_PEER: shrink that.
+ *
+ * E_ARG: this rank has shrunk or closed c before. E_MEMORY: it has no room for a communicator.
+ * E_SYSTEM: the engine cannot (MPI on several nodes, but with ULFM, see dpar_mpi.h; NCCL, which has
+ * dpar_nccl_shrink).
+ *
+ * In shared memory *out is of c's world, as one that is split from c: close it before that. Close c
+ * as any that broke; that waits for nobody. Registered memory stays, and may be used on *out. But a
+ * rank that is only stopped may still write into what its last operations on c were given. So let
+ * *out move other memory, from dpar_comm_alloc of *out, where such a rank never writes.
+ *
+ * dpar_launch lets ranks work on that have left a dead one behind. Other launchers end the job when
+ * a rank dies, unless told not to. O(size), and the wait. */
 DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
-/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
- * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
- * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
- * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken.
- * A barrier. Close plans that use it before it. While the world is open, what is asked of one of
- * its last 16 that were closed, by a plan or directly, is E_ARG: "closed before". */
+/* Closes a communicator. Closing the world's ends the rank's part in the job and all communicators
+ * split from it. NULL is fine. COLLECTIVE, a barrier, in the same order on all ranks, unless it or
+ * another of the world is broken. Close plans that use it before it.
+ *
+ * It returns how the wait for the others ended. E_ARG: work on it was not waited for; that work is
+ * lost, and ends broken on the other ranks. E_ARG too for the one that dpar_launch gave:
+ * dpar_launch closes it. While the world is open, a call on one of its last 16 that were closed, by
+ * a plan or directly, is E_ARG: "closed before". */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
- * byte once. Zeroed, aligned to 4096; of the communicator's world, to be released before the world
- * closes (or with it). Not collective. E_MEMORY when there is not so much, E_ARG for bytes below 0.
+ * byte once. It is zeroed and aligned to 4096. Release it before its communicator's world closes,
+ * or let the close do so. Not collective. E_MEMORY: there is not so much. E_ARG: bytes below 0.
  * O(bytes) for memory that was in use before, else O(allocations). */
 DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
 DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
 
-/* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
- * E_SYSTEM when there are no threads, and where messages of MPI carry anything: there is none, and
- * the sentence says whether MPI would allow one (MPI_THREAD_MULTIPLE). E_ARG: NULL. Starts a
- * thread, or waits for its end. */
+/* Lets posted work go on by itself, in a thread of the engine, until turned off. Starts a thread,
+ * or waits for its end. Not collective. E_ARG: NULL. E_SYSTEM: there are no threads, or messages of
+ * MPI carry anything; then the sentence says whether MPI would allow a thread
+ * (MPI_THREAD_MULTIPLE). */
 DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
-/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. The
- * first to break it counts. Local, it waits for nobody. O(size). */
+/* Breaks a communicator on all ranks: their waits end with `status` (negative; else E_PEER) and the
+ * text. The first rank to break it counts. Local: it waits for nobody. O(size). */
 DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
-/* How its ranks reach each other, as a line of text: the engine, how many nodes, the ways of
- * sharing memory, and why it is not a faster one. Local. O(1). */
+/* How its ranks reach each other, as a line of text: the engine, how many nodes, how they share
+ * memory, and why no faster way is taken. Local. O(1). */
 DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
-/* What each rank did last, from the flight recorder, as text: the last operations with sequence
- * number, type, count and state; also of ranks that were killed. Not collective. O(size). */
+/* What each rank did last, as text: its last operations with sequence number, type, count and
+ * state. Ranks that were killed are there too. Not collective. O(size). */
 DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 /* ==== comm/options.h ==== */
 
-/* options - how ranks that share memory are to run; for dpar_launch_with and dpar_init (launch.h).
- * Header-only. */
+/* options - how ranks that share memory are to run.
+ *
+ *     dpar_options o = {0};
+ *     o.timeout_s = 20;
+ *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 
-/* All zero means the defaults. */
+/* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
-    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed,
-                           unless they have gone on without it (dpar_comm_shrink); 0: 10 s */
-    int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
+    double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
+                           they have gone on without it (dpar_comm_shrink); 0: 10 s */
+    int64_t heap_bytes; /* registered memory of one rank at most (address space: no memory until it
                            is used); 0: the machine's memory */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
-    int32_t plain;      /* bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons */
+    int32_t plain;      /* bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons */
 } dpar_options;
 
 /* For options.plain. */
 enum {
     DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
-    DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
+    DPAR_WITHOUT_MEMFD = 2,  /* use a named segment, unlinked at once, in place of a nameless one */
     DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
-    DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
-    DPAR_WITHOUT_STREAM = 16, /* no streaming stores */
-    DPAR_WITHOUT_FLAT = 32 /* collectives by levels from 3 ranks on, and where ranks share cores;
-                              otherwise from 17 ranks on that have a core each */
+    DPAR_WITHOUT_FUTEX = 8,  /* wait only by yielding and short sleeps */
+    DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
+    DPAR_WITHOUT_FLAT = 32    /* collectives by levels from 3 ranks on, and where ranks share cores.
+                                 Otherwise they are from 17 ranks on that have a core each */
 };
 
 /* ==== comm/launch.h ==== */
 
-/* launch - where ranks come from: forked here, threads, or started by a launcher and found. */
+/* launch - where ranks come from: forked here, threads, or started by a launcher and found.
+ * dpar_launch_main (simple.h) does the usual thing in one line.
+ *
+ *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
+ *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
 
-/* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
+/* What a rank runs. It returns 0 when all went well. The communicator is closed for it. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. They are
- * forked: each has its own copy of all memory (arg too), and none outlives this process: on Linux
- * they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process, and a
- * rank may launch others. What printf holds back is written before the fork and when a rank ends;
- * what the program does at its end (atexit) it does once, here. Other children of this process are
- * left alone, and SIGCHLD may be ignored. A rank that leaves by exit, even with 0, has failed.
- * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
- * those that go on for grace_s more are killed, unless they have left it behind: dpar_comm_shrink),
- * or when it hung: those that are left when others have ended, and neither begin an operation nor
- * wait in one for timeout_s and grace_s, the longer one, are killed; E_ARG, E_SYSTEM when they
- * could not be started: then none has begun. With options.threads the ranks are threads and share
- * memory; nobody can kill them. Needs POSIX. Four ranks take about a millisecond. The sentence of
- * an error: dpar_launch_with. */
+/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. OK: all
+ * returned 0. Four ranks take about a millisecond. Needs POSIX.
+ *
+ * Ranks are forked: each has its own copy of all memory, arg too. None outlives this process: on
+ * Linux they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process,
+ * and a rank may launch others. With options.threads ranks are threads and share memory; nobody can
+ * kill them.
+ *
+ * printf's buffers are written before the fork and when a rank ends. What the program does at its
+ * end (atexit) it does once, here. Other children of this process are left alone, and SIGCHLD may
+ * be ignored. A rank that leaves by exit, even with 0, has failed.
+ *
+ * E_PEER: a rank did not return 0, was killed, or hung. The others' waits end at once. Those that
+ * go on for grace_s more are killed, unless they have left the failed one behind
+ * (dpar_comm_shrink). A rank hangs that is left when others have ended and neither begins an
+ * operation nor waits in one for timeout_s or grace_s, the longer of both. It is killed, too.
+ *
+ * E_ARG, E_SYSTEM: ranks could not be started; then none has begun. dpar_launch_with gives the
+ * sentence of an error. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
-/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how.
+/* dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and how.
  * Errors and cost as dpar_launch. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
                                       const dpar_options *options, dpar_why *why);
 
-/* Who started this process? The launchers that dpar knows, in the order in which it looks; all
- * numbers come from one of them. */
+/* The launchers that dpar knows, in the order in which it looks for them. All numbers come from one
+ * of them. */
 enum {
     DPAR_LAUNCHER_NONE, /* alone: one rank */
     DPAR_LAUNCHER_DPAR, /* DPAR_RANK, DPAR_SIZE, ... */
@@ -538,21 +592,27 @@ typedef struct dpar_start {
     char id[64];                    /* the same on all ranks of the job, different between jobs */
 } dpar_start;
 
-/* Reads the environment (this is its purpose). By hand: DPAR_RANK and DPAR_SIZE, where wanted
- * DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB, any word of your own that other jobs do not have
- * (else: the process that started this one). Slurm counts only inside srun. E_ARG with a sentence
- * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
- * PMIx alone is there, which does not say the size. *job is written only on success. Not
- * collective. Reads a few variables. */
+/* Who started this process? Reads the launcher's environment variables. Not collective. *job is
+ * written on success only.
+ *
+ * By hand: DPAR_RANK and DPAR_SIZE, where wanted DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB,
+ * any word of your own that other jobs do not have. Without DPAR_JOB the process that started this
+ * one says which job it is. Slurm counts only inside srun.
+ *
+ * E_ARG with a sentence: a launcher's numbers do not fit together (a rank without a size, a rank
+ * outside, "12x"), or PMIx alone is there, which does not say the size. */
 DPAR_API dpar_status dpar_start_read(dpar_start *job, dpar_why *why);
 
-/* Joins the job that this process was started in, over shared memory: all its ranks must be on one
- * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
- * Ranks meet at a socket of this user's and job's; those that do not come before the deadline
- * (E_TIMEOUT), end meanwhile (E_PEER), are of another build or another number of ranks
- * (E_MISMATCH) are named to all. DPAR_TIMEOUT (seconds) in the environment overrides
- * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
- * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
+/* Joins the job that this process was started in, over shared memory. Started by nothing it becomes
+ * one rank. *world: closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds.
+ *
+ * The memory is as rank 0's options say; `threads` does not count. DPAR_TIMEOUT (seconds) in the
+ * environment overrides options.timeout_s.
+ *
+ * E_ARG: the ranks are not all on one node; the sentence says what to use. Ranks meet at a socket
+ * of this user's and job's. All are told the names of those that do not come before the deadline
+ * (E_TIMEOUT), that end meanwhile (E_PEER), or that are of another build or another number of ranks
+ * (E_MISMATCH). */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
 
 /* ==== comm/simple.h ==== */
@@ -580,51 +640,66 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
 
 /* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
  * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
- * forks N ranks, as dpar_launch does, of `--ranks N` or `--ranks=N` among the arguments; without
- * that, as many as there are cores, 4 at most. The last --ranks counts, those behind "--" do not;
- * argv is only read, its other words are yours. Under a launcher N must be its number of ranks.
- * DPAR_TIMEOUT in the environment is the deadline of their operations, in seconds (300).
- * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
- * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed
- * (1 where that is not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one;
- * where processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
+ * forks N ranks, as dpar_launch does. COLLECTIVE over the job.
+ *
+ * N comes from `--ranks N` or `--ranks=N` among the arguments. Without that it is the number of
+ * cores, 4 at most. The last --ranks counts, those behind "--" do not. argv is only read; its other
+ * words are yours. Under a launcher N must be its number of ranks. DPAR_TIMEOUT in the environment
+ * is the deadline of operations, in seconds (300).
+ *
+ * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
+ * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed,
+ * or 1 where that is not 1 .. 255. The sentence goes to stderr, once, unless dpar_fail has said
+ * one. Where processes of a launcher do not meet, each says it. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
 
-/* Ends the job in order: `return dpar_fail(world, &why);`. The first rank that comes here writes
- * "rank 2 of 4: " and the sentence to stderr, all others keep quiet: those that were refused the
- * same call, and those whose operations now end in E_PEER, because c is broken. Returns 1. why
- * NULL: the sentence of c->why. c NULL (it could not be made): the sentence alone. Over MPI one
- * rank a node writes. Not collective, it waits for nobody. */
+/* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
+ * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused
+ * the same call, or their operations now end in E_PEER because c is broken.
+ *
+ * why NULL: the sentence of c->why. c NULL (it could not be made): the sentence alone. Over MPI one
+ * rank a node writes. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
 
-/* Memory that other ranks reach directly, dpar_comm_alloc: zeroed, aligned to 4096, until
+/* Memory that other ranks reach directly, by dpar_comm_alloc: zeroed, aligned to 4096, until
  * dpar_comm_release or the end of the world. NULL: c->why has the sentence. Not collective. */
 DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes);
 
-/* The largest, smallest x of all ranks, their sum, their mean: the same bits on all ranks. NaN
- * after an error: c->status and c->why say which, and later ones are NaN at once. (Of NaN the
- * result is NaN, too, while c->status stays 0.) COLLECTIVE: an all-reduce of 8 bytes. */
+/* The largest or smallest x of all ranks, their sum, their mean: the same bits on all ranks. NaN
+ * after an error: c->status and c->why say which, and later ones are NaN at once. Where an x is NaN
+ * the result is NaN, too, but c->status stays 0. COLLECTIVE: an all-reduce of 8 bytes. */
 DPAR_API double dpar_max(dpar_comm *c, double x);
 DPAR_API double dpar_min(dpar_comm *c, double x);
 DPAR_API double dpar_sum(dpar_comm *c, double x);
 DPAR_API double dpar_mean(dpar_comm *c, double x);
 
-/* Have all ranks the same count elements of `type` at data, bit by bit? What training needs of its
- * first weights. OK: yes. E_MISMATCH: no, and on all ranks *why names the first element in which
- * any rank differs from rank 0: "element 7 is 0.25 on rank 0, 0.75 on rank 3"; or what differs of
- * count and type. E_ARG: a type without an address (F4), a count below 0, NULL; then all ranks hear
- * of it. Else as the collectives. The sentence is in c->why, too. data: memory that the CPU reads.
- * COLLECTIVE. Reads the data once, and two all-reduces of 24 bytes; where it differs, once more,
- * and one for each bit of count. */
+/* Do all ranks have the same count elements of `type` at data, bit by bit? Training asks this of
+ * its first weights. data: memory that the CPU reads. COLLECTIVE. OK: yes.
+ *
+ * E_MISMATCH: no. On all ranks *why names the first element in which any rank differs from rank 0,
+ * "element 7 is 0.25 on rank 0, 0.75 on rank 3", or what differs of count and type. E_ARG: a type
+ * without an address (F4), a count below 0, NULL; all ranks hear of it. Else as the collectives.
+ * The sentence is in c->why, too.
+ *
+ * It reads the data once, and takes two all-reduces of 24 bytes. Where data differ it reads them
+ * once more, with an all-reduce for each bit of count. */
 DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count, int32_t type,
                                      dpar_why *why);
 
 /* ==== comm/move.h ==== */
 
-/* move - transfer lists that run, over any communicator: an array goes from one layout to another,
- * or any list of yours is carried out (halos, checkpoints). Rank n of a mesh is rank n of the
- * communicator. Arrays lie in the memory of the communicator (comm->mem: a device's, else the
- * host's), dense in C order of a shape.
+/* move - moves an array from one layout to another, or carries out any transfer lists of yours
+ * (halos, checkpoints), over any communicator. Rank n of a mesh is rank n of the communicator.
+ * Arrays lie in the memory of the communicator (comm->mem: a device's, else the host's), dense in C
+ * order of a shape.
+ *
+ *     dpar_move move = {0};
+ *     move.type = DPAR_F32;
+ *     move.from = &rows;                          layouts, dpar_layout_init
+ *     move.to = &columns;
+ *     move.in = mine;                             this rank's part of rows
+ *     move.out = theirs;                          becomes its part of columns
+ *     dpar_redistribute_run(world, &move, &why);
  *
  * What one rank sends another is one stream: its boxes in the order of the list. Small boxes share
  * a message, large ones go in pieces. Moves go on in rounds, and in each round a stream has at most
@@ -644,68 +719,68 @@ DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t cou
 
 /* How messages travel. */
 enum {
-    DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
+    DPAR_MOVE_AUTO,      /* the best way; today P2P */
     DPAR_MOVE_P2P,       /* sends and receives between the ranks that the transfers name */
     DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
 };
 
 /* What is moved: an array from one layout to another (from, to), or the boxes of two lists. Zero it
- * and fill in what is needed; how, per_node, tag and piece_bytes are the same on all ranks. */
+ * and fill in what is needed. how, per_node, tag and piece_bytes are the same on all ranks. */
 typedef struct dpar_move {
     int32_t type;                 /* of the elements; must be said: DPAR_F32, ... */
     int32_t how;                  /* DPAR_MOVE_x */
     int32_t per_node;             /* layouts: ranks of a node, as dpar_transfers_first */
     int32_t tag;                  /* of the messages */
-    const dpar_layout *from;      /* layouts: `in` is this rank's part of one, */
+    const dpar_layout *from;      /* layouts: `in` is this rank's part of one */
     const dpar_layout *to;        /* `out` becomes its part of the other */
-    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go, */
+    const dpar_transfer *send;    /* lists: [sends] boxes of `in` and where they go */
     const dpar_transfer *receive; /* [receives] boxes that come into `out` */
     int64_t sends, receives;
     const void *in; /* NULL for a rank without a part */
     void *out;
-    const int64_t *in_shape;  /* of the array that `in` is; layouts: NULL: the local shape. A larger
-                                 one: the local shape lies in its corner (padding) */
+    const int64_t *in_shape;  /* shape of the array that `in` is. Layouts: NULL: the local shape; a
+                                 larger one has the local shape in its corner (padding) */
     const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
-    int64_t piece_bytes;      /* a message at most; 0: 64 KiB .. 1 MiB */
-    void *scratch;            /* of the host. NULL: from dpar_comm_alloc (on a device: pages of the
-                                 system), and given back */
-    int64_t scratch_bytes;    /* aligned to 64; dpar_move_bytes says how many are needed */
-    void *there;              /* on a device: as many of its bytes; NULL: from dpar_comm_alloc, and
-                                 given back when all is done */
+    int64_t piece_bytes;      /* bytes of a message at most; 0: 64 KiB .. 1 MiB */
+    void *scratch; /* of the host. NULL: dpar_comm_alloc gives it (on a device: pages of the system)
+                      and takes it back */
+    int64_t scratch_bytes; /* aligned to 64; dpar_move_bytes says how many are needed */
+    void *there; /* on a device: as many bytes of its memory. NULL: dpar_comm_alloc gives it, and
+                    takes it back when all is done */
     int64_t there_bytes;
 } dpar_move;
 
-/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
- * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
- * (DPAR_AVG: the sum over their number). Replicas send as dpar.h chose, except that copy 0
- * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
+/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`. A rank
+ * without a part gives NULL. COLLECTIVE over c, whose other ranks call it too. O(its transfers +
+ * its elements); what crosses is what dpar_transfers_total counts, and small messages of who sends
+ * when. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
  *
- * COLLECTIVE over c, whose other ranks call it too. Layouts, type and how it travels are compared
- * on all ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has
- * ranks that c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY
- * when there is none: then all ranks return that status and nothing was moved. Else errors of the
- * communicator. Each rank walks its transfers two times and keeps 96 bytes for each while it runs.
- * O(its transfers + its elements); what crosses is what dpar_transfers_total
- * counts, and small messages of who sends when. */
+ * Partial sources are reduced (DPAR_AVG: the sum over their number). Where a sum begins, ranks that
+ * hold none of it get zeros. Replicas send as dpar.h chose, except that copy 0 sends all where
+ * shares would cut 16-bit sums or averages apart.
+ *
+ * All ranks return E_MISMATCH, E_ARG, E_ROOM and E_MEMORY alike, and nothing was moved. E_MISMATCH:
+ * layouts, type or how it travels differ between ranks. E_ARG: as dpar_redistribute_check, a mesh
+ * has ranks that c does not have, or in and out overlap. E_ROOM: scratch is too small. E_MEMORY:
+ * there is none. Else errors of the communicator. */
 DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
 /* Moves lists: the boxes of in[in_shape] to where send[] says, those of receive[] into
  * out[out_shape]. The k-th send from a to b is the k-th receive of b from a, with the same extents
  * (halo.h, redistribute.h). All have the dims of the shapes. in may be out (halos), when no box
- * that is sent is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the
- * same box and its other parts come right before.
+ * that is sent is also written to; else they do not overlap. DPAR_AVG only comes right behind a
+ * DPAR_COPY to the same box and its other parts.
  *
- * COLLECTIVE over c: all its ranks call it, those without transfers with empty lists. Type, tag and
- * how it travels are compared on all ranks, and each list with those of its peers, before anything
- * is sent: E_MISMATCH, on all ranks, with both ranks and what does not fit. E_ARG, E_ROOM and
- * E_MEMORY of one rank are told to all as by dpar_redistribute_run, and nothing was moved.
- * O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16 bytes a
- * rank. */
+ * COLLECTIVE over c: ranks without transfers call it with empty lists. Before anything is sent,
+ * type, tag and how it travels are compared on all ranks, and each list with those of its peers.
+ * E_MISMATCH, on all ranks: the sentence names both ranks and what does not fit. E_ARG, E_ROOM and
+ * E_MEMORY of one rank are told to all, and nothing was moved. O(sends + receives + elements +
+ * ranks), and two small all-reduces and an all-to-all of 16 bytes a rank. */
 DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why);
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
- * dpar_redistribute_run, else those of dpar_transfers_run; arrays are not looked at. Errors as
- * these; E_RANGE: more than 2^62. Local; walks the rank's transfers. O(its transfers). */
+ * dpar_redistribute_run, else those of dpar_transfers_run. It does not look at arrays. Errors as
+ * theirs; E_RANGE: more than 2^62. Local; walks the rank's transfers. O(its transfers). */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
                                      dpar_why *why);
 

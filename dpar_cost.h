@@ -40,11 +40,14 @@
 
 /* ==== cost/cluster.h ==== */
 
-/* cluster - the machine as its costs are seen: a chip, the links inside a node, the NICs of a
- * node, the fabric. A few constants say what share of the data sheet is reached.
- * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
+/* cluster - a machine as its costs are seen: a chip, the links inside a node, a node's NICs, the
+ * fabric. A few constants say what share of the data sheet is reached. Bandwidths are bytes/s in
+ * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
+ *
+ *     dpar_cluster c;
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
 
-/* Chips that share one set of calibration constants. */
+/* Generations: chips that share one set of calibration constants. */
 enum {
     DPAR_GEN_OTHER,
     DPAR_GEN_VOLTA,
@@ -56,6 +59,7 @@ enum {
     DPAR_GENERATIONS
 };
 
+/* A chip, as its data sheet has it. */
 typedef struct dpar_gpu {
     char name[20];
     int32_t generation;         /* DPAR_GEN_* */
@@ -63,57 +67,60 @@ typedef struct dpar_gpu {
     double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
     double memory_bytes;        /* what a program can allocate, bytes */
     double memory_Bps;          /* HBM bandwidth, bytes/s */
-    double pcie_Bps;            /* to the host, one direction */
-    char source[64];            /* where the numbers are from, with its date */
+    double pcie_Bps;            /* to the host, one direction, bytes/s */
+    char source[64];            /* the source of the numbers, with its date */
 } dpar_gpu;
 
-/* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
- * by name ("gemm=0.8") and can be fitted from measurements (calibrate.h). */
+/* The constants of a machine. Each has a default for each generation, can be given by name
+ * ("gemm=0.8") and can be fitted to measurements (calibrate.h). */
 enum {
     DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
-    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches (real work) */
+    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches */
     DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
-    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the floor under small layers */
+    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the least time of small layers */
     DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
     DPAR_CAL_LINK_S,     /* seconds a step of a collective inside a node */
     DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
     DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
     DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
     DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
-    DPAR_CAL_SKEW, /* waiting for the slowest: share of the compute a doubling of dp x cp x tiles */
+    DPAR_CAL_SKEW,   /* waiting for the slowest: share of the compute for each doubling of dp x cp x
+                        tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CALS
 };
 
+/* The values of these constants. */
 typedef struct dpar_calibration {
     double value[DPAR_CALS];
     double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
     int32_t rows;            /* measurements behind it; 0: defaults */
-    char source[64];         /* which, with the date */
+    char source[64];         /* which measurements, with the date */
 } dpar_calibration;
 
+/* A machine: nodes of alike chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;
     int32_t nodes;         /* >= 1 */
     int32_t gpus_per_node; /* ranks that share the in-node links; >= 1 */
-    double link_Bps;       /* in-node, a GPU, one direction */
+    double link_Bps;       /* bytes/s inside a node, a GPU, one direction */
     int32_t link_switched; /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
-    int32_t link_reduces;  /* in-switch reduction inside a node (NVLS) */
+    int32_t link_reduces;  /* 1: reduction in the switch inside a node (NVLS) */
     int32_t nics;          /* NICs a node; 0: no network (one node) */
-    double nic_Bps;        /* a NIC, one direction */
-    int32_t net_reduces;   /* in-network reduction between nodes (SHARP) */
+    double nic_Bps;        /* bytes/s of a NIC, one direction */
+    int32_t net_reduces;   /* 1: reduction in the network between nodes (SHARP) */
     double taper;          /* share of the injection bandwidth that the fabric carries, (0, 1] */
-    double host_bytes;     /* host memory a node, for offload; 0 unknown (offload is refused) */
-    double nvme_Bps;       /* a node; 0: none */
+    double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
+    double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
     dpar_calibration cal;
-    char source[96]; /* where the machine's numbers are from, with the date */
+    char source[96]; /* the source of the machine's numbers, with the date */
 } dpar_cluster;
 
-/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is
- * written on success only. O(presets). */
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written
+ * on success only. O(presets). */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
-/* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
+/* The names of machines, and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
  * the machine "1:NAME" (dpar_cluster_read). O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
 DPAR_API const char *dpar_gpu_name(int32_t index);
@@ -121,38 +128,48 @@ DPAR_API const char *dpar_gpu_name(int32_t index);
 /* The default constants of a generation, with source, date and error bars. Any other number: those
  * of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
-/* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
- * for a number that is none. Static text. O(1). */
+/* The name of a constant, a key of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us",
+ * "link_share", ... NULL for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
-/* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
- * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
- *   "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
- *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
- * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
- * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
- * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
- * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
- * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence; *c is written only on success. O(bytes + presets). */
+/* Reads a machine from text: a preset's name or NODESxGPUS:GPU, followed by ",key=value" settings.
+ * One setting a line with '#' comments, a file, is fine too.
+ *
+ *     "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
+ *     "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
+ *
+ * Keys, in any order; of the same key the last counts:
+ *
+ *     nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
+ *     memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node),
+ *     nvme (GB/s), and every name of a constant
+ *
+ * "hbm" is both: up to 2 it is the share, above it GB/s. What NODESxGPUS:GPU does not say is the
+ * chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
+ * sentence; *c is written on success only. O(bytes + presets). */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 
-/* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
- * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
- * machine without NICs. Each with a sentence; *c is written
- * only on success. O(1). */
+/* Changes the number of GPUs: whole nodes, or with gpus < gpus_per_node a part of one node and of
+ * its NICs. E_DIVIDE: neither. E_ARG: gpus < 1, or several nodes of a machine without NICs. Each
+ * has a sentence; *c is written on success only. O(1). */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 /* ==== cost/collective.h ==== */
 
-/* collective - what a collective costs on a real machine, in seconds: the model that the planner
- * uses. Bytes are those of the FULL vector: all-gather's output, reduce-scatter's input,
- * all-to-all's buffer of one rank (the "size" of nccl-tests). A textbook's ring all-reduce of n
- * ranks takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes / time, times
- * 2 (n-1)/n for an all-reduce and (n-1)/n for gathers, scatters and all-to-all. */
+/* collective - how many seconds a collective takes on a real machine: the model that the planner
+ * uses.
+ *
+ *     dpar_group_init(&g, &cluster, 8, 1);                          8 ranks side by side
+ *     dpar_collective_predict(&cluster, &g, DPAR_ALL_REDUCE, 1e9, &cost);
+ *     cost.seconds
+ *
+ * Bytes are those of the FULL vector, the "size" of nccl-tests: all-gather's output,
+ * reduce-scatter's input, all-to-all's buffer of one rank. A textbook's ring all-reduce of n ranks
+ * takes 2 (n-1)/n * bytes / Bps. The bus bandwidth of nccl-tests is bytes / time, times 2 (n-1)/n
+ * for an all-reduce and (n-1)/n for gathers, scatters and all-to-all. */
 
-/* What was found the cheapest. */
+/* The algorithm that was found the cheapest. */
 enum {
     DPAR_ALG_RING,
     DPAR_ALG_PAIRWISE,
@@ -165,40 +182,45 @@ enum {
 /* A group of ranks as it lies on the machine. */
 typedef struct dpar_group {
     int32_t size;     /* ranks */
-    int32_t per_node; /* of them on one node, >= 1 */
+    int32_t per_node; /* ranks of the group on one node, >= 1 */
     int32_t nodes;    /* = ceil(size / per_node) */
-    int32_t sharing;  /* such groups at once on one node: they share its NICs; >= 1 */
+    int32_t sharing;  /* such groups at once on one node, which share its NICs; >= 1 */
 } dpar_group;
 
+/* What a collective takes. */
 typedef struct dpar_collective_cost {
     double seconds;
     int32_t algorithm; /* DPAR_ALG_* */
     double link_bytes; /* sent by a GPU over the in-node links */
     double nic_bytes;  /* sent by a GPU over the NICs */
-    double nic_Bps;    /* what the group gets of the NICs, a GPU */
+    double nic_Bps;    /* bytes/s a GPU that the group gets of the NICs */
     double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
 } dpar_collective_cost;
 
 /* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
- * groups together fill the machine; where they do not lie alike (4 ranks on nodes of 6) it is one
- * that straddles two nodes, as the slowest paces the others. O(1). */
+ * groups together fill the machine. Where they do not lie alike (4 ranks on nodes of 6) it is one
+ * that straddles two nodes: the slowest paces the others. O(1). */
 DPAR_API void dpar_group_init(dpar_group *g, const dpar_cluster *c, int32_t n, int32_t stride);
 
-/* The predictor: the cheapest of the algorithms that the machine has (flat ring, tree,
- * hierarchical, in-switch, low-latency protocol), with the calibration of `c`: latency by step,
- * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
- * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
- * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
- * published tables: tests/cost/collective.c prints them. A kind that is none costs nothing. O(1),
- * about 50 ns. */
+/* The predictor: the cheapest of the algorithms that the machine has. These are flat ring, tree,
+ * hierarchical, in-switch (all-reduce only, from the size where it wins) and a low-latency
+ * protocol. Gathers and scatters across nodes are rings, as NCCL's are. O(1), about 50 ns.
+ *
+ * The calibration of `c` gives latency by step, saturation by size and ranks. A node's groups share
+ * its NICs. bytes <= 0, size 1 and a kind that is none cost nothing. Rules and sources:
+ * collective.c. tests/cost/collective.c prints the errors against published tables. */
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);
 
 /* ==== cost/workload.h ==== */
 
-/* workload - a job's work as a short list of layer classes, each a short list of operations with
- * their shapes. Prices, memory and plans are sums over it: a new architecture is a new list, and
- * the cost of a configuration does not grow with the number of layers. */
+/* workload - a job's work: a short list of layer classes, each a short list of operations with
+ * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
+ * the cost of pricing does not grow with the number of layers.
+ *
+ *     static dpar_workload w;                                  26 KB
+ *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
+ *     dpar_workload_init(&w, &model, 0, &why); */
 
 enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320 };
 
@@ -212,14 +234,15 @@ enum {
     DPAR_OP_STREAM     /* element-wise: only bytes (and few FLOP) */
 };
 
-/* How tensor parallelism cuts it. */
+/* How tensor parallelism (TP) cuts it. */
 enum {
     DPAR_CUT_NONE,     /* every TP rank does or holds all of it */
-    DPAR_CUT_SEQUENCE, /* as NONE, or 1/tp of the tokens under sequence parallelism */
+    DPAR_CUT_SEQUENCE, /* as NONE; under sequence parallelism 1/tp of the tokens */
     DPAR_CUT_COLUMN,   /* output width / tp */
     DPAR_CUT_ROW,      /* inner width / tp */
     DPAR_CUT_TENSOR,   /* bytes or heads / tp */
-    /* of a mixture: experts over ep, each over etp; sequence parallelism shares the tokens out */
+    /* Of a mixture of experts: experts over ep, each over etp. Sequence parallelism shares the
+     * tokens out. */
     DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
     DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
     DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
@@ -236,18 +259,19 @@ enum {
     DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
 };
 
+/* An operation of a layer. */
 typedef struct dpar_op {
     int8_t kind;       /* DPAR_OP_* */
     int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
     int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
     int8_t keep;       /* DPAR_KEEP_* */
-    int16_t kernels;   /* launched in the forward pass; the backward launches twice as many */
+    int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
     int16_t heads;     /* attention: heads (to cut); 0 otherwise */
-    double n, k;       /* see DPAR_OP_* */
-    double copies;     /* see DPAR_OP_*; 1 for most */
+    double n, k;       /* as DPAR_OP_* says */
+    double copies;     /* as DPAR_OP_* says; 1 for most */
     double params;     /* weights, all ranks together */
-    double touch;      /* HBM bytes a token that the forward moves beside GEMM operands */
-    double touch_back; /* and the backward */
+    double touch;      /* HBM bytes a token that the forward moves besides GEMM operands */
+    double touch_back; /* and that the backward moves */
     double save;       /* bytes a token kept for the backward */
     double transient;  /* bytes a token alive only while its backward runs */
 } dpar_op;
@@ -255,6 +279,7 @@ typedef struct dpar_op {
 /* Where a layer may stand in a pipeline. */
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
+/* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
     char name[12];      /* "embed", "block", "moe", "head", ... */
     int32_t kind;       /* DPAR_LAYER_* */
@@ -265,14 +290,14 @@ typedef struct dpar_layer {
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
-    double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
-    double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    double ep_bytes;    /* bytes a token sent to experts (top-k copies); 0: no experts */
+    double reach_bytes; /* halo: the sum over its convolutions of (cells deep) x bytes a cell */
     int32_t reach;      /* cells: the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
     int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
 
-/* How attention is computed; 0 in a model: as its family and stack have it. */
+/* How attention is computed. 0 in a model: as its family and stack have it. */
 enum {
     DPAR_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
     DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
@@ -280,8 +305,8 @@ enum {
     DPAR_ATTENTIONS             /* one past the last */
 };
 
-/* Which software runs the layers: it decides what is fused, what is kept, how much the host does.
- * Every prediction says which one it assumed. 0 in a model: as its family has it. */
+/* Which software runs the layers. It decides what is fused, what is kept, and how much the host
+ * does. Every prediction says which one it assumed. 0 in a model: as its family has it. */
 enum {
     DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
@@ -290,6 +315,7 @@ enum {
     DPAR_STACKS              /* one past the last */
 };
 
+/* A job's work. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
@@ -299,11 +325,11 @@ typedef struct dpar_workload {
     int32_t attention; /* DPAR_ATTENTION_* */
     int32_t stack;     /* DPAR_STACK_* */
     int32_t causal;    /* attention sees half of the keys */
-    double tokens;     /* a sample: what tokens/s counts */
+    double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
-    int32_t time_steps;      /* a simulation: time steps that one "step" stands for; else 0 */
+    int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */
     int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
     int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
     double params;           /* all weights */
@@ -324,8 +350,9 @@ enum {
     DPAR_FAMILIES        /* one past the last */
 };
 
-/* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
- * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
+/* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
+ * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
+ * and refuses what cannot be. */
 typedef struct dpar_model {
     char name[32];
     int32_t family; /* DPAR_FAMILY_*; must be said */
@@ -349,14 +376,16 @@ typedef struct dpar_model {
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
 
-/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers (zero
- * heads, hidden not divisible by heads, ...); *w is undefined then. O(layer classes). */
+/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero
+ * heads, hidden that heads do not divide, ... *w is undefined then. O(layer classes). */
 DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
                                         dpar_why *why);
 
 /* ==== cost/models.h ==== */
 
-/* models - models by name and from text: presets, settings, Hugging Face config.json. */
+/* models - models by name and from text: presets, settings, Hugging Face's config.json.
+ *
+ *     dpar_model_read(&m, "llama-3-8b,seq=32k", 18, &why); */
 
 /* A model by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...), case apart. E_UNKNOWN names
  * the nearest; *m is written on success only. O(presets x letters). */
@@ -364,61 +393,78 @@ DPAR_API dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *
 /* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_model_name(int32_t index);
 
-/* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face config.json
- * (whose first character is a '{'):
- *   "llama-3-8b,seq=32768"   "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
- *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
- * Preset names in any case; keys are the field names of dpar_model; seq=32k is 32768; image=224 is
- * square; also attention=unfused|flash1|flash, stack=megatron|core|torch|compiled. E_PARSE for a
- * setting, E_UNKNOWN for a preset or family, with a sentence.
- * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE
- * where it is no JSON or a needed member is missing or of another kind, E_RANGE for a number
- * outside 0 .. 2^31 - 1, E_UNKNOWN for a model_type that is not modelled, each named.
- * *m is written on success only. O(bytes). */
+/* A model from text: "PRESET[,key=value...]", "FAMILY:key=value,...", or a Hugging Face
+ * config.json, whose first character is a '{'. *m is written on success only. O(bytes).
+ *
+ *     "llama-3-8b,seq=32768"
+ *     "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
+ *     "grid:1440x720x100,fields=5,halo=2"
+ *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
+ *
+ * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
+ * stack=megatron|core|torch|compiled. seq=32k is 32768; image=224 is square. Preset names may be in
+ * any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a sentence.
+ *
+ * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE:
+ * it is no JSON, or a needed member is missing or of another kind. E_RANGE: a number outside 0 ..
+ * 2^31 - 1. E_UNKNOWN: a model_type that is not modelled. Each is named. */
 DPAR_API dpar_status dpar_model_read(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 
 /* ==== cost/strategy.h ==== */
 
-/* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
+/* strategy - one way to spread a workload: the degrees of parallelism, the options, the bytes a
+ * parameter.
+ *
+ *     dpar_strategy s;
+ *     dpar_strategy_init(&s);
+ *     dpar_strategy_read(&s, "tp=8,sp=1,pp=4,dp=2,zero=1,m=64", 31, NULL, &why); */
 
+/* How context parallel ranks come to each other's keys. */
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
 enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
+/* What lies in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
     DPAR_OFFLOAD_ACTIVATIONS = 4,
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
+/* Whose messages travel while ranks compute. */
 enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
 
-/* Bytes a parameter, by what they are for. Activations are the model's (dpar_model.element): set 4
- * there for fp32 training. */
+/* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
+ * their type; set it to 4 for fp32 training. */
 typedef struct dpar_recipe {
     char name[16];
-    double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
-    double gathered; /* of a weight that ZeRO-3 gathered, and of a gathered gradient */
-    double reduced;  /* of a gradient on the wire */
+    /* bytes a parameter; their sum is the 8 to 20 of the literature */
+    double weight, gradient, master, moments;
+    double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
+    double reduced;  /* bytes of a gradient on the wire */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 
-/* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
- * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
- * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
- * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
- * one). E_UNKNOWN lists them. O(recipes). */
+/* Recipes by name. "megatron" (alias "bf16") is the default. E_UNKNOWN lists them. O(recipes).
+ *
+ *     zero          16 = 2+2+4+8             megatron   18 = 2+4+4+8
+ *     deepspeed     20                       fp32       16 = 4+4+8
+ *     pure-bf16     8                        adam8      12
+ *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
+ *     fp8           19                       bf16-moments  14
+ *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
+ *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
 /* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
-/* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
- * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
+/* One way to spread a workload: tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
+ * then dp, then pp (Megatron's tp-cp-dp-pp). Tiles of a domain take the place of cp. */
 typedef struct dpar_strategy {
-    int32_t tp, sp, cp, cp_kind; /* sp: 0 or 1 */
+    int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1), context parallel; DPAR_CP_x */
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;    /* schedule: DPAR_1F1B, ...; must be said */
-    int32_t ep, etp;             /* experts over ep groups, each cut by etp */
+    int32_t pp, vp, schedule;    /* pipeline: ranks, chunks of each, DPAR_1F1B, ... (to be said) */
+    int32_t ep, etp;             /* experts in ep shares, each of them cut by etp */
     int32_t micro_batch;         /* samples */
     int32_t micro_batches;       /* a step and data-parallel rank */
     int32_t recompute;           /* DPAR_RECOMPUTE_* */
@@ -428,7 +474,8 @@ typedef struct dpar_strategy {
     int32_t tiles[3];            /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
-/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. O(1). */
+/* A strategy of one rank: every degree 1, micro_batch = micro_batches = 1, no recomputation, 1F1B,
+ * default overlap. O(1). */
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
 /* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
@@ -454,34 +501,38 @@ enum {
     DPAR_FIELDS
 };
 
-/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
- * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
- * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
- * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. O(bytes). */
+/* Reads a strategy from text and changes only what is named, in any order:
+ *
+ *     "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
+ *      overlap=dp+tp,tiles=2x2"
+ *
+ * `named` (may be NULL) gets bit DPAR_FIELD_x for each field named. E_PARSE with a sentence: *s is
+ * as it was. O(bytes). */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
-/* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
- * out. O(fields). */
+/* Appends a strategy as text that dpar_strategy_read reads back: "dp=2,zero=1,tp=8,sp=1,pp=4,...".
+ * Defaults are left out. O(fields). */
 DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
 
-/* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
+/* Ranks that the strategy uses: tp x cp x dp x pp x tiles. 0 when a degree is below 1 or the
  * product passes 2^31 - 1. O(1). */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
-/* Everything that is asked at once. */
+/* What is to be spread, on which machine, with which bytes a parameter. */
 typedef struct dpar_job {
     const dpar_workload *work;
     const dpar_cluster *cluster;
     dpar_recipe recipe;
 } dpar_job;
 
-/* Which rule a configuration breaks; the planner counts rejections by it. */
+/* Which rule a configuration breaks. The planner counts rejections by it. */
 enum {
     DPAR_RULE_NONE,
     DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
     DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
     DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
-    DPAR_RULE_TP_WIDE,   /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_TP_WIDE,   /* tp spans nodes: the usual search leaves it out, pricing does not */
     DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
     DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
     DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
@@ -494,7 +545,7 @@ enum {
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
-/* "degree", "tp-heads", ...; "?" for a number that is none. Static text. O(1). */
+/* The name of a rule: "degree", "tp-heads", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_rule_name(int32_t rule);
 
 /* What ranks send for. */
@@ -510,9 +561,13 @@ enum {
 
 /* ==== cost/memory.h ==== */
 
-/* memory - bytes a rank, by term. ZeRO divides the bytes of a parameter over its ranks: from stage
- * 1 on master and moments, from 2 on gradients, from 3 on weights (Rajbhandari 2020). Formulas and
- * their sources: memory.c. */
+/* memory - how many bytes a rank needs, by term. dpar_plan_price fills it in.
+ *
+ *     plan.memory.total <= cluster.gpu.memory_bytes                  does it fit?
+ *     plan.memory.term[DPAR_MEM_ACTIVATIONS]
+ *
+ * ZeRO divides the bytes of a parameter over its ranks: from stage 1 on master and moments, from 2
+ * on gradients, from 3 on weights (Rajbhandari 2020). Formulas and their sources: memory.c. */
 
 enum {
     DPAR_MEM_WEIGHTS,
@@ -531,39 +586,46 @@ enum {
     DPAR_MEMS
 };
 
+/* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;           /* sum of all terms: the expected use */
-    double lower, upper;    /* with 3 % and 10 % of fragmentation */
+    double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
     double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
-/* "weights", ...: the names in JSON; "?" for a number that is none. Static text. O(1). */
+/* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
 /* ==== cost/traffic.h ==== */
 
-/* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
- * communicators count (dpar_comm.sent), to the byte. */
+/* traffic - how many bytes a step sends, by what for and by which operation. They are what
+ * communicators count (dpar_comm.sent), to the byte.
+ *
+ *     dpar_traffic_count(&job, &strategy, &t);
+ *     t.bytes[DPAR_TRAFFIC_DP][DPAR_ALL_REDUCE] */
 
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
- * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
+ * dpar_strategy_ranks, and its own number where all cuts are even. */
 typedef struct dpar_traffic {
     double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
     double total;
 } dpar_traffic;
 
-/* The traffic of one step, each operation counted as dpar_comm.sent counts it (comm.h): by the n
- * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
- * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
- * too small to be priced. Whole numbers, exact, where degrees divide what they cut:
+/* The traffic of one step of a strategy that dpar_plan_price takes. The calls are those that it
+ * prices, and what is too small to be priced. Whole numbers, exact, where degrees divide what they
+ * cut. O(pp x layer classes).
+ *
+ * Each operation counts as dpar_comm.sent does (comm.h), for the n ranks of a group together and a
+ * full vector of S bytes. An all-reduce is 2 (n-1) S; all-gather, reduce-scatter and all-to-all are
+ * (n-1) S; a message is S.
  *
  *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
- *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: so,
+ *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: as 2,
  *           and weights gathered twice a micro-batch; without a pipeline less the two units that
  *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
  *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
@@ -581,26 +643,37 @@ typedef struct dpar_traffic {
  *           there and back.
  *     HALO  of a tile with neighbours on all sides.
  *
- * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
- * unit equal: dpar_ddp_bucket, dpar_fsdp_layout say by how much. Nor what runs ask for beside a
- * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to
- * print. Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads,
- * the second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
- * O(pp x layer classes). */
+ * Not in it:
+ *
+ *  - padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a unit
+ *    equal; dpar_ddp_bucket and dpar_fsdp_layout say by how much.
+ *  - what a run asks for besides a step of the model: a norm for clipping (dpar_fsdp_norm, 8
+ *    bytes), the balancing loss, losses to print.
+ *  - what the planner does not know of: copies of key-value heads with tp > kv_heads, the second
+ *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 
 /* ==== cost/step.h ==== */
 
-/* step - the time of a training step (or of a solver's time steps), by term.
+/* step - how long a training step, or a solver's time steps, takes, by term. dpar_plan_price fills
+ * it in.
  *
- * Products: waves of 128 x 256 tiles over the units at a share of the peak; element-wise work:
- * bytes over HBM; kernels: the host's floor; TP, SP, CP, EP, DP: bytes as Megatron (2019, 2022),
- * ring and Ulysses attention (2023) and ZeRO (2020) send them, priced by dpar_collective_predict;
- * bubbles: SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe (2024) for theirs;
- * optimizer: bytes of Adam. Each rule with its source: price.c, step.c.
+ *     plan.step.total                                  seconds
+ *     plan.step.term[DPAR_TIME_BUBBLE], plan.step.mfu
  *
- * Three numbers go by "bubble" for p stages and m micro-batches of equal cost: the overhead over
- * the ideal (p-1)/m, the share of the makespan (p-1)/(m+p-1), and what is left of it, m/(m+p-1). */
+ * The model, rule by rule with its source in price.c and step.c:
+ *
+ *     products         waves of 128 x 256 tiles over the units, at a share of the peak
+ *     element-wise     bytes over HBM
+ *     kernels          at least the host's time to launch them
+ *     TP SP CP EP DP   the bytes of Megatron (2019, 2022), ring and Ulysses attention (2023) and
+ *                      ZeRO (2020), priced by dpar_collective_predict
+ *     bubbles          SC21 for 1F1B and interleaving, zero-bubble (2024) and DualPipe (2024)
+ *     optimizer        bytes of Adam
+ *
+ * Three numbers go by "bubble", for p stages and m micro-batches of equal cost. They are the
+ * overhead over the ideal (p-1)/m, the share of the makespan (p-1)/(m+p-1), and what is left of it,
+ * m/(m+p-1). */
 
 enum {
     DPAR_TIME_FORWARD,
@@ -616,96 +689,125 @@ enum {
     DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
     DPAR_TIME_OPTIMIZER,
     DPAR_TIME_OFFLOAD,
-    DPAR_TIME_HOST, /* launch floor and the host's part of a step */
+    DPAR_TIME_HOST, /* the host's part of a step, and kernels shorter than their launch */
     DPAR_TIMES
 };
 
+/* The time of a step, by term, and what is derived from it. */
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;
-    double samples; /* a step, all ranks */
+    double samples; /* of a step, all ranks */
     double tokens_per_s_gpu;
-    double model_flops;           /* a step, all ranks: attention not causal, recompute not counted,
-                                     vocabulary counted (Megatron's and PaLM's MFU) */
+    double model_flops; /* of a step, all ranks: attention as if not causal, vocabulary counted,
+                           recomputation not (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
     double hardware_flops;        /* model_flops plus what is recomputed */
-    double mfu, mfu_causal, hfu;  /* shares of the dense peak of recipe.compute (TF32 for fp32,
-                                     fp8 for fp8); long causal attention: mfu can pass what
-                                     the GPU computes, up to twice mfu_causal */
+    double mfu, mfu_causal, hfu;  /* shares of the dense peak of recipe.compute (TF32 for fp32, fp8
+                                     for fp8). With long causal attention mfu may be up to twice
+                                     mfu_causal: it counts what is not computed */
     double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
-    double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
-    double dp_bytes;              /* of them by data parallelism */
+    double link_bytes, nic_bytes; /* sent by a GPU in a step: in-node links, NICs */
+    double dp_bytes;              /* of these by data parallelism */
     double dp_hidden_s;           /* data-parallel communication that overlap hides */
     double bubble;                /* filling and draining / makespan of the micro-batches */
-    double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
+    double largest_stage_s, mean_stage_s; /* of a micro-batch, forward and backward */
 } dpar_step;
 
-/* "forward", ...: the names in JSON; "?" for a number that is none. Static text. O(1). */
+/* The name of a term, as in JSON: "forward", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* ==== cost/calibrate.h ==== */
 
-/* calibrate - fits the constants of a machine to a user's own measurements, with error bars. */
+/* calibrate - fits the constants of a machine to your own measurements, with error bars.
+ *
+ *     rows[0].work = &work;                                what ran, where, how
+ *     rows[0].cluster = &cluster;
+ *     rows[0].recipe = recipe;
+ *     rows[0].strategy = strategy;
+ *     rows[0].seconds = 4.31;
+ *     rows[0].weight = 1;
+ *     which = 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_NET_SHARE;
+ *     dpar_calibration_fit(&cluster.cal, rows, n, which, &error, &why); */
 
 /* One measured step: what ran, how, and how long it took. */
 typedef struct dpar_measurement {
     const dpar_workload *work;
-    const dpar_cluster *cluster; /* its own cal is ignored: the fitted one is used */
+    const dpar_cluster *cluster; /* its own cal does not count: the fitted one does */
     dpar_recipe recipe;
     dpar_strategy strategy;
     double seconds; /* of one step, > 0 */
-    double weight;  /* 1 for most; how much the row counts */
+    double weight;  /* how much the row counts, > 0; 1 for most */
 } dpar_measurement;
 
-/* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i) so that the mean absolute
- * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants
- * stay within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the
- * start keeps constants that the rows do not determine where they were. Error bars: the relative
- * change of a constant that worsens the mean by one standard error of the residuals; 1 where the
- * rows say nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|.
- * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
- * and finite, a weight that is not positive, or no constants; *cal is written only on success.
- * Never judge with rows that were used here. */
+/* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i); the others stay as *cal
+ * has them. It makes the mean absolute log ratio of predicted to measured time least. *mean_error
+ * (may be NULL) gets the mean |predicted/measured - 1|. Never judge a model with rows that were
+ * used here. Deterministic; about 2000 step evaluations a row.
+ *
+ * Constants stay within physical bounds: shares in (0.05, 1], times in [1e-8, 1] s. A weak pull
+ * towards the start keeps constants where they were that the rows do not determine. An error bar is
+ * the relative change of a constant that worsens the mean by one standard error of the residuals; 1
+ * where the rows say nothing.
+ *
+ * E_ARG: no rows, no constants, a time that is not positive and finite, or a weight that is not
+ * positive. *cal is written on success only. */
 DPAR_API dpar_status dpar_calibration_fit(dpar_calibration *cal, const dpar_measurement *rows,
                                           int32_t n, uint32_t which, double *mean_error,
                                           dpar_why *why);
 
 /* ==== cost/planner.h ==== */
 
-/* planner - walks every legal way to spread a job and keeps the best, with reasons. */
+/* planner - walks every legal way to spread a job and keeps the best, with reasons. dpar_plan_text
+ * (plan_text.h) is the short way.
+ *
+ *     dpar_plan best;
+ *     dpar_search search = {0};                            the whole cluster, a free batch
+ *     search.top = &best;
+ *     search.top_room = 1;
+ *     dpar_planner_init(&planner, &job, &search, &why);
+ *     while ((st = dpar_planner_run(&planner, 100000, &why)) == DPAR_MORE) {
+ *         planner.progress                                 0..1
+ *     } */
 
+/* A configuration and its price. */
 typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* its upper figure into the GPU, what is offloaded into the node's memory */
+    int32_t fits; /* 1: memory.upper fits the GPU, and what is offloaded the node's memory */
 } dpar_plan;
 
-/* Prices one configuration: is it legal, what does it hold, how long is its step? E_DIVIDE, E_ARG,
- * ... with a sentence when it is not legal, and *rule (may be NULL) says which rule it breaks;
- * E_MEMORY (with *plan written) when it does not fit. global_batch 0: any. O(layer classes), about
- * 300 ns. */
+/* Prices one configuration: is it legal, what does it hold, how long is its step? global_batch 0:
+ * any. O(layer classes), about 300 ns.
+ *
+ * E_DIVIDE, E_ARG, ... with a sentence: it is not legal; *rule (may be NULL) says which rule it
+ * breaks. E_MEMORY, with *plan written: it does not fit. */
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why);
 
-/* How much is walked. */
+/* How much is searched. */
 enum {
-    /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
-     * interleaved in chunks of equal length (those of the last round may be one shorter, and a
-     * vp that is fixed may cut as it likes); ZeRO 0 and 1, without pipelines 2 and 3 too; overlap
-     * as the stack has it; no offload (of activations it can be a few percent faster on paper); etp
-     * 1; grids cut where the surface is least. When only the top is wanted (no front), what cannot
-     * reach it is cut unpriced and counted in `cut`. */
+    /* The usual choices. tp: divisors of a node, with sequence parallelism. cp, micro-batch: powers
+     * of two. Pipelines: 1F1B, or interleaved in chunks of equal length. (Those of the last round
+     * may be one shorter, and a fixed vp may cut as it likes.) ZeRO 0 and 1; without pipelines 2
+     * and 3 too. etp 1. Overlap as the stack has it. Grids are cut where the surface is least. No
+     * offload: of activations it can be a few percent faster on paper.
+     *
+     * When only the top is wanted (no front), what cannot reach it is left unpriced and counted in
+     * `cut`. */
     DPAR_SPACE_USUAL,
-    /* Every divisor for tp (across nodes too), cp, pp, ep, micro-batch; vp as above; sp 0/1, all
-     * kinds of cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
-     * grid. Everything is priced. It holds Calculon's space but for its choice of network for each
-     * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
+    /* Every divisor for tp (across nodes too), cp, pp, ep and micro-batch; vp as above; sp 0/1; all
+     * kinds of cp; all schedules. ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
+     * grid. Everything is priced.
+     *
+     * It holds Calculon's space but for two choices: its network for each degree (here that follows
+     * from the placement) and how it splits an all-reduce of TP. */
     DPAR_SPACE_WHOLE
 };
 
-/* What is searched. Zero-initialise it: all of the cluster, a free batch, the usual space. */
+/* What is searched. Zero it: all of the cluster, a free batch, the usual space. */
 typedef struct dpar_search {
     int32_t gpus;          /* 0: all of the cluster */
     int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
@@ -713,7 +815,7 @@ typedef struct dpar_search {
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
     uint32_t fixed_fields; /* bits DPAR_FIELD_* */
     double memory_bytes;   /* limit a GPU; 0: what the GPU has */
-    /* dpar_planner alone: where its plans go, filled as it walks. */
+    /* Read by dpar_planner_init alone: where its plans go, filled as it searches. */
     dpar_plan *top;   /* [top_room]: best first; may be NULL */
     dpar_plan *front; /* [front_room]: Pareto front of step time x memory; may be NULL */
     int32_t top_room, front_room;
@@ -728,7 +830,7 @@ typedef struct dpar_rejected {
     char text[160];
 } dpar_rejected;
 
-/* State of a search. The caller owns it and the slots; nothing else is allocated: O(1) memory
+/* The state of a search. You own it and the slots for plans. Nothing else is allocated: O(1) memory
  * whatever the space. */
 typedef struct dpar_planner {
     dpar_job job; /* the pointers must outlive the search */
@@ -738,54 +840,59 @@ typedef struct dpar_planner {
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
     int64_t evaluated;            /* configurations priced (time and memory) */
-    int64_t rejected[DPAR_RULES]; /* configurations by the rule they break; MEMORY: priced ones */
-    int64_t cut;                  /* legal, unpriced: their compute alone is slower than all kept */
-    int64_t walked;               /* evaluated + cut + rejected by other rules than MEMORY */
-    double progress;              /* share of the space behind the walk, 0..1 */
-    int64_t state[64];            /* private: where the walk is */
-    double layers[DPAR_MAX_LAYERS * 32]; /* private: their prices, shared by many configurations */
+    int64_t rejected[DPAR_RULES]; /* configurations by the rule that they break; those of MEMORY
+                                     were priced */
+    int64_t cut;     /* legal, but not priced: their compute alone is slower than all plans kept */
+    int64_t walked;  /* evaluated + cut + rejected by other rules than MEMORY */
+    double progress; /* share of the space that is done, 0..1 */
+    int64_t state[64]; /* private: where the walk is */
+    /* private: prices of layers, shared by many configurations */
+    double layers[DPAR_MAX_LAYERS * 32];
 } dpar_planner;
 
-/* Makes a search ready. E_ARG, E_RANGE with a sentence for a job or a search that cannot be. The
- * cluster must have search->gpus GPUs already. */
+/* Makes a search ready. The cluster must already have search->gpus GPUs. E_ARG, E_RANGE with a
+ * sentence: a job or a search that cannot be. */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_search *search, dpar_why *why);
-/* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
- * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
- * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order.
- * O(budget x layer classes). */
+/* Searches on for about `budget` configurations. MORE: call again; what was found so far is valid,
+ * so you may show progress, look at the clock, or stop. DONE: the space is exhausted. E_NONE:
+ * exhausted and nothing fits; *why says what came nearest. Deterministic: ties go to the canonical
+ * order. O(budget x layer classes). */
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
 
-/* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
- * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
- * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
- * many were written. Costs at most 18 times dpar_plan_price. */
+/* Neighbours of a plan at the same batch, each with the reason why it was not chosen: slower by how
+ * much, over memory by how much, or the rule that it breaks. They have twice or half of tp, pp,
+ * micro-batch, vp, ep or cp, or another ZeRO stage, recomputation or shard group. Writes and
+ * returns at most 18. Costs at most 18 times dpar_plan_price. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 
-/* The legal configuration nearest to `s` (memory apart): fewest and smallest changes, a change of a
- * degree counting as its ratio. `s` itself when it is legal. E_NONE if none is near: then *why says
- * what is wrong with `s`. About 200 checks. */
+/* The legal configuration nearest to `s`, which is `s` itself when it is legal. Memory does not
+ * count. Nearest: fewest and smallest changes; a change of a degree counts as its ratio. E_NONE:
+ * none is near, and *why says what is wrong with `s`. About 200 checks. */
 DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
                                            int64_t global_batch, dpar_strategy *near_one,
                                            dpar_why *why);
 
 /* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
- * node, then whole nodes. First a size that is enough is looked for (each number of nodes up to 32,
- * then steps of a sixteenth), then every smaller one, so the answer is the least of all. Leave
- * global_batch 0 (free) unless it must be kept: a fixed one forbids the sizes that do not divide
- * it. A cluster without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when
- * most_gpus are not enough. Some tenths of a ms a size in the usual space. */
+ * node, then whole nodes. Leave global_batch 0 (free) unless it must be kept: a fixed one forbids
+ * the sizes that do not divide it. E_NONE: most_gpus are not enough. Some tenths of a ms a size in
+ * the usual space.
+ *
+ * It first looks for a size that is enough: each number of nodes up to 32, then steps of a
+ * sixteenth. Then it tries every smaller one, so the answer is the least of all. A cluster without
+ * a network gets one NIC of 25 GB/s a GPU beyond its node. */
 DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
                                         int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
 /* ==== cost/recommend.h ==== */
 
-/* recommend - one strategy in words, as an engineer would put it, and why. */
+/* recommend - one strategy in words, as an engineer would put it, and why.
+ *
+ *     dpar_plan_recommend(&job, &search, &advice, &why);
+ *     puts(advice.name), puts(advice.why);                 "TP=4 + FSDP=4", and the reason */
 
-/* Its parts: names (DDP, FSDP, HSDP, TP, PP, SP, domain
- * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
- * warnings of common mistakes. */
+/* Warnings of common mistakes, bits of dpar_advice.warnings. */
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
@@ -799,37 +906,50 @@ typedef struct dpar_advice {
     char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
+    int32_t warnings; /* DPAR_WARN_*, of the plan or of what the user asked */
     char warning_text[400];
 } dpar_advice;
-/* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
- * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
- * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
- * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
- * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
- * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
- * 30 searches: milliseconds. */
+/* The simplest good strategy. DDP whenever it fits. Else every kind of parallelism that the
+ * flowchart "does it fit? parameters or activations?" offers is priced at its best. The first of
+ * them, simplest first, that is at most 30 % slower than the fastest is taken. The model errs by
+ * about as much between kinds, and fewer kinds are fewer things to go wrong.
+ *
+ * search->fixed does not bind the answer: the warnings judge it. E_MEMORY when nothing fits:
+ * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
+ * E_NONE: no way divides the batch. E_ARG: a batch below 0, or gpus that are not the cluster's.
+ * About 30 searches: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 
 /* ==== cost/halo_cost.h ==== */
 
-/* halo_cost - what an exchange of halos takes on a process grid, and which grid is the best: by the
- * runs of memory that its faces are made of, by area, and by the network. */
+/* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
+ * looks at the runs of memory that faces are made of, at their area, and at the network.
+ *
+ *     dpar_halo_job job = {0};
+ *     dpar_halo_grid grid = {0};
+ *     job.ranks = 64;
+ *     job.per_node = 32;
+ *     job.dims = 3;
+ *     job.cells[0] = job.cells[1] = job.cells[2] = 512;
+ *     job.width[0] = job.width[1] = job.width[2] = 2;
+ *     job.bytes = 8;
+ *     dpar_halo_grid_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
 
-/* What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers. */
+/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
 typedef struct dpar_halo_rates {
     double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
-    double run_s;     /* and for each run (a piece without gaps), whatever its length: s */
-    double peer_s;    /* a peer on the node: s */
-    double message_s; /* a peer on another node: s */
+    double run_s;     /* s for each run (a piece without gaps), whatever its length */
+    double peer_s;    /* s for each peer on the node */
+    double message_s; /* s for each peer on another node */
     double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
 } dpar_halo_rates;
 
-/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. O(1). */
+/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
+ * a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
-/* The exchange. Dim 0 is the slowest in memory. */
+/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_job {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
@@ -838,45 +958,54 @@ typedef struct dpar_halo_job {
     int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
     int64_t bytes;                /* a cell, of all fields together */
-    int64_t together;             /* of them that lie side by side (one field's components) */
+    int64_t together;             /* bytes of them that lie side by side (one field's components) */
 } dpar_halo_job;
 
 /* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
  * axes of a dpar_mesh. */
 typedef struct dpar_halo_grid {
     int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t stride[DPAR_MAX_DIMS]; /* from one to the next */
+    int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
     double seconds;
-    double copy_s;         /* of it: the busiest rank's copies, its own wraps too */
-    double network_s;      /* what the busiest node sends and receives */
-    int64_t bytes;         /* that a rank in the middle receives, its own wraps too */
-    int64_t network_bytes; /* that a node in the middle sends to others */
-    int32_t peers;         /* that a rank in the middle has, besides itself */
+    double copy_s;    /* of these: the busiest rank's copies, those to itself round a ring too */
+    double network_s; /* of these: the network of the busiest node */
+    int64_t bytes;    /* received by a rank in the middle, from itself too */
+    int64_t network_bytes; /* sent by a node in the middle to others */
+    int32_t peers;         /* of a rank in the middle, besides itself */
 } dpar_halo_grid;
 
-/* The cost of the grid with these parts and strides (a permutation of the axes: the products of the
- * parts of the faster ones). The largest block; ranks of the first node and of the one in the
- * middle of the grid:
+/* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
+ * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
+ * node and of the one in the middle of the grid:
+ *
  *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
  *                                                   other nodes, or in runs below 64 bytes)
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *
  * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
 DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                          dpar_halo_grid *grid, dpar_why *why);
-/* The grid and the order of its axes with the least seconds; of equal ones the one that cuts the
- * slower dims more often, then the last dim fastest. Blocks hold at least one cell. E_ARG, E_RANGE,
- * E_NONE (no such grid) with a sentence. rates NULL: the default. All ranks that compute it get the
- * same; of different machines let one rank decide. Every ordered factorisation x permutation:
- * milliseconds to 1000 ranks in 3 dims. */
+/* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
+ * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
+ * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
+ *
+ * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
+ * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
 DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                            dpar_halo_grid *grid, dpar_why *why);
 
 /* ==== cost/plan_show.h ==== */
 
 /* plan_show - plans as people and scripts read them: a table with bars, one plan in full, CSV,
- * JSON, SVG. Pure text into a dpar_text: no I/O. */
+ * JSON, SVG. Text goes into a dpar_text.
+ *
+ *     dpar_report r = {0};
+ *     r.job = &job;
+ *     r.plan = planner.top;
+ *     r.plans = planner.tops;
+ *     dpar_plan_draw(&text, &r, DPAR_REPORT_TEXT, &why); */
 
-/* What is shown: the job, the plans (best first) and what the search said. */
+/* What is shown: the job, the plans (best first), what the search said. Zero it and fill it in. */
 typedef struct dpar_report {
     const dpar_job *job;
     const dpar_plan *plan;
@@ -887,17 +1016,17 @@ typedef struct dpar_report {
     int32_t rejects;
     const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
     int64_t global_batch, evaluated;
-    double seconds;            /* the search took; 0: there was none */
-    const char *note;          /* one more assumption to state; may be NULL */
+    double seconds;            /* that the search took; 0: there was none */
+    const char *note;          /* one more assumption to say; may be NULL */
     const dpar_advice *advice; /* for the JSON; may be NULL */
     int32_t colour;            /* 1: ANSI colours */
 } dpar_report;
 
 enum {
-    DPAR_REPORT_TEXT, /* a table: strategy, GB a GPU with a bar against capacity, step time with a
-                         bar by term, tokens/s and MFU. About 150 columns wide */
-    DPAR_REPORT_EXPLAIN, /* the first plan in full: every term of memory and time, bytes on the
-                            wires, why not its neighbours */
+    DPAR_REPORT_TEXT,    /* a table, about 150 columns wide: strategy, GB a GPU with a bar against
+                            capacity, step time with a bar by term, tokens/s and MFU */
+    DPAR_REPORT_EXPLAIN, /* the first plan in full: every term of memory and time, bytes sent, why
+                            not its neighbours */
     DPAR_REPORT_CSV,     /* one line a plan, with a header line */
     DPAR_REPORT_JSON,    /* one object: plans, recommendation (with advice), rejected, evaluated,
                             seconds, assumptions. Always valid JSON */
@@ -906,8 +1035,7 @@ enum {
     DPAR_REPORT_LINE     /* the first plan: "dp=2,tp=8: 12.3 s a step, 401 tokens/s a GPU, ..." */
 };
 
-/* Appends the report. E_ARG with a sentence, and nothing is written, for a format that is none.
- * O(plans). */
+/* Appends the report. E_ARG with a sentence, nothing appended: no such format. O(plans). */
 DPAR_API dpar_status dpar_plan_draw(dpar_text *t, const dpar_report *r, int32_t format,
                                     dpar_why *why);
 

@@ -31,28 +31,29 @@
  * The first makes the kernels, the second the rest of dpar, by any compiler. Beside this header lie
  * dpar_train.h, dpar_comm.h, dpar_schedule.h and dpar.h.
  *
- * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17,
- * needs the runtime 12.1 or later (with an older driver, 12.0, it is more launches) and a chip of
+ * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17.
+ * It needs the runtime 12.1 or later (with a driver of 12.0 it is more launches) and a chip of
  * compute capability 7.0 or later; nvcc 13 itself begins at 7.5.
  *
- * Nothing waits but `wait`, dpar_cuda_open, _close and _measure; nothing allocates but these. Work
- * is ordered by the stream: give what computes the inputs to the same stream, or let it wait for
- * an event of yours. All functions of the table but wait, pin and unpin may be captured into a
- * graph, which runs on that stream too, or in order with it: both use one scratch. Pointers and
- * counts are 64-bit; the structs that a call takes have been read when it returns. What goes wrong
- * comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all of CUDA, what a kernel does
- * wrong is heard at a later call.
+ * Nothing waits but `wait`, dpar_cuda_open, _close and _measure; nothing else allocates, either.
+ * Work is ordered by the stream: give what computes the inputs to the same stream, or let it wait
+ * for an event of yours. All functions of the table but wait, pin and unpin may be captured into a
+ * graph. It runs on that stream too, or in order with it: both use one scratch. Pointers and counts
+ * are 64-bit. The structs that a call takes have been read when it returns. What goes wrong comes
+ * back as E_SYSTEM, the sentence is in dpar_cuda.why. As with all of CUDA, what a kernel does wrong
+ * is heard at a later call.
  *
- * Numbers: as dpar_comm.h says of dpar_mem, so the bits of the host's tables but for squares,
- * clip, optimize, dot, cross_entropy, attention_merge, moments and norm. No atomics: the same input
- * gives the same bits in every run, on every device, whatever the launch. Not so with nvcc's
- * -use_fast_math, which makes subnormal f32 zeros. options.fast computes exponentials and
+ * Numbers are as dpar_comm.h says of dpar_mem: the bits of the host's tables but for squares, clip,
+ * optimize, dot, cross_entropy, attention_merge, moments and norm. There are no atomics: the same
+ * input gives the same bits in every run, on every device, whatever the launch. nvcc's
+ * -use_fast_math spoils that: it makes subnormal f32 zeros. options.fast computes exponentials and
  * optimizers of f32 and 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24.
  * Calls take up to 300 KiB of the host's stack.
  *
- * Speed: 16-byte accesses where both sides allow it, types that training has as constants of the
- * kernels that walk over much, copies in a block a piece, else one wave; nothing read twice from
- * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
+ * Speed: accesses have 16 bytes where both sides allow it. For what training does most, types are
+ * constants of the kernels. A copy takes a block for each piece, all else as many blocks as run at
+ * once. Nothing is read twice from memory but what a cache holds. Bytes of each kernel:
+ * docs/gpu.md. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_train.h")
@@ -75,34 +76,35 @@ extern "C" {
 /* cudaStream_t, by the name of its own declaration. */
 typedef struct CUstream_st *dpar_stream;
 
-/* All zero means the defaults. */
+/* Options of dpar_cuda_open. All zero means the defaults. */
 typedef struct dpar_cuda_options {
     dpar_stream stream; /* all work goes there; NULL: the default stream */
     int32_t device;     /* 1 + its number; 0: the one that is current */
-    int32_t fast;       /* 1: see above */
-    int32_t blocks;     /* of a launch at most; 0: one wave. Results do not depend on it */
+    int32_t fast;       /* 1: exponentials and optimizers in f32, as said above */
+    int32_t blocks;     /* of a launch at most; 0: as many as run at once. Results are the same */
     int32_t room;       /* 0 */
 } dpar_cuda_options;
 
 enum { DPARI_CUDA_PINS = 128 };
 
-/* A device and a stream. Filled in by dpar_cuda_open; reading is fine. */
+/* A device and a stream. dpar_cuda_open fills it in; read it, but change nothing else than
+ * `launches`. */
 typedef struct dpar_cuda {
     dpar_stream stream;
     int32_t device;
     int32_t units;      /* multiprocessors */
-    int32_t threads;    /* that one of them can have */
+    int32_t threads;    /* threads that one multiprocessor can have */
     int32_t capability; /* 90: 9.0 */
     int32_t fast, blocks;
     void *scratch; /* of the device, for partial results; work of one stream only */
     int64_t scratch_bytes;
-    int64_t launches;  /* of kernels so far: set it to 0 as you like */
+    int64_t launches;  /* launches of kernels so far; set it to 0 as you like */
     dpar_why why;      /* of the last error */
     int32_t arguments; /* bytes that a launch may take */
     int32_t pins, held_n;
     struct {
         uintptr_t memory, lo, hi;
-    } pin[DPARI_CUDA_PINS]; /* what is pinned, */
+    } pin[DPARI_CUDA_PINS]; /* what is pinned */
     struct {
         uintptr_t lo, hi;
     } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
@@ -110,42 +112,42 @@ typedef struct dpar_cuda {
     void *known;             /* moves of boxes that came before, as they were launched */
 } dpar_cuda;
 
-/* Takes a device (it becomes this thread's current one) and half a MiB of its memory. The stream
- * stays the caller's and outlives it. E_SYSTEM without a device, with CUDA's words; E_UNKNOWN for
- * one older than 7.0; E_ARG. Local. Milliseconds; the first call of CUDA in a process up to a
- * second. */
+/* Takes a device, which becomes this thread's current one, and half a MiB of its memory. The stream
+ * stays yours and outlives it. Local. Milliseconds; the first call of CUDA in a process takes up to
+ * a second. E_SYSTEM, with CUDA's words: there is no device. E_UNKNOWN: it is older than 7.0.
+ * E_ARG. */
 DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options,
                                     dpar_why *why);
-/* Waits for the stream and gives the memory back, and pages that are still pinned. NULL and what is
- * closed are fine. E_SYSTEM: something on the stream went wrong, the sentence is in gpu->why; it is
- * closed all the same. Local. */
+/* Closes it: waits for the stream and gives the memory back, and pages that are still pinned. NULL
+ * and what is closed are fine. Local. E_SYSTEM: something on the stream went wrong. The sentence is
+ * in gpu->why, and it is closed all the same. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
-/* The table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`: it stays where it
- * is as long as the table is used, by one thread at a time. Local. */
+/* Fills in the table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`. `gpu`
+ * stays where it is as long as the table is used, by one thread at a time. Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* ---- measuring ---- */
 
-/* What is asked for. All zero means the defaults. */
+/* What to measure. All zero means the defaults. */
 typedef struct dpar_cuda_probe {
     int64_t bytes; /* of a buffer that is copied; 0: 1 GiB, or an eighth of what is free */
     int32_t n;     /* matrices of the product; 0: 8192 */
     int32_t peer;  /* 1 + the device at the other end of the link; 0: the next one, if there is */
     /* c = a b^T, bf16 [n][n] each, f32 sums, put on the stream: the library that you compute with.
-     * NULL: cuBLAS, if the dynamic loader finds libcublas.so.13, .12 or `cublas` */
+     * NULL: cuBLAS, where the dynamic loader finds libcublas.so.13, .12 or `cublas`. */
     dpar_status (*gemm)(void *user, dpar_stream stream, const void *a, const void *b, void *c,
                         int32_t n);
     void *user;
     const char *cublas; /* its file; "": none */
 } dpar_cuda_probe;
 
-/* 0: could not be measured. */
+/* What was measured; 0: it could not be. */
 typedef struct dpar_cuda_measured {
     char name[64];       /* of the device */
     char gemm_by[64];    /* what computed the product */
     double copy_Bps;     /* device to device, bytes read and written a second, by `move` */
     double gemm_flops;   /* FLOP/s of the product of bf16 matrices, on random numbers */
-    double launch_s;     /* host seconds a kernel, of a thousand that do nothing */
+    double launch_s;     /* host seconds a kernel, from a thousand that do nothing */
     double link_Bps;     /* to the other device, one direction */
     double pcie_Bps;     /* from pinned host memory, one direction */
     double memory_bytes; /* of the device */
@@ -153,16 +155,16 @@ typedef struct dpar_cuda_measured {
     int32_t capability;
 } dpar_cuda_measured;
 
-/* Measures, each several times, the median. Waits; takes memory and gives it back. A number that
- * cannot be had is 0 and no error. E_ARG: bytes below 0, n outside of 0 .. 65536, a device that
- * does not answer; E_MEMORY where there is none for the copy. Local. About a second. */
+/* Measures what a device reaches, each number several times, and takes the median. It waits, and
+ * takes memory and gives it back. A number that cannot be had is 0 and no error. Local. About a
+ * second. E_ARG: bytes below 0, n outside of 0 .. 65536, a device that does not answer. E_MEMORY:
+ * there is none for the copy. */
 DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
                                        dpar_cuda_measured *made, dpar_why *why);
-/* As the settings of a machine that dpar_cluster_read reads, one a line, to come behind the
- * machine's own line ("1x8:h200"): hbm=, gemm= and link_share= as shares of what `peak` (of the
- * gpu and link of a preset) promises, launch_us=, pcie=. What was not measured is left out, with a
- * comment. Returns the length without NUL, also where `bytes` is not enough: then *text holds a
- * part. Local. */
+/* Writes what was measured as settings that dpar_cluster_read takes behind the machine's own line
+ * ("1x8:h200"), one a line. hbm=, gemm= and link_share= are shares of what `peak` promises (of the
+ * gpu and link of a preset); launch_us=, pcie=. A comment says what was not measured. Returns the
+ * length without NUL, also where `bytes` is not enough: then *text has a part. Local. */
 DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double peak_memory_Bps,
                                          double peak_flops, double peak_link_Bps, char *text,
                                          int64_t bytes);

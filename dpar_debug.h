@@ -44,14 +44,16 @@
  *         puts(text);
  *     } */
 
-/* Writes what dpar sees and, a line "WRONG: ... -> what to do" each, what is wrong. Returns how
- * many things are wrong.
+/* Writes what dpar sees, and a line "WRONG: ... -> what to do" for each thing that is wrong.
+ * Returns how many there are.
  *
  * world NULL, or of one rank: of this process. Launcher and its numbers, cores, memory, limits, how
- * ranks would share memory, network interfaces, GPUs. Some 10 KB of text are the most.
+ * ranks would share memory, network interfaces, GPUs. At most some 10 KB of text.
  *
- * Else of all its ranks, over any engine; COLLECTIVE, no other work is under way on it. Rank 0 gets
- * the text, some 20 KB at most with any number of ranks; the others get none, and the same result:
+ * Else of all ranks of world, over any engine; COLLECTIVE, with no other work under way on it. Rank
+ * 0 gets the text, at most some 20 KB with any number of ranks. The others get none, and the same
+ * result.
+ *
  *     joined     as dpar_comm_describe says it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
  *                ports that are up with their speed; above 8 nodes those alike in one line
@@ -59,62 +61,73 @@
  *     between    way there and back; medians, and the worst pair. Each rank meets the next one of
  *                its node, the first rank of a node that of the next one, one pair of a node at a
  *                time. Private memory
- *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ...". What
- * is wrong with any rank by itself; ranks of a node that do not share memory; more ranks than
- * cores, or bound to the same, or on a machine of several sockets to none; another version of dpar,
- * another MPI, another deadline; one GPU for two ranks; a link with 8 times the latency of the
- * others or a fifth of their rate, nodes at a tenth of what their ports carry The communicator's
- * `sent` stays as it was. When ranks lose each other meanwhile, the communicator is broken, and the
- * text of each has what is wrong with itself and that sentence. Forks a child to try what the
- * kernel allows. Tenths of a second, and some 5 ms for each rank of the fullest node, 40 where
- * messages are slow. A rank takes 1 MiB, and 150 bytes for each rank; rank 0 a kilobyte. */
+ *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
+ *
+ * These are WRONG:
+ *
+ *  - what is wrong with any rank by itself;
+ *  - ranks of a node that do not share memory;
+ *  - more ranks than cores, ranks bound to the same cores, or to none on a machine of several
+ *    sockets;
+ *  - another version of dpar, another MPI, another deadline than the other ranks';
+ *  - one GPU for two ranks;
+ *  - a link with 8 times the latency of the others or a fifth of their rate, nodes at a tenth of
+ *    what their ports carry.
+ *
+ * The communicator's `sent` stays as it was. When ranks lose each other meanwhile, the communicator
+ * is broken. Each rank's text then says what is wrong with itself, and why it broke. It forks a
+ * child to try what the kernel allows. It takes tenths of a second, and some 5 ms for each rank of
+ * the fullest node, 40 where messages are slow. A rank takes 1 MiB, and 150 bytes for each rank;
+ * rank 0 a kilobyte for each. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 /* ==== debug/halo_check.h ==== */
 
-/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? In a code that is
- * suspected, or in its tests:
+/* halo_check - did an exchange of halos (halo_exchange.h) bring the right things? For a code that
+ * is suspected, or its tests. A code that works needs nothing of it.
  *
  *     dpar_halo_exchange_check(x, DPAR_HALO_POISON, &why);      halos are NaN
  *     dpar_halo_exchange_run(x);
  *     st = dpar_halo_exchange_check(x, DPAR_HALO_UNFILLED, &why);   none is left
  *     st = dpar_halo_exchange_check(x, DPAR_HALO_WRONG, &why);      and each is its owner's value
  *     ... steps ...
- *     st = dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange
- *
- * Nothing here is needed by a code that works. */
+ *     st = dpar_halo_exchange_check(x, DPAR_HALO_STALE, &why);      nobody forgot an exchange */
 
-/* What is looked for. There is none at 0. */
+/* What to look for. 0 is none of these. */
 enum {
-    /* Nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
+    /* Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+     * Local. */
     DPAR_HALO_POISON = 1,
-    /* A NaN that is still there, in a cell that exchanges fill: E_ARG with field, cell and rank. Of
-     * fields that have no NaN themselves. Local. */
+    /* A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
+     * themselves. E_ARG with field, cell and rank. Local. */
     DPAR_HALO_UNFILLED,
-    /* A value that an exchange would change, bit for bit: a halo that is stale; with a plan of
+    /* A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
      * shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-     * point, both ranks, both values. Nothing changes (halos do while it runs). COLLECTIVE; an
-     * exchange and a copy of the halos (dpar_comm_alloc). */
+     * point, both ranks, both values. Halos change while it runs, nothing does afterwards.
+     * COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc). */
     DPAR_HALO_STALE,
-    /* A halo cell that is not its owner's, over another way: each field's own points are gathered
-     * on rank 0 by plain messages, put together as the serial code would hold them, and the halos
-     * of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
-     * lists). E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes memory for the whole
-     * grid on rank 0 (dpar_comm_alloc). */
+    /* A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
+     * field's own points by plain messages and puts them together as the serial code would hold
+     * them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
+     * halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
+     * memory for the whole grid on rank 0 (dpar_comm_alloc). */
     DPAR_HALO_WRONG
 };
-/* Between exchanges. OK: nothing was found. E_ARG also: no plan, no such `what`, an exchange that
- * has not ended, fields in a device's memory where messages carry all (nothing waits for it). Then
- * errors of the communicator. POISON and
- * UNFILLED cost O(halo cells), the others as said there. */
+/* Checks a plan's fields between exchanges. OK: nothing was found. POISON and UNFILLED cost O(halo
+ * cells), the others as said there.
+ *
+ * E_ARG: found, as said there; or no plan, no such `what`, an exchange that has not ended, or
+ * fields in a device's memory where messages carry all (nothing waits for it). Else errors of the
+ * communicator. */
 DPAR_API dpar_status dpar_halo_exchange_check(dpar_halo_exchange *x, int32_t what, dpar_why *why);
 
-/* What a rank sends to each peer at each exchange, as a table: rank, way, blocks between the two at
- * most along any mesh axis (1: a neighbour), pieces (boxes), bytes, those of them that are read
- * where they lie, runs of memory; with options.timers the phases' times, microseconds an exchange;
- * and a line for each field that is packed because it is not in memory of dpar_comm_alloc of the
- * plan's communicator (or of one split from the same), where peers that share memory would read it
- * where it lies. Nothing for NULL. Local, O(peers x pieces). */
+/* What a rank sends to each peer at each exchange, as a table. Nothing for NULL. Local, O(peers x
+ * pieces). Columns: rank, way, blocks between the two at most along any mesh axis (1: a neighbour),
+ * pieces (boxes), bytes, bytes that are read where they lie, runs of memory.
+ *
+ * With options.timers it adds the times of the phases, microseconds an exchange. A line follows for
+ * each field that is packed where peers that share memory could read it directly. It is not in
+ * memory of dpar_comm_alloc of the plan's communicator, or of one split from the same. */
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
 
 #endif /* DPAR_DEBUG_H */

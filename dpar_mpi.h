@@ -31,10 +31,10 @@
  *
  * Needs MPI 3.0 (Open MPI 4 and 5, MPICH 4 and 5 and Intel MPI are tested). Counts past 2^31 - 1 go
  * through the _c functions of MPI 4 where mpi.h has them. Without them what is moved goes as one
- * element of a derived type, what is reduced in pieces. DPAR_MPI_LIMIT, a number of elements, sets
- * that border lower and the _c functions aside (tests).
+ * element of a derived type, what is reduced in pieces. (For tests DPAR_MPI_LIMIT, a number of
+ * elements, sets that border lower and the _c functions aside.)
  *
- * Where all ranks share one node's memory, that carries everything: the communicator is what
+ * Where all ranks share one node's memory, that carries everything. The communicator is then what
  * dpar_init makes, as fast, and all holds that dpar_comm.h says.
  *
  * On several nodes what is within a node goes by its memory, and messages of MPI go between nodes:
@@ -54,63 +54,68 @@
  *     dpar_comm_alloc   gives memory that the node's ranks reach
  * dpar_comm_describe says how it is, and why.
  *
- * What differs from what dpar_comm.h says of its calls, on several nodes or with flat:
+ * On several nodes, or with flat, some things differ from what dpar_comm.h says of its calls:
  *
- * Order of reductions: that of the way they go; it differs between numbers of nodes, sizes and
- * MPIs, unless rank_order. F16 and BF16 are added in f32 and rounded once: below 4096 elements by
- * level, else up to 64 ranks in rank order; of more ranks they travel as f32 in blocks. MAX, MIN
+ * Order of reductions: that of the way they go, unless rank_order. It differs between numbers of
+ * nodes, sizes and MPIs. F16 and BF16 are added in f32 and rounded once: below 4096 elements by
+ * level, else up to 64 ranks in rank order. Of more ranks they travel as f32 in blocks. MAX, MIN
  * and 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives and some MPIs
  * get unsigned or 8-bit integers wrong.
  *
- * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
+ * Entry: a collective may return before all ranks have come. A broadcast's root need not wait.
  *
- * Mismatch, found at no cost: what ranks of a node do by its memory, as dpar_comm.h says. Between
- * nodes send, recv and the _v forms that move. These are messages, an empty piece too, from each
- * rank to each that expects one; more or fewer bytes than the receiver expects are DPAR_E_MISMATCH
- * there, with both numbers of elements; another type of as many bytes in a message is not noticed.
- * In a split all ranks' calls are compared. Found where ranks wait for each other (after a quarter
- * of the deadline, 1 s at most): another collective, as many after the first, and in
- * all_to_all_v by nodes a piece that is small to one rank and large to the other: DPAR_E_MISMATCH,
- * naming both. Found with check = 1, always and at once: another kind, type, op, root, tag or count
- * in any collective, other pieces in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all
- * ranks, naming two that differ, at the price of a small all-reduce. Not found: without check all
- * else. Then MPI may notice (DPAR_E_MISMATCH where a message was too long), the deadline may end
- * it, or the result is wrong. Nor does check look at messages. MPICH ends the job at any message
- * that is too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
+ * Mismatch. What ranks of a node do by its memory is compared as dpar_comm.h says. Between nodes
+ * DPAR_E_MISMATCH is found
+ *
+ *  - at no cost: in send, recv and the _v forms that move. Each rank sends a message, an empty
+ *    piece too, to each that expects one. More or fewer bytes than the receiver expects are an
+ *    error there, with both numbers of elements. Another type of as many bytes is not noticed. In a
+ *    split all ranks' calls are compared.
+ *  - where ranks wait for each other, after a quarter of the deadline, 1 s at most: another
+ *    collective, as many after the first, and in all_to_all_v by nodes a piece that is small to
+ *    one rank and large to the other. It names both.
+ *  - with check = 1, always and at once, at the price of a small all-reduce: another kind, type,
+ *    op, root, tag or count in any collective, other pieces in all_gather_v and reduce_scatter_v.
+ *    On all ranks, naming two that differ. It does not look at messages.
+ *
+ * Nothing else is found without check. Then MPI may notice (DPAR_E_MISMATCH where a message was too
+ * long), the deadline may end it, or the result is wrong. MPICH ends the job at any message that is
+ * too long, Open MPI at one within a collective, unless MPI_COMM_WORLD has the handler
  * MPI_ERRORS_RETURN. With flat, Open MPI 4.1 writes such a message of more than 4 KiB from the same
  * node past the memory that it is received in.
  *
- * Lost ranks: the ranks of a node see that one of theirs has ended (DPAR_E_PEER, within 1 s and a
- * quarter of the deadline) and tell the other nodes. Of a rank that is alone on its node, or with
- * flat, MPI cannot tell; a wait ends with the deadline. Who waits for longer than a quarter of it
- * (1 s at most) tells the other ranks by a short message, again and again; the sentence of
- * DPAR_E_TIMEOUT therefore names the ranks that wait too, where they wait, and those not heard of,
- * with their nodes: "not heard of ranks: 3 on n2" (up to 1024 ranks). A rank whose communicator
- * breaks tells the others, who see it once they wait. A network that is away for less than the
- * deadline costs that time.
- * Without a deadline: blocking = 1, and what MPI itself only has blocking, making and splitting
- * communicators; a split first waits, with the deadline, until all ranks have called it.
- * Many MPIs end the whole job when a process dies; then nothing returns. Where they do not (mpirun
- * --mca orte_enable_recovery 1 of Open MPI 4, --with-ft ulfm of 5) the others of its node are told
- * at once, by the node's memory, and dpar_comm_shrink goes on without it: on one node, and on
- * several with Open MPI 5's ULFM, which also tells who has died; there a rank that hangs is
- * E_TIMEOUT. After an error MPI may still hold the buffers of what was under way, and MPI_Finalize
- * may wait for it: leave these buffers alone and end with MPI_Abort.
+ * Lost ranks. The ranks of a node see that one of theirs has ended (DPAR_E_PEER, within 1 s and a
+ * quarter of the deadline) and tell the other nodes. MPI cannot tell of a rank that is alone on its
+ * node, or with flat: a wait then ends with the deadline. Who waits for longer than a quarter of it
+ * (1 s at most) tells the other ranks by short messages. So the sentence of DPAR_E_TIMEOUT names
+ * the ranks that wait too, where they wait, and up to 1024 ranks those not heard of, with their
+ * nodes: "not heard of ranks: 3 on n2". A rank whose communicator breaks tells the others, who see
+ * it once they wait. A network that is away for less than the deadline costs that time.
+ *
+ * There is no deadline with blocking = 1, nor in what MPI itself only has blocking: making and
+ * splitting communicators. A split first waits, with the deadline, until all ranks have called it.
+ *
+ * Many MPIs end the whole job when a process dies; then nothing returns. Open MPI does not with
+ * mpirun --mca orte_enable_recovery 1 (4) or --with-ft ulfm (5). The node's memory then tells the
+ * others of its node at once, and dpar_comm_shrink goes on without it: on one node, and on several
+ * with Open MPI 5's ULFM, which also tells who has died. There a rank that hangs is E_TIMEOUT.
+ * After an error MPI may still hold the buffers of what was under way, and MPI_Finalize may wait
+ * for it: leave these buffers alone and end with MPI_Abort.
  *
  * Cost: calls that block are posted too and tested until the deadline, so that one rank may post
- * what another waits for at once. MPI's own posted reductions are slow (Open MPI 4.1: up to 5 times
- * the blocking ones): up to 8 ranks, and up to 64 where pieces have 2 KiB, each rank sends each a
- * piece, adds one, and sends it back; small ones of more ranks go by doubling. blocking = 1 has
- * MPI's blocking calls instead, where messages alone carry it.
+ * what another waits for at once. MPI's own posted reductions are slow: with Open MPI 4.1 they take
+ * up to 5 times the blocking ones. So up to 8 ranks, and up to 64 where pieces have 2 KiB, each
+ * rank sends each a piece, adds one, and sends it back. Small ones of more ranks go by doubling.
+ * blocking = 1 has MPI's blocking calls instead, where messages alone carry it.
  *
- * Posted work goes on inside dpar calls; what takes several steps (16-bit floats, rank_order,
- * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
- * Which thread may call what, and the level that MPI_Init_thread is asked for: dpar_comm.h.
+ * Posted work goes on inside dpar calls. What takes several steps (16-bit floats, rank_order,
+ * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM. Which
+ * thread may call what, and the level that MPI_Init_thread is asked for: dpar_comm.h.
  *
  * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
  * all_reduce take memory for a copy of the input. dpar_comm_alloc gives memory that begins a page.
- * All ranks have the same byte order. Tags go to MPI_TAG_UB: at least 32767, MPICH 2^28 - 1,
- * Open MPI 2^31 - 1; DPAR_E_ARG above. */
+ * All ranks have the same byte order. Tags above MPI_TAG_UB are DPAR_E_ARG: it is at least 32767,
+ * for MPICH 2^28 - 1, for Open MPI 2^31 - 1. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -131,7 +136,7 @@
 #include <mpi-ext.h> /* MPIX_Comm_shrink, where it has that */
 #endif
 
-/* All zero means the defaults. The same on all ranks. */
+/* Options of dpar_mpi_make, the same on all ranks. All zero means the defaults. */
 typedef struct dpar_mpi_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
@@ -139,22 +144,24 @@ typedef struct dpar_mpi_options {
     int32_t check;      /* 1: compare kind, type, count, op, root and tag before each collective */
     int32_t blocking;   /* 1: collectives that block use MPI's blocking calls where messages of MPI
                            alone carry them (no ranks share memory, or flat). They have no
-                           deadline: give timeout_s < 0 with it. In each operation all ranks must
-                           then block, or all post; work posted before is first brought to its
-                           last step */
+                           deadline: give timeout_s < 0 with it. In each operation all ranks then
+                           block, or all post. Work posted before is first brought to its last
+                           step */
     int32_t flat;       /* 1, on any rank: messages of MPI alone, though ranks share memory. So does
                            DPAR_MPI_FLAT=1 in the environment; DPAR_MPI_NODE=2 there: as if nodes
                            had two ranks at most (to try what happens between them) */
 } dpar_mpi_options;
 
-/* A communicator over the ranks of `user`, which stays the caller's: over the node's memory where
- * all of them share it, else over a private duplicate of `user`. MPI is initialised by the caller
- * before, finalised by the caller after dpar_comm_close. options NULL: defaults.
- * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
- * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
- * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`, whose ranks
- * all come: MPI's own calls wait for them, without a deadline. Milliseconds, ten more where two ranks of different nodes measure up to which length MPI sends a message at
- * once; 20 s at most where ranks are said to share a node's memory and do not. */
+/* A communicator over the ranks of `user`, which stays yours: over the node's memory where all of
+ * them share it, else over a private duplicate of `user`. Initialise MPI before, finalise it after
+ * dpar_comm_close. options NULL: defaults. COLLECTIVE over `user`, whose ranks all come: MPI's own
+ * calls wait for them, without a deadline. It takes milliseconds, and ten more where two ranks of
+ * different nodes measure up to which length MPI sends a message at once. It takes 20 s at most
+ * where ranks are said to share a node's memory and do not.
+ *
+ * E_ARG: MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an inter-communicator,
+ * or blocking comes with a deadline. E_MISMATCH: the ranks give different options. DPAR_E_SYSTEM:
+ * an error of MPI, with its own words. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
 

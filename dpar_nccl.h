@@ -42,69 +42,72 @@
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
  * Kernels for strategies and halos: dpar_cuda.h. What ran where: docs/gpu.md.
  *
- * Needs CUDA's runtime and nccl.h 2.18 or later to compile, and when it runs libnccl.so.2, or the
- * file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a
+ * Needs CUDA's runtime and nccl.h 2.18 or later to compile. When it runs it needs libnccl.so.2, or
+ * the file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a
  * version does not have is done by other means or said to be missing. C99, C++11 and later.
  *
  * What differs from what dpar_comm.h says of its calls:
  *
- * Streams: an operation begins after all that options.stream had to do when it was posted, and
- * runs on a stream of the engine. dpar_wait makes options.stream wait for it and returns at
- * once; so does a call without a work. dpar_test asks whether it is done. Barriers, closing and
- * splitting block; so may the first operation of a communicator, the first of a kind or length for
- * which NCCL takes other ways than before, and the first message to a rank, until the others come
- * to it: NCCL connects there. Nothing is allocated and nothing synchronised between; all of it can
- * be captured in a graph (on all ranks alike; what is posted in a capture is waited for in it). No
- * deadline sees the replays of a graph; graphs are destroyed before their communicator is closed,
- * which waits for that.
+ * Streams. An operation begins after all that options.stream had to do when it was posted, and runs
+ * on a stream of the engine. dpar_wait makes options.stream wait for it and returns at once; so
+ * does a call without a work. dpar_test asks whether it is done. Nothing is allocated and nothing
+ * synchronised between.
  *
- * Order: one stream runs the operations of all communicators of a process in the order in which
- * they were posted: on all ranks the same order over all communicators, not only in each. Messages
- * that are posted one by one begin together, at this rank's next collective, batch, wait or test:
- * all that were posted by then do not wait for later ones. A batch is one group. Of a group NCCL
- * takes the first message to and from each rank together; on one channel the second ones begin when
- * all of these are through, and so on. That holds up nobody where both sides post the same messages
- * together; where one side posts apart what the other posts together, let a group have one message
- * to and one from each rank.
+ * Barriers, closing and splitting block. Where NCCL connects, an operation may block until the
+ * others come to it. These are the first one of a communicator, the first of a kind or length for
+ * which NCCL takes other ways than before, and the first message to a rank.
+ *
+ * All of it can be captured in a graph, on all ranks alike; what is posted in a capture is waited
+ * for in it. No deadline sees the replays of a graph. Destroy graphs before their communicator is
+ * closed, which waits for that.
+ *
+ * Order. One stream runs the operations of all communicators of a process in the order in which
+ * they were posted: all ranks post in the same order over all communicators, not only in each.
+ * Messages that are posted one by one begin together, at this rank's next collective, batch, wait
+ * or test: all that were posted by then do not wait for later ones. A batch is one group. Of a
+ * group NCCL takes the first message to and from each rank together; on one channel the second ones
+ * begin when all of these are through, and so on. That holds up nobody where both sides post the
+ * same messages together. Where one side posts apart what the other posts together, let a group
+ * have one message to and one from each rank.
  *
  * Messages have no tags. Within what begins together those to one rank go by tag, those of one tag
- * as posted: so the two sides meet whatever order they name neighbours in, when tags on both sides
+ * as posted. So the two sides meet whatever order they name neighbours in, if tags on both sides
  * are equal and both post the same messages before the next collective, batch, wait or test.
  * Messages of 0 elements are not sent. To oneself: copied.
  *
- * Host memory: where in and out are plain host memory, on all ranks, the operation goes through
- * page-locked memory and is done when it returns, posted or not; its reductions are in rank order
+ * Host memory. Where in and out are plain host memory, on all ranks, the operation goes through
+ * page-locked memory. It is done when it returns, posted or not. Its reductions are in rank order
  * and exact, as with shared memory. A message waits for its dpar_wait. Page-locked and managed
  * memory counts as the device's.
  *
- * Levels: NCCL goes by NVLink, PCIe or host memory within a node and by rings and trees over the
- * network between nodes, whatever groups the ranks are split into; this engine adds no level of its
- * own. dpar_comm_describe says how many nodes there are, where dpar_nccl_make brought the ranks
- * together, dpar_nccl_doctor which ways NCCL chose.
+ * Levels. NCCL goes by NVLink, PCIe or host memory within a node and by rings and trees over the
+ * network between nodes, whatever groups the ranks are split into. This engine adds no level of its
+ * own. Where dpar_nccl_make brought the ranks together, dpar_comm_describe says how many nodes
+ * there are. dpar_nccl_doctor says which ways NCCL chose.
  *
- * Reductions on the device are NCCL's: order, and the last bits, may differ between sizes, versions
- * and machines; 16-bit floats may be rounded at each step; DPAR_AVG of floats may divide first; MAX
- * and MIN may drop NaNs; AVG of integers is E_ARG. options.exact: rank order, 16 bits in f32,
- * rounded once, NaN as dpar_comm.h says: the bits of shared memory, on all ranks and in every run,
- * by an all-to-all and dpar_mem.reduce, for floats of all types and operations.
+ * Reductions on the device are NCCL's. Order, and the last bits, may differ between sizes, versions
+ * and machines. 16-bit floats may be rounded at each step; DPAR_AVG of floats may divide first; MAX
+ * and MIN may drop NaNs; AVG of integers is E_ARG. With options.exact floats have the bits of
+ * shared memory, on all ranks and in every run: rank order, 16 bits in f32, rounded once, NaN as
+ * dpar_comm.h says. It goes by an all-to-all and dpar_mem.reduce.
  *
  * Entry: a collective may return, and end, before all ranks have come.
  *
- * Mismatch: NCCL compares nothing: wrong results, or a hang. When a collective hangs, ranks that
- * are in different calls of it are found within about a quarter of the deadline (1 s at most) and
- * named: DPAR_E_MISMATCH on all ranks. Messages are not compared.
+ * Mismatch: NCCL compares nothing. A call that does not fit gives wrong results, or a hang. When a
+ * collective hangs, ranks that are in different calls of it are found within about a quarter of the
+ * deadline (1 s at most) and named: DPAR_E_MISMATCH on all ranks. Messages are not compared.
  *
- * Lost ranks: a thread of the engine looks after all this. It counts the time in which nothing but
- * other ranks can hold up the operation at the head of the stream; after the deadline the
- * communicator is aborted and broken, E_TIMEOUT, with a sentence that names the operation, the
- * ranks that are not in it, and their last ones. Ranks talk about that by TCP with rank 0, on any
- * of its addresses; nothing is sent while all is well. A rank whose process ends breaks its
- * communicators everywhere after a second: E_PEER. The broken operation's own kernel ends a moment
- * after that is said, and may write `out` until then. Kernels that were enqueued after it still
- * run: their input is not what they expect.
+ * Lost ranks. A thread of the engine counts the time in which only other ranks can hold up the
+ * operation at the head of the stream. After the deadline the communicator is aborted and broken,
+ * E_TIMEOUT. The sentence names the operation, the ranks that are not in it, and their last ones.
+ * Ranks talk about that by TCP with rank 0, on any of its addresses; nothing is sent while all is
+ * well. A rank whose process ends breaks its communicators everywhere after a second: E_PEER. The
+ * broken operation's own kernel ends a moment after that is said, and may write `out` until then.
+ * Kernels that were enqueued after it still run: their input is not what they expect.
  *
- * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc); registered
- * only by dpar_nccl_register. in place all_to_all goes through options.scratch_bytes. */
+ * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc). Only
+ * dpar_nccl_register registers it with NCCL. all_to_all in place goes through
+ * options.scratch_bytes. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -122,7 +125,8 @@
 
 #include <nccl.h>
 
-/* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
+/* Options of dpar_nccl_make. All zero means the defaults. timeout_s, exact and elastic: the same on
+ * all ranks. */
 typedef struct dpar_nccl_options {
     double timeout_s;         /* deadline of one operation, and of making a communicator; 0: 300 s;
                                  < 0: none */
@@ -136,35 +140,40 @@ typedef struct dpar_nccl_options {
     const dpar_mem *adds;  /* for exact: a table (dpar_cuda_mem) whose work goes to comm_stream,
                               which is then given too */
     int32_t works;         /* operations under way at a time, events made at set-up; 0: 256 */
-    int32_t quiet;         /* 1: no watchdog and no side channel: no deadline for the device */
+    int32_t quiet;         /* 1: no thread that looks for deadlines and lost ranks, and no TCP: the
+                              device has no deadline */
     int64_t scratch_bytes; /* device memory for exact and for all_to_all in place; 0: 32 MiB */
     int64_t staging_bytes; /* page-locked memory for operations on host memory; 0: 4 MiB */
-    const char *log;       /* a file of this rank's that NCCL writes what it chooses to, for
-                              dpar_nccl_doctor, without %h or %p; NULL: none. Before the process's first
-                              use of NCCL */
+    const char *log;       /* a file of this rank's, without %h or %p, into which NCCL writes what
+                              it chooses, for dpar_nccl_doctor; NULL: none. Say it before the
+                              process first uses NCCL */
 } dpar_nccl_options;
 
-/* A communicator of the ranks of `host`, each with the CUDA device that is current in it, then and
- * at all later calls: its own, unless DPAR_TEST_SHARE_GPU is 1 (as the version allows it) or hosts
- * (each passes for a host of its own, by sockets; all versions). `host` (dpar_launch, dpar_init,
- * dpar_mpi_make) carries the id and is needed no more afterwards. options NULL: defaults. E_SYSTEM
- * with NCCL's or CUDA's own words, without libnccl.so.2, with one older than 2.18; E_TIMEOUT when
- * not all come; E_MISMATCH when ranks give different options or have different versions of NCCL;
- * E_ARG for exact without adds and comm_stream. When one rank fails, all fail. COLLECTIVE over
- * host. 0.1 s to seconds. */
+/* A communicator over NCCL of the ranks of `host` (of dpar_launch, dpar_init, dpar_mpi_make), which
+ * carries the id and is needed no more afterwards. Each rank has the CUDA device that is current in
+ * it, then and at all later calls, for itself. options NULL: defaults. COLLECTIVE over host. 0.1 s
+ * to seconds.
+ *
+ * For tests ranks may share a device. DPAR_TEST_SHARE_GPU=1 does it as the version of NCCL allows
+ * it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each passes for a host of its own, by
+ * sockets.
+ *
+ * E_SYSTEM, with NCCL's or CUDA's own words: without libnccl.so.2, with one older than 2.18.
+ * E_TIMEOUT: not all come. E_MISMATCH: ranks give different options or have different versions of
+ * NCCL. E_ARG: exact without adds and comm_stream. When one rank fails, all fail. */
 DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_options *options,
                                     dpar_comm **out, dpar_why *why);
 
 /* How ranks without a communicator find each other. */
 enum {
-    DPAR_NCCL_ANY,      /* the first of these that the environment has all for; file before TCP */
+    DPAR_NCCL_ANY,      /* the first of these for which the environment has all; file before TCP */
     DPAR_NCCL_NODE,     /* all ranks are on this node: dpar_init */
     DPAR_NCCL_PMI,      /* PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), where the program does
                            not call MPI_Init; once in a process */
-    DPAR_NCCL_ID,       /* NCCL_COMM_ID=host:port on all ranks: nothing is exchanged; no side
-                           channel: the watchdog cannot name missing ranks */
+    DPAR_NCCL_ID,       /* NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged: when
+                           ranks are missing, the sentence cannot name them */
     DPAR_NCCL_FILE,     /* a file in a folder that all see: `file`, or DPAR_NCCL_FILE. One that a
-                           killed run left is passed over, but with quiet */
+                           killed run left does not count, but with quiet */
     DPAR_NCCL_TCP,      /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or
                            DPAR_NCCL_PORT, or MASTER_PORT (where torchrun itself listens when it
                            runs on several nodes: give it another) */
@@ -174,7 +183,7 @@ enum {
 typedef struct dpar_nccl_meeting {
     int32_t way;        /* DPAR_NCCL_x */
     int32_t rank, size; /* size 0: dpar_start_read says both */
-    uint64_t job; /* the same on all ranks, other jobs have another; 0: from dpar_start_read */
+    uint64_t job; /* the same on all ranks; other jobs have another; 0: from dpar_start_read */
     const char *file;
     const char *address;
     int32_t port;
@@ -184,9 +193,9 @@ typedef struct dpar_nccl_meeting {
     void *user;
 } dpar_nccl_meeting;
 
-/* The same for a job whose ranks have no communicator. meeting NULL: DPAR_NCCL_ANY. E_ARG also when
- * the environment says too little: the sentence says what is missing for each way; E_TIMEOUT names
- * the ranks that did not come (TCP). COLLECTIVE over the job. */
+/* dpar_nccl_make for a job whose ranks have no communicator. meeting NULL: DPAR_NCCL_ANY.
+ * COLLECTIVE over the job. Errors as there. E_ARG also where the environment says too little; the
+ * sentence says what is missing for each way. E_TIMEOUT names the ranks that did not come (TCP). */
 DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
                                     const dpar_nccl_options *options, dpar_comm **out,
                                     dpar_why *why);
@@ -194,25 +203,28 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
 /* The stream on which operations run. NULL for a communicator of another engine. */
 DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
 
-/* Registers device memory with NCCL: as a window where it has them (2.27; memory of
- * dpar_comm_alloc, and a multiple of 4096), else as a buffer (2.19); older: nothing happens. In
- * each later operation either all ranks use memory that they registered in the same call, or none
- * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG,
- * without a sentence, for another engine, NULL or bytes below 1; E_SYSTEM with NCCL's words and
- * E_MEMORY: the sentence is in c->why. COLLECTIVE; the same bytes on all ranks. */
+/* Registers device memory with NCCL until the communicator is closed, or the memory is given to
+ * dpar_comm_release. It becomes a window where NCCL has them (2.27; memory of dpar_comm_alloc, and
+ * a multiple of 4096), else a buffer (2.19). With older versions nothing happens. In each later
+ * operation either all ranks use memory that they registered in the same call, or none does.
+ * COLLECTIVE; the same bytes on all ranks.
+ *
+ * E_ARG, without a sentence: another engine, NULL or bytes below 1. E_SYSTEM with NCCL's words and
+ * E_MEMORY: the sentence is in c->why. */
 DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
 
-/* The ranks of c but for gone[n] (ascending) become a communicator, in the order of c: when a rank
- * is lost and options.elastic was given (NCCL 2.27 and later; else E_UNKNOWN). c may be broken; it
- * is closed afterwards as always. E_ARG: c is of another engine, gone is not n >= 1 other ranks of
- * c, ascending, or out is NULL; E_MEMORY; E_TIMEOUT when not all that stay come before c's
- * deadline; E_SYSTEM with NCCL's words. COLLECTIVE over those that stay. */
+/* Goes on without lost ranks: the ranks of c but for gone[n] (ascending) become a communicator, in
+ * the order of c. It needs options.elastic and NCCL 2.27 or later, else E_UNKNOWN. c may be broken;
+ * close it afterwards as always. COLLECTIVE over those that stay.
+ *
+ * E_ARG: c is of another engine, gone is not n >= 1 other ranks of c, ascending, or out is NULL.
+ * E_MEMORY. E_TIMEOUT: not all that stay come before c's deadline. E_SYSTEM with NCCL's words. */
 DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
                                       dpar_why *why);
 
 /* Adds to dpar_doctor what NCCL is and does: version, library, ranks that share a device on
- * purpose, the transports of options.log; a line "WRONG: ... -> what to do" for sockets. Returns
- * how many lines are WRONG. c may be NULL. Local. */
+ * purpose, the transports of options.log. A line "WRONG: ... -> what to do" says where it uses
+ * sockets. Returns how many lines are WRONG. c may be NULL. Local. */
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 
 #endif

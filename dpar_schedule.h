@@ -41,33 +41,39 @@
 /* ==== schedule/schedule.h ==== */
 
 /* schedule - a pipeline's order of work: for each rank a list of actions, 8 bytes each, in the
- * caller's memory. As text it is the CSV that PyTorch's pipelining reads and writes. */
+ * caller's memory. As text it is the CSV that PyTorch's pipelining reads and writes.
+ *
+ *     dpar_schedule_make(memory, sizeof memory, "1f1b", 4, 8, &s, &why);    generate.h
+ *     for (k = s.begin[rank]; k < s.begin[rank + 1]; k++) {
+ *         dpar_action_write(&s.action[k], &text);                           0F0 0F1 ... 0B7
+ *     } */
 
-/* What an action does, and its name in the text. Micro-batch and stage count from 0. The papers on
- * zero bubbles write B for what is I here; here B is I and W in one, as in PyTorch. */
+/* What an action does, and its name in the text. Micro-batches and stages count from 0. B is I and
+ * W in one, as in PyTorch; papers on zero bubbles write B for what is I here. */
 enum {
-    DPAR_IDLE,        /* a pause that somebody wrote down; passes may drop it */
-    DPAR_FORWARD,     /* F: needs the forward of the stage before; its activation lives from here */
-    DPAR_BACKWARD,    /* B: input and weights; needs the backward of the stage behind; ends it */
-    DPAR_INPUT,       /* I: gradient of the input alone */
-    DPAR_WEIGHT,      /* W: gradient of the weights alone, after I; ends the activation */
-    DPAR_SEND_F,      /* the stage's output, to the rank of the stage behind */
-    DPAR_RECV_F,      /* the stage's input, from the rank of the stage before */
-    DPAR_SEND_B,      /* the gradient of its input, to the rank of the stage before */
-    DPAR_RECV_B,      /* the gradient of its output, from the rank of the stage behind */
-    DPAR_UNSHARD,     /* gather the stage's parameters; no micro-batch */
-    DPAR_RESHARD,     /* let go of them; no micro-batch */
-    DPAR_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks; no micro-batch */
+    DPAR_IDLE,     /* a pause that somebody wrote down; passes may drop it */
+    DPAR_FORWARD,  /* F: needs the forward of the stage before; its activation lives from here on */
+    DPAR_BACKWARD, /* B: gradients of input and weights; needs the backward of the stage behind;
+                      ends the activation */
+    DPAR_INPUT,    /* I: gradient of the input alone */
+    DPAR_WEIGHT,   /* W: gradient of the weights alone, after I; ends the activation */
+    DPAR_SEND_F,   /* the stage's output, to the rank of the stage behind */
+    DPAR_RECV_F,   /* the stage's input, from the rank of the stage before */
+    DPAR_SEND_B,   /* the gradient of its input, to the rank of the stage before */
+    DPAR_RECV_B,   /* the gradient of its output, from the rank of the stage behind */
+    DPAR_UNSHARD,  /* gather the stage's parameters */
+    DPAR_RESHARD,  /* let go of them */
+    DPAR_REDUCE_GRAD, /* reduce the stage's gradients over data-parallel ranks */
     DPAR_RECOMPUTE,   /* the forward again, before the backward */
     DPAR_OFFLOAD,     /* the activation to the host */
     DPAR_RELOAD,      /* and back */
-    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through; no micro-batch
-                       */
+    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through */
     DPAR_ACTION_KINDS
 };
 #define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
 #define DPAR_MOST_MICROS INT32_C(65535)
 
+/* What a rank does at one place of its list. */
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_FORWARD, ... */
     uint8_t joined; /* 1: a forward that runs together with the backward next in the list */
@@ -76,16 +82,17 @@ typedef struct dpar_action {
     uint16_t peer;  /* SEND, RECV: the other rank; else 0 */
 } dpar_action;
 
-/* The actions of all ranks. Pointers are into the memory that was handed over; copy the struct
- * freely while that lives. Stage s feeds s + 1 unless it ends a chain: of one pipeline all stages
- * are one chain; a bidirectional one (Chimera, DualPipe) has two, 0 .. chain-1 down and chain ..
- * 2 chain - 1 up, and each micro-batch goes through one of them. Sliced micro-batches (Seq1F1B):
- * micro = micro-batch x slices + slice, and backward goes from a micro-batch's last slice to its
- * first. */
+/* The actions of all ranks. Pointers lead into the memory that was handed over: copy the struct
+ * freely while that lives.
+ *
+ * Stage s feeds s + 1 unless it ends a chain. One pipeline is one chain of all stages. A
+ * bidirectional one (Chimera, DualPipe) has two: stages 0 .. chain-1 down and chain .. 2 chain - 1
+ * up. A micro-batch goes through one of them. Sliced micro-batches (Seq1F1B): micro = micro-batch x
+ * slices + slice. Backward goes from a micro-batch's last slice to its first. */
 typedef struct dpar_schedule {
     int32_t ranks, stages, micros; /* micros: with slices, all of them */
     int32_t chain;                 /* stages of a chain; divides stages */
-    int32_t slices;                /* of a micro-batch: 1, but for Seq1F1B */
+    int32_t slices;                /* slices of a micro-batch: 1, but for Seq1F1B */
     int64_t *begin; /* [ranks + 1]: rank r has action[begin[r]] .. begin[r + 1] - 1 */
     dpar_action *action;
     uint16_t *rank_of; /* [stages] */
@@ -95,92 +102,98 @@ typedef struct dpar_schedule {
  * two chains of p stages, the second from the last rank to the first. */
 enum { DPAR_MAP_LOOP, DPAR_MAP_V, DPAR_MAP_BIDIRECTIONAL, DPAR_STAGE_MAPS };
 
-/* Bytes of memory for a schedule; -1 when a number is out of its domain: 1 to 65535 ranks and
+/* Bytes of memory for a schedule. -1 when a number is out of its domain: 1 to 65535 ranks and
  * stages, 0 or more actions. O(1). */
 DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Makes an empty schedule of s->ranks and s->stages, which the caller says, with room for so many
- * actions in mem (aligned as for int64_t): chain = stages, slices = 1, micros = 0, all begins 0.
- * E_ARG, E_ROOM with a sentence. O(ranks). */
+/* Makes an empty schedule in mem (aligned as for int64_t), with room for `actions`. Set s->ranks
+ * and s->stages first. It writes chain = stages, slices = 1, micros = 0, all begins 0. E_ARG,
+ * E_ROOM with a sentence. O(ranks). */
 DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
                                         dpar_why *why);
 
-/* The stage at the other end of a message. SEND_F, RECV_B: the stage that this one feeds; RECV_F,
- * SEND_B: the one that feeds it. Of F, B and I the one that needs the result. -1 at a chain's end
- * and for other kinds. O(1). */
+/* The stage at the other end of a message, or of F, B and I the stage that needs the result.
+ * SEND_F, RECV_B: the stage that this one feeds. RECV_F, SEND_B: the stage that feeds it. -1 at a
+ * chain's end and for other kinds. O(1). */
 DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
-/* Appends "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for an idle one. O(1).
- */
+/* Appends an action as text: "3F12", "(0F7;7B3)OVERLAP_F_B" for a joined one and the next, "" for
+ * an idle one. O(1). */
 DPAR_API void dpar_action_write(const dpar_action *a, dpar_text *t);
 
-/* ---- the text: one line a rank, cells between commas, an empty cell is idle -------------------
+/* ---- the text: one line a rank, cells between commas, an empty cell is idle ----
  *
- * PyTorch's CSV, format compute_only or compute_comms, read strictly: <stage><name><micro-batch>,
- * (<F>;<B or I>)OVERLAP_F_B, blanks around a cell, LF or CRLF, lines that begin with '#' are
- * comments; a line of nothing is a rank without actions, "" (quoted) a single idle one. Anything
- * else is E_PARSE with line, column and what was expected. Stages are on the rank in whose line
- * they stand (E_ARG when on two, or when a stage below the largest is on none); peers follow from
- * that. */
+ * PyTorch's CSV, format compute_only or compute_comms, read strictly. A cell is
+ * <stage><name><micro-batch> or (<F>;<B or I>)OVERLAP_F_B, with blanks around it or without. Lines
+ * end in LF or CRLF; one that begins with '#' is a comment. A line of nothing is a rank without
+ * actions, "" (quoted) a single idle one. Anything else is E_PARSE with line, column and what was
+ * expected.
+ *
+ * A stage is on the rank in whose line it stands. E_ARG: it stands in two, or a stage below the
+ * largest stands in none. Peers follow from that. */
 
-/* A text to read. Zero-initialise it, then set the first two. */
+/* A text to read. Zero it, then set the first two. */
 typedef struct dpar_schedule_text {
     const char *text;
     size_t bytes;
     int32_t chain; /* stages of a chain; 0: all are one chain */
 } dpar_schedule_text;
 
-/* Bytes that reading this text takes; -1 with a sentence as dpar_schedule_read. O(bytes). */
+/* Bytes of memory that reading this text takes. -1 with a sentence: as dpar_schedule_read.
+ * O(text). */
 DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_text *in, dpar_why *why);
-/* Reads a text into mem. A message between stages that are not neighbours in a chain, or on one
- * rank, is E_ARG. micros: the largest + 1. slices = 1: set it. O(bytes). */
+/* Reads a text into mem. micros is the largest + 1. slices is 1: set yours after it. E_PARSE: see
+ * above. E_ARG: that too, or a message between stages that are no neighbours in a chain, or on one
+ * rank. E_ROOM. O(text). */
 DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const dpar_schedule_text *in, void *mem,
                                         int64_t bytes, dpar_why *why);
-/* Appends the text; `end` ends the lines: "\r\n" as Python's csv writes it, or "\n". What is
- * written reads back as the same actions. O(actions). */
+/* Appends a schedule as text, which reads back as the same actions. `end` ends the lines: "\r\n" as
+ * Python's csv writes it, or "\n". O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
 
 /* ==== schedule/generate.h ==== */
 
-/* generate - the published pipeline orders, each from one small description: who computes what
- * after what. Messages come later, by lowering; times too, by simulation.
+/* generate - the published pipeline orders by name: who computes what after what.
  *
  *     static int64_t memory[1000];
  *     dpar_schedule s;
  *     dpar_schedule_make(memory, sizeof memory, "zbv", 4, 8, &s, &why);    4 ranks, 8 micro-batches
  *
- * A dpar_order says more: stages a rank, groups, slices, where stages are. */
+ * A dpar_order says more: stages a rank, groups, slices, where stages are. dpar_schedule_lower adds
+ * messages, dpar_schedule_simulate times. */
 
-/* The rules. p ranks, v stages a rank, m micro-batches; F, B, I, W as in schedule.h; r a rank. What
- * is live is counted in stages x micro-batches, from F to B or W. */
+/* The rules: p ranks, v stages a rank, m micro-batches, a rank r; F, B, I, W as in schedule.h.
+ * "Live" are the activations that a rank holds at most, in stages x micro-batches: from F to B or
+ * W. */
 enum {
-    /* All F, then all B, in the order of F, or from the last to the first with `lifo` (Huang 2019
-     * draws that; PyTorch and DeepSpeed run the other). Live: m. */
+    /* All F, then all B in the same order (PyTorch, DeepSpeed), with `lifo` from the last
+     * micro-batch to the first (as Huang 2019 draws it). Live: m. */
     DPAR_GPIPE = 1,
     /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
      * micro-batches than ranks are fine. */
     DPAR_1F1B,
-    /* v stages a rank, r, r+p, r+2p, ..: micro-batches go in groups, each group through all chunks
-     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. Live:
-     * one more than are ahead. */
+    /* v stages a rank: r, r+p, r+2p, ... Micro-batches go in groups of N (`group`), each group
+     * through all of a rank's stages before the next. (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021).
+     * Live: one more than are ahead. */
     DPAR_INTERLEAVED,
-    /* All micro-batches through chunk 0, then all through chunk 1, ..; then back, the last
-     * micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
+    /* All micro-batches through a rank's first stage, then all through its second, and so on. Then
+     * back, the last micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
     DPAR_BREADTH_FIRST,
-    /* Zero bubble (Qi 2023), by hand, I and W apart: 1F1B's start, and the W of an I comes r
-     * micro-batches after it. Live: p on every rank. Also ZB-1P. */
+    /* Zero bubble by hand (Qi 2023), I and W apart: 1F1B's start, and the W of an I comes r
+     * micro-batches after it. Live: p on every rank. Also called ZB-1P. */
     DPAR_ZB_H1,
-    /* The same with 2 (p-1-r) F ahead and W 2 r behind. Live: 2p-1 on every rank, and with
-     * F = I = W no rank pauses between its first F and its last W. Also ZB-2P. */
+    /* The same with 2 (p-1-r) F ahead and W 2 r behind. With F = I = W no rank pauses between its
+     * first F and its last W. Live: 2p-1 on every rank. Also called ZB-2P. */
     DPAR_ZB_2P,
-    /* Zero bubble on a V: stages r and 2p-1-r. Live: 2p. Below 2p-1 micro-batches it is the list of
-     * 2p-1 with the others left out. */
+    /* Zero bubble on a V: a rank has stages r and 2p-1-r. Below 2p-1 micro-batches it is the list
+     * of 2p-1 with the others left out. Live: 2p. */
     DPAR_ZBV,
-    /* The same V with half and a third of the memory (Qi 2024): a block of 6 slots a micro-batch,
-     * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3). */
+    /* The same V with half and a third of the memory (Qi 2024). A block of 6 slots a micro-batch is
+     * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3),
+     * rounded down as in C. */
     DPAR_V_HALF,
     DPAR_V_MIN,
-    /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, half the micro-batches
-     * through each; F of one runs together with B of the other (DeepSeek 2024). p and m even,
-     * m >= 2p. Live: p+1. */
+    /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, with half the
+     * micro-batches through each. F of one runs together with B of the other (DeepSeek 2024). p and
+     * m even, m >= 2p. Live: p+1. */
     DPAR_DUALPIPE,
     /* The same folded onto a V: m >= 2p. Live: 2p+1. */
     DPAR_DUALPIPEV,
@@ -190,26 +203,26 @@ enum {
     /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
      * InterleavedZeroBubble). Live with N = p: v p. */
     DPAR_INTERLEAVED_ZB,
-    /* V-Half's kin with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1),
-     * rounded down as in C. */
+    /* V_HALF with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1), rounded down
+     * as in C. */
     DPAR_1F1B_V,
-    /* INTERLEAVED (v = 1: EAGER) with one F more ahead, so that each F runs together with a B that
+    /* INTERLEAVED (v = 1: EAGER_1F1B) with one F more ahead. So each F runs together with a B that
      * does not need it (Megatron's overlap of experts' all-to-all). */
     DPAR_MOE_OVERLAP,
-    /* 1F1B over slices of the sequence: p-2-r + slices F ahead; of a micro-batch the last slice
+    /* 1F1B over slices of the sequence: p-2-r + slices F ahead. Of a micro-batch the last slice
      * goes back first (Sun 2024). Live: p-1-r + slices, of slices. */
     DPAR_SEQ1F1B,
-    /* Two 1F1B pipelines in opposite directions, units of p/2 micro-batches down and p/2 up, one
-     * unit behind the other (Li 2021). Micro-batches u p .. u p + p/2 - 1 of unit u go down, the
-     * rest up; F and B take equal slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
+    /* Two 1F1B pipelines in opposite directions (Li 2021). Units of p micro-batches follow each
+     * other: micro-batches u p .. u p + p/2 - 1 of unit u go down, the rest up. F and B take equal
+     * slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
     DPAR_CHIMERA,
-    /* Inference: F alone, chunk by chunk. */
+    /* Inference: only F, a rank's stages one after another. */
     DPAR_FORWARD_ONLY,
     DPAR_ORDERS /* one past the last: rules are 1 to DPAR_ORDERS - 1, 0 is none */
 };
 
-/* What to make. Zero-initialise it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
- * Stages: ranks x chunks (bidirectional rules: 2 x ranks, in two chains). */
+/* A schedule to be made. Zero it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
+ * It has ranks x chunks stages; bidirectional rules have 2 x ranks, in two chains. */
 typedef struct dpar_order {
     int32_t rule;   /* DPAR_GPIPE, ...; must be said */
     int32_t ranks;  /* 1 to 65535 */
@@ -218,81 +231,87 @@ typedef struct dpar_order {
      * FORWARD_ONLY (0: 1); 2 for the rules on a V or in two directions; 1 for the others. */
     int32_t chunks;
     /* INTERLEAVED, INTERLEAVED_ZB, MOE_OVERLAP: micro-batches of a group, at least `ranks`; 0:
-     * ranks. A last group of `ranks` or more may be shorter (Megatron's rule). When fewer would be
-     * left, the groups that are full share them as evenly as possible, the first ones getting one
-     * more (PyTorch's rule where all come out equal, e.g. 10 on 4 ranks: 5 and 5). Micro-batches
-     * too few for one group are one. */
+     * ranks. Fewer in all than `ranks` are one group.
+     *
+     * A last group of `ranks` or more may be shorter (Megatron's rule). When fewer would be left,
+     * the full groups share them as evenly as possible, the first ones getting one more. PyTorch
+     * does so where all come out equal: 10 on 4 ranks are 5 and 5. */
     int32_t group;
-    int32_t slices; /* SEQ1F1B: of a micro-batch; 0: 2 */
+    int32_t slices; /* SEQ1F1B: slices of a micro-batch; 0: 2 */
     int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
-    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else for
-     * GPIPE, BREADTH_FIRST and FORWARD_ONLY any map; for the others that one with its ranks
-     * relabelled: what the rule puts on one rank is on one rank. */
+    /* [stages]: the rank of each stage. NULL: stage s on rank s mod p; V and bidirectional: there
+     * and back. GPIPE, BREADTH_FIRST and FORWARD_ONLY take any map. The others take that one with
+     * its ranks relabelled: what the rule puts on one rank is on one rank. */
     const uint16_t *rank_of;
-    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: of all ranks; 0: ranks x chunks */
+    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: stages of all ranks; 0: ranks x
+                       chunks */
 } dpar_order;
 
 /* Bytes of memory that dpar_schedule_generate takes: dpar_schedule_bytes, and for V_HALF, V_MIN and
- * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 where there is no such schedule, with the
- * sentence why. O(stages). */
+ * 1F1B_V 88 m + 72 p + 248 bytes a rank to work in. -1 with a sentence where there is no such
+ * schedule. O(stages). */
 DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_order *order, dpar_why *why);
-/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. E_ARG,
- * E_DIVIDE, E_RANGE where there is no such schedule, and E_ROOM. Time: O(actions), V_HALF, V_MIN,
- * 1F1B_V: O(actions + p^2) and more where much moves. Behind the schedule's own bytes mem is free
- * again. */
+/* Makes the schedule in mem (aligned as for int64_t): F, B, I and W, no messages, no idle cells.
+ * mem behind the schedule's own bytes is free again. E_ARG, E_DIVIDE, E_RANGE: there is no such
+ * schedule. E_ROOM. O(actions); V_HALF, V_MIN, 1F1B_V O(actions + p^2), more where much moves. */
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule, const dpar_order *order,
                                             void *mem, int64_t bytes, dpar_why *why);
 
-/* "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv", "v-half", "v-min",
- * "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v", "moe-overlap", "seq1f1b",
- * "chimera", "forward-only"; "?" for any other number. Static text. */
+/* The name of a rule: "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv",
+ * "v-half", "v-min", "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
+ * "moe-overlap", "seq1f1b", "chimera", "forward-only". "?" for any other number. Static text. */
 DPAR_API const char *dpar_order_name(int32_t rule);
 /* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
- * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
- * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
- * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
- * names. O(rules). */
+ * "Schedule" do not matter, so PyTorch's class names do. E_UNKNOWN lists the names. O(rules).
+ *
+ * Further names: gpipe-lifo, interleaved-1f1b, bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v,
+ * zbv-zero-bubble, izb, interleaved-zero-bubble, flexible-interleaved-1f1b, eager, v1f1b,
+ * overlap-1f1b, seq-1f1b, inference. */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
-/* A schedule by name (those of dpar_order_find), all else the rule's own: dpar_order_find and
- * dpar_schedule_generate in one. mem: aligned as for int64_t; E_ROOM says how many bytes. Other
- * errors and cost as theirs. */
+/* A schedule by name, all else the rule's own: dpar_order_find and dpar_schedule_generate in one.
+ * mem: aligned as for int64_t; E_ROOM says how many bytes. Other errors and cost as theirs. */
 DPAR_API dpar_status dpar_schedule_make(void *mem, int64_t bytes, const char *name, int32_t ranks,
                                         int32_t micros, dpar_schedule *s, dpar_why *why);
 
 /* ==== schedule/lower.h ==== */
 
-/* lower - passes over schedules, from a list of computations to one that a runner executes: when a
- * stage's parameters are gathered and let go, when its gradients are reduced, which message goes
- * before which, and how late a receive is posted. */
+/* lower - from a list of computations to a list that a runner executes. Passes add messages,
+ * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
+ * receives.
+ *
+ *     dpar_lowering how = {0};                           messages
+ *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
+ *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
 
-/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order: the three lowering passes of
- * PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and LATE_RECV each
- * go alone.
+/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
+ * passes of PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and
+ * LATE_RECV each go alone.
  *
- * SHARDS: a stage's parameters are gathered (UNSHARD) when it is among the first `max_active`
- * different stages that this rank computes from here on (both stages of a joined pair count, so
- * that there may be one more), and let go (RESHARD; of several the smaller stage
- * first, where PyTorch has a set's order) when it no longer is.
- * REDUCE: REDUCE_GRAD behind a stage's last B or W (PyTorch: the m-th). Both drop idle actions.
+ * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
+ * different stages that this rank computes from here on. Both stages of a joined pair count, so
+ * that there may be one more. Else they are let go of (RESHARD). Of several the smaller stage goes
+ * first, where PyTorch has a set's order. REDUCE: REDUCE_GRAD comes behind a stage's last B or W
+ * (PyTorch: the m-th). Both passes drop idle actions.
  *
- * MESSAGES: SEND and RECV between neighbours of a chain that are on two ranks; stages on one rank
- * hand over in memory. Turn by turn, ranks ascending, each rank puts its next action in its list if
- * the receive (or the neighbour's result on its own rank) that it needs is there already; then the
- * SEND goes behind it and the RECV into the peer's list, at the same moment. So all lists follow
- * one order of all messages: no transport that keeps the order of a channel can deadlock, and both
- * ends of each pair of ranks see the same order. Any other action (UNSHARD, W) takes its turn too;
- * idle ones are dropped, with IDLE after their turn (as in a call of _add_send_recv alone; the
- * passes before drop them). E_STUCK names a rank that can never go on and what it waits for.
+ * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
+ * rank hand over in memory. Ranks take turns in ascending order. A rank puts its next action in its
+ * list when the receive that it needs, or the neighbour's result on its own rank, is there. The
+ * SEND then goes behind the action and the RECV into the peer's list, at the same moment.
  *
- * MERGE: where W stands directly behind I of the same stage and micro-batch they become one B; idle
- * actions are dropped. A joined I stays as it is.
+ * So all lists follow one order of all messages. A transport that keeps the order of a channel
+ * cannot deadlock, and both ends of a pair of ranks see the same order. Other actions (UNSHARD, W)
+ * take their turn too. Idle actions are dropped: with IDLE after their turn, as in a call of
+ * PyTorch's _add_send_recv alone. E_STUCK names a rank that can never go on and what it waits for.
+ *
+ * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
+ * are dropped. A joined I stays as it is.
  *
  * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
- * them: past computations, never past the one that needs it (F; B or I) and never past a message of
- * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY: whatever
- * keeps order, even blocking rendezvous; PEER: a channel for each pair of ranks, or finer; EDGE:
- * one for each sender and receiver. */
+ * them. It passes computations, but never the one that needs it (F; B or I) and never a message of
+ * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY is safe
+ * whatever keeps order, even blocking rendezvous. PEER is a channel for each pair of ranks, or
+ * finer. EDGE is one for each sender and receiver. */
 enum {
     DPAR_LOWER_SHARDS = 1,
     DPAR_LOWER_REDUCE = 2,
@@ -304,48 +323,61 @@ enum {
 enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
 enum { DPAR_MOST_ACTIVE = 24 };
 
+/* Which passes, and how. Zero it and fill it in. */
 typedef struct dpar_lowering {
-    int32_t passes;     /* sum of DPAR_LOWER_...; without a pass: MESSAGES */
+    int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
 } dpar_lowering;
 
-/* Bytes of memory that the passes take; -1 with a sentence for a list that no pass takes: a kind,
- * stage or micro-batch that there is not, a stage on another rank than rank_of says, a joined
- * forward without a B or I behind it, a message that is none between neighbours. `how` may be NULL:
- * all zero. Beside the schedule: nothing (MERGE); 16 bytes a rank, 8 an action of the longest list,
- * one byte for each stage and micro-batch (LATE_RECV); 41 bytes a rank, 8 a stage, one byte for
- * each stage and micro-batch (the others). The size is exact but for REDUCE, where it has room for
- * one action a stage. O(actions x max_active). */
+/* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
+ *
+ * -1 with a sentence for a list that no pass takes. It has a kind, stage or micro-batch that does
+ * not exist, or a stage on another rank than rank_of says. Or a joined forward has no B or I behind
+ * it, or a message goes between stages that are no neighbours.
+ *
+ * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
+ * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
+ * and micro-batch. The others take 41 bytes a rank, 8 a stage, and one for each stage and
+ * micro-batch. */
 DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
                                            dpar_why *why);
-/* Reads `in`, writes `out` into mem (aligned as for int64_t), which must not be in's and is out's
- * from then on. The schedule lies first; what the passes worked with lies behind its rank_of and is
- * free again. `out` is written on success only. E_ARG as above, and where what a pass adds is in
- * the list already; E_ROOM. O(actions x max_active). */
+/* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
+ * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
+ * above, or the list already has what a pass adds. E_ROOM. `out` is written on success only.
+ * O(actions x max_active). */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_lowering *how, void *mem, int64_t bytes,
                                          dpar_why *why);
 
 /* ==== schedule/check.h ==== */
 
-/* check - is a schedule right, and does it come to its end on a given transport? */
+/* check - is a schedule right, and does it come to its end on a given transport?
+ *
+ *     dpar_checking how = {0};
+ *     how.transport = DPAR_TRANSPORT_PAIR;                 NCCL, a communicator for each pair
+ *     st = dpar_schedule_check(&lowered, &how, memory, sizeof memory, &why); */
 
 /* What counts as right, beyond the rules below. */
 enum {
-    DPAR_CHECK_TRAINS = 1, /* a list without any backward is refused: else it is forward-only */
-    DPAR_CHECK_TAGGED = 2  /* messages have tags (MPI): any order on a channel will do */
+    DPAR_CHECK_TRAINS =
+        1, /* a list without any backward is refused; without the flag it counts as forward-only */
+    DPAR_CHECK_TAGGED = 2 /* messages have tags (MPI): any order on a channel is right */
 };
 
-/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
- * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
- * in a queue; one goes over when both its ends are the first of their queues; a computation waits
- * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
- * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
- * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
- * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
- * first in first out: a send waits for a place in it, a receive for its message at the front.
- * What passes BLOCKING passes all. */
+/* How messages travel. What passes BLOCKING passes all.
+ *
+ *     BLOCKING   a rank does its actions in order and stays at a message until the other rank
+ *                is at its other end (MPI_Ssend, MPI_Recv)
+ *     RANK       messages are posted and wait in a queue; one goes when both its ends are first
+ *                in their queues; a computation waits for what it receives (NCCL).
+ *                One queue a rank, for all messages: one communicator
+ *     DIR        the same, a queue for the forward's and one for the backward's
+ *     PAIR       a queue for each other rank: communicators of 2 ranks
+ *     EDGE       a queue for each other rank and direction: PyTorch's p2p_per_edge
+ *     EAGER      a rank does its actions in order. From each rank to each other one there is a
+ *                buffer of `room` messages, first in first out. A send waits for a place in it,
+ *                a receive for its message at the front */
 enum {
     DPAR_TRANSPORT_NONE, /* messages wait for nothing but the data */
     DPAR_TRANSPORT_BLOCKING,
@@ -357,81 +389,93 @@ enum {
     DPAR_TRANSPORTS
 };
 
-/* What is asked. Zero-initialise it: the proof alone. */
+/* What is checked. Zero it: the proof alone. */
 typedef struct dpar_checking {
     int32_t flags;     /* DPAR_CHECK_...; with a transport TAGGED is implied */
     int32_t transport; /* DPAR_TRANSPORT_... */
     int32_t room;      /* messages of an EAGER buffer, 1 and more; else ignored */
-    int64_t *stuck;    /* NULL, or [ranks], written when the transport gets stuck and only then:
-                          where each rank stands, the index in s->action, -1 when it is through; of
-                          queued messages the first of the queue that holds up the rank */
+    int64_t *stuck; /* NULL, or [ranks], written only when the transport gets stuck: where each rank
+                       stands, as an index in s->action; -1 when it is through. Of queued messages
+                       it is the first of the queue that holds up the rank */
 } dpar_checking;
 
-/* Bytes of working memory; -1 when ranks, stages, chain, micros, slices or begin are not those of a
- * schedule (the check says why). `how` may be NULL: all zero. O(ranks). */
+/* Bytes of working memory. -1 when ranks, stages, chain, micros, slices or begin are not those of a
+ * schedule; the check says why. `how` may be NULL: all zero. O(ranks). */
 DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how);
 
-/* Proves a schedule, compute alone or with messages: DPAR_OK, or E_ARG and the first fault as one
- * sentence, "rank 2: 1B3 is there twice". Any actions may stand in it. The rules:
- *  - kinds, stages, micro-batches in range; stages on their rank; a joined forward is followed by a
- *    B or I of the same rank, not its own;
- *  - every micro-batch goes through one chain, all its stages, the slices of one through the same:
- *    there F once, and B once or I and W once, or no backward anywhere; nothing twice;
- *  - in a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W in this order; what a stage gives to
- *    another of the same rank is made before it is used; slices forward in ascending, backward in
- *    descending order; an OFFLOAD for every RELOAD, and a RELOAD for every OFFLOAD where there is a
- *    backward;
- *  - messages, if there is one: both ends of each between stages that are neighbours on different
- *    ranks, once, with the right peer, and no other; RECV before its consumer, SEND after its
- *    producer; from one rank to another received in the order in which they are sent, whatever
- *    they carry (NCCL has no tags: another order is no error there but wrong data);
- *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
- *    RECOMPUTE in between;
- *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them; behind it
- *    WAIT_REDUCE_GRAD at most once;
- *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
- *    the circle.
+/* Proves a schedule, with messages or without: DPAR_OK, or E_ARG with the first fault in one
+ * sentence, "rank 2: 1B3 is there twice". mem is aligned as for int64_t; E_ROOM when it is too
+ * small. `how` may be NULL. O(actions). A right schedule keeps these rules:
  *
- * With a transport: does the list, which must have its messages, come to its end on it? E_STUCK and
- * the circle when it does not: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
- * 1SEND_F0; rank 1 ...". No run depends on the ranks' speed, so that one run proves all. Source:
- * what PyTorch issue #172668 and PR #195760 report.
+ *  - Kinds, stages and micro-batches are in range, stages on their rank. Behind a joined forward
+ *    comes a B or I of the same rank, of another stage or micro-batch.
+ *  - Every micro-batch goes through all stages of one chain, its slices through the same. Each
+ *    stage has F once, and B once or I and W once; or no backward is anywhere.
+ *  - In a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W come in this order.
+ *  - What a stage gives to another of the same rank is made before it is used.
+ *  - Slices go forward in ascending, backward in descending order.
+ *  - There is an OFFLOAD for every RELOAD, and with backwards a RELOAD for every OFFLOAD.
+ *  - Messages, if there is one: what goes between neighbouring stages on different ranks has its
+ *    SEND and its RECV once, with the right peer, and there is no other message. RECV comes before
+ *    its consumer, SEND after its producer. What one rank sends to another is received in the order
+ *    in which it is sent, whatever it carries. (NCCL has no tags: another order is no error there
+ *    but wrong data.)
+ *  - UNSHARD and RESHARD, if there is one: they alternate for each stage, the last is a RESHARD,
+ *    and F, B, I, W, RECOMPUTE stand in between.
+ *  - REDUCE_GRAD, if there is one: once for each stage that has backwards, after them; at most one
+ *    WAIT_REDUCE_GRAD behind it.
+ *  - All ranks together come to the end when they wait for the data alone; else E_STUCK and the
+ *    circle.
  *
- * E_ROOM when mem (aligned as for int64_t) is too small. `how` may be NULL. O(actions). */
+ * With a transport it also asks whether the list, which must have its messages, comes to its end on
+ * it. When not: E_STUCK and the circle, "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1
+ * has after 1SEND_F0; rank 1 ...". The outcome does not depend on the ranks' speed, so that one run
+ * proves all. (The case of PyTorch issue #172668 and PR #195760.) */
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, const dpar_checking *how,
                                          void *mem, int64_t bytes, dpar_why *why);
 
 /* ==== schedule/steps.h ==== */
 
-/* steps - what a runner needs of a schedule: buffers for everything, as few as there can be, and
- * the next thing to do. */
+/* steps - what a runner needs of a schedule: numbers of buffers, as few as there can be, and the
+ * next thing to do.
+ *
+ *     dpar_schedule_slots(&s, &how, memory, bytes, &why);         how.slots: one for each action
+ *     n = dpar_steps_first(&steps, &s, how.slots, rank, &task);
+ *     while (n > 0) {                                             a training step
+ *         do task.action[0], and with n == 2 task.action[1] beside it
+ *         n = dpar_steps_next(&steps, &task);
+ *     } */
 
-/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_NO_SLOT: none.
- *  receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
+/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_NO_SLOT: none. F
+ * uses receive, activation and send; I all four; W activation and weight; RECV and SEND their own.
+ *
+ *  - receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
  *    needs of a stage's input belongs to the activation.
- *  activation: from F to B, or to W where the backward is split; in a list without backwards to the
- *    end. An OFFLOAD frees it, its RELOAD takes another. In a joined pair F takes before B frees.
- *  send: what goes out, from the F, B or I that makes it to the SEND, and some sends more (below).
- *  weight: what I leaves to W, the gradients in between: pending W's.
- * So F has receive, activation, send; I all four; W activation and weight; RECV and SEND their own.
+ *  - activation: from F to B, or to W where the backward is split; without backwards to the end. An
+ *    OFFLOAD frees it, its RELOAD takes another. In a joined pair F takes before B frees.
+ *  - send: what goes out, from the F, B or I that makes it to the SEND, and some sends more
+ *    (in_flight).
+ *  - weight: what I leaves to W, the gradients in between.
+ *
  * A list without messages has neither receives nor sends. Between stages of one rank data goes from
- * hand to hand: no slots. */
+ * hand to hand, without slots. */
 enum { DPAR_NO_SLOT = 65535 };
 typedef struct dpar_slots {
     uint16_t receive, activation, send, weight;
 } dpar_slots;
-/* How many a rank needs. */
+/* How many slots a rank needs. */
 typedef struct dpar_slot_counts {
     int32_t receive, activation, send, weight;
 } dpar_slot_counts;
 
-/* What is asked, and where the answers go. Zero-initialise it. */
+/* How sends wait, and where the slots go. Zero it. */
 typedef struct dpar_slotting {
     /* A send's slot stays taken while the next `in_flight` sends of the rank are posted. 0: a SEND
-     * has the data out of its slot when it returns. A runner that posts k sends at a time and then
-     * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
-     * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last
-     * to use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.) */
+     * has the data out of its slot when it returns. k: the runner posts k sends at a time, then
+     * waits for the oldest. INT32_MAX: it waits at the end of the step only, as PyTorch does.
+     *
+     * With 0 a runner may also wait, before it fills a slot, for the send that was the last to use
+     * it. A list that passes DPAR_TRANSPORT_BLOCKING stands that. */
     int32_t in_flight;
     dpar_slots *slots;        /* NULL, or one for each of s->action */
     dpar_slot_counts *counts; /* NULL, or [ranks] */
@@ -439,9 +483,9 @@ typedef struct dpar_slotting {
 
 /* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
 DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
-/* Assigns slots: no two live things share one, and of each kind a rank has as many as are alive at
- * once at most. E_ARG when dpar_schedule_check (tagged) refuses s, or in_flight < 0; E_RANGE at
- * more than 65535 slots; E_ROOM. O(actions). */
+/* Assigns slots: no two live things share one, and of each kind a rank has no more than are alive
+ * at once. E_ARG: dpar_schedule_check (tagged) refuses s, or in_flight < 0. E_RANGE: more than
+ * 65535 slots. E_ROOM. O(actions). */
 DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, const dpar_slotting *how,
                                          void *mem, int64_t bytes, dpar_why *why);
 
@@ -458,50 +502,61 @@ typedef struct dpar_task {
     dpar_slots slots[2];
 } dpar_task;
 
-/* The first task of `rank`, for each training step anew; a rank outside has nothing to do. Returns
- * the number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
- * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
+/* The first task of `rank`; call it for each training step. Returns the number of actions in *task:
+ * 1, or 2 that are joined; 0 at the end, *task untouched. Idle actions are passed over. A rank
+ * outside has nothing to do. dpar_schedule_check must have taken the list. O(1). */
 DPAR_API int dpar_steps_first(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
                               int32_t rank, dpar_task *task);
-/* And the next one, so. O(1). */
+/* The next task, as dpar_steps_first. O(1). */
 DPAR_API int dpar_steps_next(dpar_steps *steps, dpar_task *task);
 
 /* ==== schedule/simulate.h ==== */
 
-/* simulate - what a schedule costs: when each action starts and ends, how long the whole takes,
- * where ranks stand idle and why, what bounds it, and the memory that it holds. All in whole
- * numbers, which are the same on every machine. */
+/* simulate - when each action of a schedule starts and ends, how long the whole takes, where ranks
+ * stand idle and why, and the memory that they hold. All in whole numbers, the same on every
+ * machine.
+ *
+ *     dpar_times t = {0};
+ *     dpar_simulation how = {0};
+ *     t.forward.all = 1000;                           ns, of every stage
+ *     t.backward.all = 2000;
+ *     how.times = &t;
+ *     dpar_schedule_simulate(&s, &how, &timing, memory, sizeof memory, &why);
+ *     timing.makespan, timing.bubble_of_work.part, ... */
 
-/* A number for each stage, or one for all: of[stage] when `of` is given (the caller's, [stages]),
- * else `all`. For what belongs to an edge, of[s] is the edge between stages s and s + 1, both ways;
- * where a chain ends it is read and unused. */
+/* A number for each stage: of[stage] when `of` is given (the caller's, [stages]), else `all`. Of
+ * edges, of[s] is the one between stages s and s + 1, both ways; where a chain ends it is read and
+ * unused. */
 typedef struct dpar_each {
     int64_t all;
     const int64_t *of;
 } dpar_each;
 
-/* What an action takes, in any unit of time (ns, say), 0 or more; begin with a zeroed struct. */
+/* How messages go. */
 enum {
-    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV
-                            was reached; neither holds a rank. What a compute-only list implies */
-    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds
-                            a rank (NCCL's isend and irecv). Lowered lists */
-    DPAR_SENDS_BLOCKING, /* so, and each holds its rank until it is done: rendezvous in the order
-                            of the list (MPI_Ssend, MPI_Recv). Lowered lists */
+    DPAR_SENDS_BUFFERED, /* a message leaves when it is sent and arrives whether or not its RECV was
+                            reached; neither holds a rank. A list without messages implies this */
+    DPAR_SENDS_POSTED,   /* it leaves when both its SEND and its RECV were reached; neither holds a
+                            rank (NCCL's isend and irecv). For lists with messages */
+    DPAR_SENDS_BLOCKING, /* as POSTED, and each holds its rank until it is done: rendezvous in the
+                            order of the list (MPI_Ssend, MPI_Recv) */
     DPAR_SENDS_KINDS
 };
+/* Which messages take turns. */
 enum {
-    DPAR_LINKS_OWN,     /* each message has a wire to itself */
-    DPAR_LINKS_OF_PAIR, /* those from one rank to one other take turns, in the order of their sends;
-                           bytes / bandwidth is a turn, latency is not. With DPAR_SENDS_BUFFERED */
-    DPAR_LINKS_OF_RANK, /* so do all that leave one rank */
+    DPAR_LINKS_OWN,     /* each message has a link to itself */
+    DPAR_LINKS_OF_PAIR, /* messages from one rank to one other take turns, in the order of their
+                           sends. bytes / bandwidth is a turn, latency is not. With
+                           DPAR_SENDS_BUFFERED */
+    DPAR_LINKS_OF_RANK, /* all messages that leave a rank take turns */
     DPAR_LINKS_KINDS
 };
+/* What actions and messages take, in any unit of time, 0 or more. Zero it and fill it in. */
 typedef struct dpar_times {
     dpar_each forward, input, weight; /* F, I, W of a stage */
     dpar_each backward;               /* B; 0: input + weight */
     dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
-    /* These hold the rank too; WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    /* These hold the rank too. WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
     dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
 
     /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
@@ -510,122 +565,132 @@ typedef struct dpar_times {
     dpar_each bandwidth; /* bytes in 10^9 units of time: bytes/s when the unit is ns; 0: infinite */
     int32_t sends, links;
 
-    /* Bytes that F, I and W of a micro-batch add to the rank's memory (F: more than 0, I and W:
-     * less as a rule); B adds what I and W add. What is added counts from the start of the action,
-     * what goes, goes at its end: a joined pair holds both. OFFLOAD takes away what F added and
-     * RELOAD adds it again. */
+    /* Bytes that F, I and W of a micro-batch add to the rank's memory: F above 0, I and W as a rule
+     * below. B adds what I and W add. What is added counts from the start of the action, what goes,
+     * goes at its end; a joined pair holds both. OFFLOAD takes away what F added, RELOAD adds it
+     * again. */
     dpar_each hold_forward, hold_input, hold_weight;
     dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
 
-    /* Bytes that a rank may hold: of[rank], [ranks]; a 0: no limit. Given (`of`, or `all` not 0)
-     * without any hold_forward, an activation counts as 1 from F to B or W (hold_input and
-     * hold_weight are not read), as a dpar_pipe_job counts: the cap and peak_bytes then count
-     * activations, on top of hold_always. A cap moves nothing: it says which idle time is for want
-     * of memory, and what passes it (over_cap). */
+    /* Bytes that a rank may hold: of[rank], [ranks]; 0: no limit. A cap moves nothing. It says
+     * which idle time is for want of memory, and what passes it (over_cap).
+     *
+     * With a cap (`of`, or `all` not 0) and no hold_forward, an activation counts as 1 from F to B
+     * or W, as in a dpar_pipe_job. hold_input and hold_weight are then not read. The cap and
+     * peak_bytes count activations, on top of hold_always. */
     dpar_each cap;
 } dpar_times;
 
-/* A fraction whose parts are kept: part / whole; 0 / 0 when nothing takes time. */
+/* A fraction, part / whole; 0 / 0 when nothing takes time. */
 typedef struct dpar_ratio {
     int64_t part, whole;
 } dpar_ratio;
 
-/* One rank. busy + the five kinds of idle = makespan. An idle time belongs to the gap before an
- * action, up to which the rank waits for one input, the last to come.
+/* One rank. busy + the five kinds of idle = makespan. Idle time belongs to the gap before an
+ * action: the rank waits there for its last input.
  *
- * Memory: a list is worked in its order, so that memory delays no action; but with more of it the
- * rank might have run ahead of its list. Take the next forward in the list behind the action that
- * the gap is before (with blocking sends a message may be that action). From the moment that it
- * could start - its input has arrived (buffered: reached or not), what it needs on this rank is
- * done - the gap counts as memory when what the rank holds after the actions before the gap, plus
- * this forward's hold_forward, passes its cap; of a joined one the forward alone. The part before
- * that moment keeps its cause; so does the whole gap when no forward is left. A larger cap never
- * gives more of it. A list that itself passes its cap is not refused (that is the validator's):
- * over_cap says so, and its gaps count all the same, as if the rank kept to the cap. */
+ * When does a gap count as memory? A rank does its list in order, so memory delays no action; with
+ * more of it the rank might have run ahead of its list. Take the next forward behind the action
+ * that the gap is before. (With blocking sends a message may be that action. Of a joined pair the
+ * forward alone counts.) The forward could start when its input has arrived, reached or not, and
+ * what it needs on this rank is done. From then on the gap counts as memory when it would not fit:
+ * what the rank holds before the gap, plus the forward's hold_forward, passes the cap.
+ *
+ * The part before that moment keeps its cause. So does the whole gap when no forward is left. A
+ * larger cap never gives more of it. A list that itself passes its cap is not refused: over_cap
+ * says so, and its gaps count as if the rank kept to the cap. */
 typedef struct dpar_rank_timing {
-    int64_t busy;          /* all that holds the rank, other than blocking messages */
-    int64_t warm_up;       /* before its first work (all of it when there is none) */
+    int64_t busy;          /* all that holds the rank, but for blocking messages */
+    int64_t warm_up;       /* before its first work; all of the makespan when there is none */
     int64_t dependency;    /* the work that it waits for is not done */
-    int64_t communication; /* that is done, and the message not here; or a blocking one holds it */
+    int64_t communication; /* the work is done and its message not here, or a blocking message holds
+                              the rank */
     int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
     int64_t drain;         /* behind its last work */
     int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
     int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
-    int64_t over_cap;      /* what of it passes the cap; 0: it fits, or there is none */
-    int32_t peak_count;    /* most activations at once: stage-chunks x micro-batches, live from
-                              F through B or W, but for those that are offloaded */
+    int64_t over_cap;      /* by how much that passes the cap; 0: it fits, or there is none */
+    int32_t peak_count; /* most activations at once, in stages x micro-batches, from F through B or
+                           W; without those that are offloaded */
     int32_t reserved;
 } dpar_rank_timing;
 
+/* What the simulation of a schedule says. */
 typedef struct dpar_timing {
     int64_t makespan; /* from 0 until the last rank is free */
-    int64_t span;     /* most over ranks of last - first: what counts when no rank waits for others
-                         before its optimizer's step */
-    int64_t busy;     /* of all ranks */
+    int64_t span; /* most over ranks of last - first: the step's time when no rank waits for others
+                     before its optimizer's step */
+    int64_t busy; /* of all ranks */
 
-    /* The bubble, as each source counts it. They differ: say which. */
+    /* The bubble, as each source counts it. They differ: say which you mean. */
     dpar_ratio bubble_of_makespan; /* 1 - busy / (ranks x makespan): GPipe, Chimera; below 1 */
     dpar_ratio bubble_of_work;     /* idle / busy: Megatron's (p - 1) / m; may pass 1 */
-    dpar_ratio bubble_of_span;     /* 1 - busy / (ranks x span): what zero-bubble papers measure:
-                                      a late start of a rank does not count */
-    int64_t bubble_worst;          /* idle time of the rank with most: DualPipe's table */
-    int64_t bubble_first;          /* idle time of rank 0: the zero-bubble paper's formulas */
+    dpar_ratio bubble_of_span; /* 1 - busy / (ranks x span): zero-bubble papers; a late start of a
+                                  rank does not count */
+    int64_t bubble_worst;      /* idle time of the rank with most: DualPipe's table */
+    int64_t bubble_first;      /* idle time of rank 0: the zero-bubble paper's formulas */
 
     int64_t peak_bytes; /* of the rank with most */
-    int32_t peak_count; /* so */
+    int32_t peak_count; /* of the rank with most */
     int32_t lowered;    /* 1: the list has messages; 0: they were implied */
     int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
 
     /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
-    int64_t path_actions;       /* how many */
-    int64_t path_compute;       /* their time; */
+    int64_t path_actions;       /* how many actions */
+    int64_t path_compute;       /* their time */
     int64_t path_communication; /* the rest of the makespan: messages on the chain */
 } dpar_timing;
 
-/* What is asked, and where the answers go: NULL where they are not wanted. Zero-initialise it. */
+/* What to simulate, and where the answers go; NULL where they are not wanted. Zero it. */
 typedef struct dpar_simulation {
     const dpar_times *times;
-    int64_t *start, *end;   /* [actions], for each its times: of a message from the moment that it
-                               was reached, to its arrival (a buffered one may have come before); of
-                               both of a joined pair the pair's */
+    int64_t *start, *end;   /* [actions]: when each starts and ends. A message: from the moment that
+                               it was reached to its arrival (a buffered one may have come before).
+                               Both of a joined pair have the pair's */
     dpar_rank_timing *rank; /* [ranks] */
-    int64_t *path;          /* [actions], of which timing->path_actions are written: the critical
-                               path, first action first, as indices of s->action: the work on it and
-                               the messages that the list has (of a joined pair the forward). Where
-                               several chains are as long, that which stays on its rank; where
-                               several ranks end last, the first of them */
+    int64_t *path; /* [actions], of which timing->path_actions are written: the critical path, first
+                      action first, as indices of s->action. It has work and the messages of the
+                      list; of a joined pair the forward. Of chains equally long it is the one that
+                      stays on its rank, of ranks that end last the first */
 } dpar_simulation;
 
 /* Bytes of working memory for this schedule: 12 an action, 28 a stage and micro-batch, 240 a stage,
- * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is not a schedule
+ * 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the struct is no schedule
  * (slices that do not divide micros, say) or has more than 2^32 - 2 actions. O(1). */
 DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s, const dpar_simulation *how);
 
-/* Runs the schedule. Each rank does its list in order; an action starts when the rank is free and
- * its inputs are here. Without any SEND or RECV in the list (compute only) messages are implied:
- * the work's input arrives one message after the end of its producer when ranks differ. With them
- * (lowered) work waits for the message that its RECV names; messages go where the stages are
- * (`peer` is not read). A joined pair starts with the inputs of both and ends both at once.
- * mem: aligned as for int64_t.
+/* Simulates the schedule. Each rank does its list in order; an action starts when the rank is free
+ * and its inputs are here. A joined pair starts with the inputs of both and ends both at once. mem:
+ * aligned as for int64_t. O(actions + stages + ranks), however long the times are.
  *
- * E_ARG, with a sentence: a negative time, size or cap; an action out of the schedule's domain; one
- * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
- * turn, slices); a message without its other half; sends that are not BUFFERED on a list without
- * messages or with shared links. E_STUCK: ranks wait for each other in a circle; the rank and the
- * actions. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
+ * Without any SEND or RECV in the list messages are implied: between ranks an input arrives one
+ * message after the end of its producer. With them work waits for the message that its RECV names.
+ * Messages go where the stages are; `peer` is not read.
  *
- * O(actions + stages + ranks), no matter how long the times are. Stack below 1 KiB. */
+ * E_ARG, with a sentence, is one of
+ *
+ *  - a negative time, size or cap;
+ *  - an action out of the schedule's domain, or one that stands twice;
+ *  - work before what it needs on its own rank: B before F, W before I, the V's turn, slices;
+ *  - a message without its other half;
+ *  - sends that are not BUFFERED on a list without messages or with shared links.
+ *
+ * E_STUCK: ranks wait for each other in a circle; the sentence names a rank and the actions.
+ * E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM. */
 DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s, const dpar_simulation *how,
                                             dpar_timing *timing, void *mem, int64_t bytes,
                                             dpar_why *why);
 
 /* ==== schedule/closed.h ==== */
 
-/* closed - the published formulas of pipeline schedules, each only where simulation agrees with
- * it; elsewhere a sentence says which condition is not met. */
+/* closed - the published formulas of pipeline schedules, each only where simulation agrees with it.
+ * Elsewhere a sentence says which condition is not met.
+ *
+ *     dpar_order_closed_form(&order, &times, DPAR_CLOSED_MAKESPAN, 0, &formula, &why);
+ *     formula.text                                     "(m + p - 1) (F + B)" */
 
-/* What a formula gives, in the units of dpar_times: times of a stage (a chunk of 1/v of a
- * rank's layers), activations counted in stages x micro-batches. */
+/* What a formula gives, in the units of dpar_times. Times are those of a stage: 1/v of a rank's
+ * layers. Activations count in stages x micro-batches. */
 enum {
     DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
     DPAR_CLOSED_SPAN,
@@ -639,57 +704,59 @@ typedef struct dpar_formula {
     const char *text; /* static: "(m + p - 1) (F + B)" */
 } dpar_formula;
 
-/* With p ranks, v chunks, m micro-batches, s slices, F, B, I, W, FB (joined) of one stage, latency
- * c of buffered messages, groups of p micro-batches, all stages alike:
+/* The formulas, for stages that are all alike: p ranks, v stages a rank, m micro-batches, s slices;
+ * F, B, I, W, FB (joined) of one stage. Messages are buffered, of latency c; groups have p
+ * micro-batches.
  *
  * MAKESPAN (c = 0, else LATENCY is added)
- *   gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
- *   interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
- *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
- *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
- *   zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
- *   zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
- *   dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
- *   seq1f1b                      (m s + p - 1) (F + B)
- *   chimera                      m (F + B) + (p - 2) F                    B = F, p divides m
- *                                m (F + B) + 2 (p - 2) F                  B = 2 F, m = p
- *   moe-overlap, v = 1           p (F + B) + (m - 1) FB                   FB >= F, FB >= B
- *   forward-only                 (m v + p - 1) F                          m >= p or v = 1
+ *     gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
+ *     interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
+ *     zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
+ *     interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
+ *     zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
+ *     zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
+ *     dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
+ *     seq1f1b                      (m s + p - 1) (F + B)
+ *     chimera                      m (F + B) + (p - 2) F                    B = F, p divides m
+ *                                  m (F + B) + 2 (p - 2) F                  B = 2 F, m = p
+ *     moe-overlap, v = 1           p (F + B) + (m - 1) FB                   FB >= F, FB >= B
+ *     forward-only                 (m v + p - 1) F                          m >= p or v = 1
  * SPAN
- *   zb-2p, zbv                   3 m F, 6 m F                             F = I = W, m >= 2p - 1
- *   forward-only, v = 1          m F
- *   the others                   MAKESPAN
+ *     zb-2p, zbv                   3 m F, 6 m F                             F = I = W, m >= 2p - 1
+ *     forward-only, v = 1          m F
+ *     the others                   MAKESPAN
  * LATENCY
- *   gpipe                        2 (p - 1) c
- *   eager-1f1b                   2 (p - 1) c                              2 c <= F + B
- *   1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
- *   interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
- *   zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
- *   forward-only, v = 1          (p - 1) c
+ *     gpipe                        2 (p - 1) c
+ *     eager-1f1b                   2 (p - 1) c                              2 c <= F + B
+ *     1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
+ *     interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
+ *     zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
+ *     forward-only, v = 1          (p - 1) c
  * IDLE
- *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F, B <= FB <= F + B
- *   the others, c = 0            MAKESPAN less the work of a rank
+ *     dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F; B <= FB <= F+B
+ *     the others, c = 0            MAKESPAN less the work of a rank
  * PEAK
- *   gpipe                        m
- *   breadth-first, forward-only  m v
- *   1f1b                         min(p - r, m)
- *   eager-1f1b                   min(2 (p - r) - 1, m)
- *   moe-overlap, v = 1           min(2 (p - r), m)
- *   interleaved                  min((v - 1) p + 2 (p - 1 - r) + 1, m v)  p divides m
- *   interleaved-zb               p v                                      p divides m
- *   zb-h1, zb-2p                 min(p, m), min(2p - 1, m)
- *   zbv                          2p                                       m >= 2p - 1
- *   v-half                       2 floor((p + 2) / 2)                     m >= 2p, 2 <= p <= 12
- *   v-min                        2 floor((p + 4) / 3); of rank 0 one less where p mod 3 = 2; so
- *   dualpipe, dualpipev          p + 1, 2p + 1
- *   seq1f1b                      min(p - 1 - r + s, m s)
- *   chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
+ *     gpipe                        m
+ *     breadth-first, forward-only  m v
+ *     1f1b                         min(p - r, m)
+ *     eager-1f1b                   min(2 (p - r) - 1, m)
+ *     moe-overlap, v = 1           min(2 (p - r), m)
+ *     interleaved                  min((v - 1) p + 2 (p - 1 - r) + 1, m v)  p divides m
+ *     interleaved-zb               p v                                      p divides m
+ *     zb-h1, zb-2p                 min(p, m), min(2p - 1, m)
+ *     zbv                          2p                                       m >= 2p - 1
+ *     v-half                       2 floor((p + 2) / 2)                     m >= 2p, 2 <= p <= 12
+ *     v-min                        2 floor((p + 4) / 3)                     as v-half; rank 0 holds
+ *                                                                           1 less if p mod 3 = 2
+ *     dualpipe, dualpipev          p + 1, 2p + 1
+ *     seq1f1b                      min(p - 1 - r + s, m s)
+ *     chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
  *
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
- * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024; where they hold: simulation.
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation says where they hold.
  *
- * `rank` matters for PEAK alone. E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE,
- * E_RANGE for an order that there is not, times below 0, a value past INT64_MAX. *formula is
+ * `rank` matters for PEAK alone. E_NONE with a sentence: no formula holds. E_ARG, E_DIVIDE,
+ * E_RANGE: there is no such order, a time is below 0, or a value passes INT64_MAX. *formula is
  * written on success only. O(stages), the check of the order. */
 DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
                                             int32_t what, int32_t rank, dpar_formula *formula,
@@ -697,71 +764,83 @@ DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_
 
 /* ==== schedule/job.h ==== */
 
-/* job - what a pipeline has to do, within which memory. Integers only. */
+/* job - what a pipeline has to do and within which memory: the question that dpar_schedule_auto
+ * answers. Integers only. */
 
-/* What is made small. SPAN is the longest time from a rank's first start to its last end: what a
- * step takes when each rank may step its optimizer and go on alone, and what papers on zero bubbles
- * measure. Each action starts as early as the order of its rank lets it. */
+/* What is made small: the makespan, or the span. The span is the longest time from a rank's first
+ * start to its last end. It is the step's time when each rank may step its optimizer and go on
+ * alone; papers on zero bubbles measure it. Each action starts as early as the order of its rank
+ * lets it. */
 enum { DPAR_LEAST_MAKESPAN, DPAR_LEAST_SPAN };
 enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* at most */
 
-/* One step of a pipeline of one chain: each micro-batch goes F(0) .. F(stages - 1), then I (or B)
- * back to stage 0, and W of a stage any time after its I. Zero-initialise it. */
+/* One step of a pipeline of one chain. Each micro-batch goes F(0) .. F(stages - 1), then I (or B)
+ * back to stage 0; W of a stage comes any time after its I. Zero it and fill it in. */
 typedef struct dpar_pipe_job {
     int32_t ranks, stages, micros; /* at least 1; stages x micros at most 2^28 */
     int32_t map;                   /* DPAR_MAP_LOOP or DPAR_MAP_V; not read when rank_of is given */
     int32_t split;                 /* 1: I and W are two actions; 0: B is both in one piece */
     int32_t objective;             /* DPAR_LEAST_MAKESPAN or DPAR_LEAST_SPAN */
     const uint16_t *rank_of;       /* [stages], each rank has a stage; NULL: map */
-    /* Times, messages and memory, as dpar_times has them. Read: forward, input, weight, backward,
-     * latency, bytes, bandwidth, hold_forward (0 or more), hold_input, hold_weight (0 or less; with
-     * hold_forward their sum is 0), hold_always. Messages are DPAR_SENDS_BUFFERED on links of their
-     * own; bandwidth at most INT64_MAX / 10. Without any hold_forward an activation counts as 1,
-     * from F to B or W. */
+    /* Times, messages and memory, as dpar_times has them. Without any hold_forward an activation
+     * counts as 1, from F to B or W. Messages are DPAR_SENDS_BUFFERED on links of their own.
+     *
+     * Read are forward, input, weight, backward, latency, bytes, bandwidth (at most INT64_MAX / 10)
+     * and hold_always; hold_forward (0 or more), hold_input and hold_weight (0 or less). With
+     * hold_forward the three add up to 0. */
     const dpar_times *times;
-    dpar_each cap; /* [ranks]: the most that a rank may hold at any time; a 0: no limit */
-    int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: not */
+    dpar_each cap; /* [ranks]: the most that a rank may hold at any time; 0: no limit */
+    int64_t nodes; /* dpar_schedule_auto: how long it goes on searching; 0: it does not */
 } dpar_pipe_job;
 
+/* How good the schedule is that was found. */
 typedef struct dpar_pipe_result {
     int64_t makespan, span; /* of the schedule */
-    int64_t bound;          /* no schedule has a smaller objective; equal to it: none is better */
-    int64_t nodes;          /* that the search visited; 0 when there was none */
+    int64_t bound; /* no schedule has a smaller objective; equal to it: this one is the best */
+    int64_t nodes; /* nodes that the search visited; 0: it did not search */
 } dpar_pipe_result;
 
 /* ==== schedule/auto.h ==== */
 
 /* auto - a schedule made for the times, the messages and the memory that a pipeline really has,
- * stage by stage. */
+ * stage by stage.
+ *
+ *     job.ranks = job.stages = 4;
+ *     job.micros = 8;
+ *     job.split = 1;                                  I and W apart
+ *     job.times = &times;                             measured
+ *     dpar_schedule_auto(&s, &job, &result, memory, sizeof memory, &why); */
 
 /* Bytes of memory that dpar_schedule_auto needs at least: the schedule, and mostly 16 bytes a stage
- * and micro-batch and 8 an action to work in; what is handed over beyond that becomes the table of
- * the exact search. -1 with a sentence for a job that is out of its domain or cannot fit.
- * O(stages x ranks). */
+ * and micro-batch and 8 an action to work in. More memory becomes the table of the exact search. -1
+ * with a sentence for a job that is out of its domain or cannot fit. O(stages x ranks). */
 DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_pipe_job *job, dpar_why *why);
 
-/* Makes a schedule (F, I and W, or F and B; no messages) that keeps the caps, in mem (aligned as
- * for int64_t): the schedule lies first, what is behind its own bytes is free again. The best, in
- * the objective and then in the other measure, of
- *   - with one stage a rank, rounds of an I on every stage, from the last to the first, with F's
- *     before and W's in the gaps: the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), its
- *     eight variants, with times and memory of each stage;
- *   - list schedules: a rank that is free takes the best of what is there, by twelve rules of
- *     preference, each with nine limits on the micro-batches between a stage's F and its I. A
- *     micro-batch is let in only while the oldest one can still get through: no deadlock;
- *   - the orders of generate.h that are of this shape and keep the caps: never worse than those;
- *   - the best list with its limits changed stage by stage, while that helps, for at most
- *     job->nodes actions tried;
- *   - where stages x micro-batches is at most 48 and the bound is not met: an exact search of at
- *     most job->nodes nodes (10^6 take about a second).
- * At most some 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take
- * half a second. job->nodes = 0: neither of the last two.
+/* Makes a schedule that keeps the caps, in mem (aligned as for int64_t): F, I and W, or F and B; no
+ * messages. It is never worse than the orders of generate.h. DPAR_OK: no schedule is better; its
+ * objective is result->bound. DPAR_MORE: one may be. Both leave a schedule, the same on every
+ * machine. mem behind its own bytes is free again.
  *
- * DPAR_OK: no schedule is better (its objective is result->bound); DPAR_MORE: one may be. Both
- * leave a schedule. Same input, same schedule, on every machine. E_ARG for a job out of its domain;
- * E_RANGE when a sum of times or bytes passes 2^60; E_MEMORY when a cap cannot hold one micro-batch
- * on all stages of its rank, which every order needs and which is enough: "cannot fit: rank 2 needs
- * 3 activations of 10 bytes, its cap is 20"; E_ROOM. O(rules x actions x ranks). */
+ * It is the best, in the objective and then in the other measure, of
+ *
+ *  - with one stage a rank, the eight variants of the heuristic of sail-sg's zero-bubble scheduler
+ *    (Qi 2023), with times and memory of each stage. Rounds of an I on every stage go from the last
+ *    to the first, with F's before and W's in the gaps;
+ *  - list schedules: a free rank takes the best of what is there, by twelve rules of preference,
+ *    each with nine limits on the micro-batches between a stage's F and its I. A micro-batch is let
+ *    in only while the oldest one can still get through: no deadlock;
+ *  - the orders of generate.h that have this shape and keep the caps;
+ *  - the best list with its limits changed stage by stage while that helps, for at most job->nodes
+ *    actions tried;
+ *  - where stages x micro-batches is at most 48 and the bound is not met, an exact search of at
+ *    most job->nodes nodes (10^6 take about a second).
+ *
+ * About 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take half a
+ * second. job->nodes = 0 leaves out the last two. O(rules x actions x ranks).
+ *
+ * E_ARG: a job out of its domain. E_RANGE: a sum of times or bytes passes 2^60. E_ROOM. E_MEMORY: a
+ * cap cannot hold one micro-batch on all stages of its rank, which every order needs and which is
+ * enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is 20". */
 DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *job,
                                         dpar_pipe_result *result, void *mem, int64_t bytes,
                                         dpar_why *why);
@@ -770,54 +849,65 @@ DPAR_API dpar_status dpar_schedule_auto(dpar_schedule *s, const dpar_pipe_job *j
 
 /* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
  * schedule. An embedding before and a loss behind make the outer stages heavier, and what a stage
- * may weigh depends on when others wait for it. */
+ * may weigh depends on when others wait for it.
+ *
+ *     how.job = &job;                                 times of layers, not of stages
+ *     how.layers = 32;
+ *     how.tries = 200;
+ *     how.cuts = cuts;                                [stages + 1]
+ *     dpar_schedule_place(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why); */
 
-/* What is asked. Zero-initialise it. */
+/* Layers to be placed. Zero it and fill it in. */
 typedef struct dpar_placing {
-    /* As for dpar_schedule_auto, but in job->times forward, input, weight, backward, hold_forward,
-     * hold_input, hold_weight and hold_always are of layers (of[layers], a stage has the sum of its
-     * own; without hold_forward a stage's activation counts as 1); latency, bytes and bandwidth are
-     * of the edges between stages. job->nodes is not read. */
+    /* As for dpar_schedule_auto, but for layers. In job->times forward, input, weight, backward,
+     * hold_forward, hold_input, hold_weight and hold_always are of layers, of[layers]. A stage has
+     * the sum of its own; without hold_forward its activation counts as 1. latency, bytes and
+     * bandwidth are of the edges between stages. job->nodes is not read. */
     const dpar_pipe_job *job;
     int32_t layers;
-    /* A schedule of one chain on the job's ranks, stages and micro-batches, from
-     * dpar_schedule_generate, say: its lists stay, layers move, dpar_schedule_simulate judges.
-     * NULL: each way to cut gets the schedule that dpar_schedule_auto makes for it. */
+    /* NULL: each way to cut gets the schedule that dpar_schedule_auto makes for it. Else a schedule
+     * of one chain on the job's ranks, stages and micro-batches, say from dpar_schedule_generate.
+     * Its lists stay, layers move, dpar_schedule_simulate judges. */
     const dpar_schedule *given;
     int64_t tries; /* ways to cut that are judged, at most */
-    int64_t
-        *cuts; /* [stages + 1]: the answer: stage s gets the layers cuts[s] .. cuts[s + 1] - 1 */
+    /* [stages + 1], the answer: stage s gets the layers cuts[s] .. cuts[s + 1] - 1. */
+    int64_t *cuts;
 } dpar_placing;
 
-/* Bytes of memory; -1 when the numbers are out of their domain. O(1). */
+/* Bytes of memory that dpar_schedule_place takes. -1 when the numbers are out of their domain.
+ * O(1). */
 DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how);
-/* Cuts the layers into job->stages runs, none empty. Without a schedule that is given, the best
- * one's goes into *s and the first bytes of mem (aligned as for int64_t); with one *s is not
- * touched and may be NULL.
+/* Cuts the layers into job->stages runs, none empty. The best cut's schedule goes into *s and the
+ * first bytes of mem (aligned as for int64_t). Where `given` is set, *s is untouched and may be
+ * NULL. result->bound is of this cut; result->nodes says how many were judged.
  *
- * Starts from the runs of dpar_split_balance over the time of a micro-batch, and from equal
- * numbers of layers; then moves a layer from one stage to another, the stages between passing one
- * on, while the objective gets smaller, or the bytes over the caps do. Of 1486 random small jobs
- * 1450 came out as good as the best of all ways to cut, the others up to 4 % longer. result->bound
- * is of this way to cut; result->nodes says how many were judged.
+ * It starts from the runs of dpar_split_balance over the time of a micro-batch, and from equal
+ * numbers of layers. Then it moves a layer from one stage to another, the stages between passing
+ * one on, while the objective or the bytes over the caps get smaller. Of 1486 random small jobs
+ * 1450 came out as good as the best of all cuts, the others up to 4 % longer.
  *
- * DPAR_OK; DPAR_MORE: `tries` were used up. E_MEMORY: no way was found that keeps the caps, with
- * the sentence of dpar_schedule_auto or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
- * dpar_schedule_simulate says of `given`. Costs about `tries` times dpar_schedule_auto, or
- * dpar_schedule_simulate of `given`. */
+ * DPAR_OK. DPAR_MORE: `tries` were used up. E_MEMORY: no cut was found that keeps the caps; the
+ * sentence is that of dpar_schedule_auto, or names the rank with its peak. E_ARG, E_RANGE, E_ROOM,
+ * and what dpar_schedule_simulate says of `given`. It costs about `tries` times dpar_schedule_auto,
+ * or dpar_schedule_simulate of `given`. */
 DPAR_API dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
                                          dpar_pipe_result *result, void *mem, int64_t bytes,
                                          dpar_why *why);
 
 /* ==== schedule/schedule_show.h ==== */
 
-/* schedule_show - a schedule and when its actions ran, as people and viewers read it: a Gantt chart
- * in plain characters, SVG, a Chrome trace. Integers only; pure text into a dpar_text. */
+/* schedule_show - pictures of a schedule and of when its actions ran: a Gantt chart in plain
+ * characters, SVG, a Chrome trace. Integers only.
+ *
+ *     dpar_gantt g = {&s, start, end, 1000, "1f1b", 0};          as dpar_schedule_simulate filled
+ *     dpar_schedule_draw(&text, &g, DPAR_GANTT_SVG, &why); */
 
-/* What is shown. Times are whole ticks, 0 or more, start <= end (but for a message that had arrived
- * before its RECV was reached); of a joined pair both actions have the pair's times. Times are
- * printed as ticks / unit: with ticks of a nanosecond and unit = 1000 every number is in
- * microseconds, with F = 1000 ticks and unit = 1000 in forwards. */
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
+ * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
+ * have the pair's times.
+ *
+ * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
+ * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */
 typedef struct dpar_gantt {
     const dpar_schedule *schedule;
     const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
@@ -826,28 +916,30 @@ typedef struct dpar_gantt {
     int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
 } dpar_gantt;
 
-/* TEXT: one line a rank, at most `width` characters, 7-bit ASCII: a terminal, a UART. A time step
- * is a column or several when they fit, and slices are exact; else columns are scaled, each showing
- * what ran in its middle, which the first line says. With room each slice is a letter, its
- * micro-batch and dashes ("B3--"; lower case: the rank's odd chunks; '*': overlapped, the first
- * half the forward); else a mark a column: 0-9 F, A-Z B, a-z I, '+' W. '.' is idle. Messages and
- * collectives are left out. The legend says all this. O(actions x width).
+/* The formats.
+ *
+ * TEXT: 7-bit ASCII, one line a rank, at most `width` characters. O(actions x width). A time step
+ * is one column or more where they fit, and slices are exact. Else columns are scaled: each shows
+ * what ran in its middle, and the first line says so. With room each slice is a letter, its
+ * micro-batch and dashes, "B3--". Lower case marks the rank's odd chunks; '*' is overlapped, the
+ * first half the forward. Without room each column has a mark: 0-9 F, A-Z B, a-z I, '+' W. '.' is
+ * idle. Messages and collectives are left out. The legend says all this.
  *
  * SVG: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle hatched,
- * messages as arrows, collectives and offloads on a strip below, an axis, a legend, tooltips. Valid
- * XML, no script, no font but sans-serif. O(actions), when messages are received nearly in the
- * order of their sends.
+ * messages as arrows. Collectives and offloads lie on a strip below. There are an axis, a legend
+ * and tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
+ * received nearly in the order of their sends.
  *
- * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
- * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
- * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
- * receive is drawn from when the message leaves; messages that are in flight at once have threads
- * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
+ * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads for
+ * compute, each direction's sends and receives, and the rest. Events are complete, in microseconds
+ * = ticks / unit; an OVERLAP_F_B slice holds its F and its B. A flow arrow goes from each send to
+ * its receive. A receive is drawn from when the message leaves. Messages in flight at once have
+ * threads of their own, 8 a kind, because slices of one thread must nest. O(actions), as above. */
 enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
 
-/* Appends the picture. Writes nothing and returns E_ARG with a sentence when a time is negative or
- * ends before it starts, an action is no action of the schedule, or there is no such format. Cost:
- * see the format above. */
+/* Appends the picture; the format says what it costs. E_ARG with a sentence, nothing appended: a
+ * time is negative or ends before it starts, an action is none of the schedule, or there is no such
+ * format. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why);
 
@@ -860,10 +952,11 @@ DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32
  *
  * With times of your own: dpar_schedule_simulate, then dpar_schedule_draw. */
 
-/* Appends the picture of s with F = I = W = 1, B = 2 and messages in no time: DPAR_GANTT_TEXT (at
- * most 100 characters a line), DPAR_GANTT_SVG or DPAR_GANTT_TRACE. mem: to work in, aligned as for
- * int64_t; E_ROOM says how many bytes. E_ARG, E_STUCK: s is no schedule, or its ranks wait for each
- * other; nothing is appended then. Costs a simulation and the picture: O(actions x 100). */
+/* Appends the picture of s with F = I = W = 1, B = 2 and messages that take no time:
+ * DPAR_GANTT_TEXT (at most 100 characters a line), DPAR_GANTT_SVG or DPAR_GANTT_TRACE. mem: to work
+ * in, aligned as for int64_t; E_ROOM says how many bytes. E_ARG, E_STUCK, nothing appended: s is no
+ * schedule, or its ranks wait for each other. It costs a simulation and the picture, O(actions x
+ * 100). */
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *t, dpar_why *why);
 

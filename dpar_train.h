@@ -64,26 +64,34 @@
 /* random - random numbers that no number of ranks changes: for initial values, and for dropout on
  * activations that several ranks have. Number `index` of a stream is a function of (seed, stream,
  * index) alone: it does not matter which rank draws it, in which order, or who drew the others.
- * There is no state. Let `index` be the place in the whole array. Ranks then have equal numbers
- * where they hold the same elements, and others elsewhere, as one rank would. By counters:
- * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11). Element (i, j) of an array of `width`
- * columns, with a stream for each layer and step:
+ * There is no state.
+ *
+ * Element (i, j) of an array of `width` columns, with a stream for each layer and step:
+ *
  *     u = dpar_random_uniform(seed, stream, i width + j);
  *     y = u < p ? 0 : x / (1 - p);
- * and dx from dy by the same u. */
+ *     dx = u < p ? 0 : dy / (1 - p);
+ *
+ * `index` is the place in the whole array. Ranks then have equal numbers where they hold the same
+ * elements, and others elsewhere, as one rank would. The generator counts: Philox4x32-10 (Salmon,
+ * Moraes, Dror and Shaw, SC11). */
 
-/* Within (0, 1), never an end of it: (word + 1/2) / 2^32, where the words of a stream are those of
- * its blocks, four in each: key = seed, counter = (block, stream), low words first. A word itself
- * is the product with 2^32, cut off. Local, O(1), as all here. */
+/* A uniform number within (0, 1), never an end of it: (word + 1/2) / 2^32. The words of a stream
+ * are those of its blocks, four in each: key = seed, counter = (block, stream), low words first.
+ * The word is the number times 2^32, cut off. Local, O(1). */
 DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Of mean 0 and deviation 1: the inverse of the normal distribution (Wichura's AS 241, within
- * 1e-12) at that; within +-6.34. */
+/* A normal number of mean 0 and deviation 1, within +-6.34: the inverse of the normal distribution
+ * (Wichura's AS 241, within 1e-12) at the uniform number. Local, O(1). */
 DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* ==== train/optimizer.h ==== */
 
 /* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory. A rank of ZeRO
- * does it with its shard, one rank alone with all.
+ * updates its shard with it, one rank alone all.
+ *
+ *     dpar_optimizer o;
+ *     dpar_optimizer_init(&o, DPAR_ADAMW);
+ *     dpar_optimizer_step(&o, &piece, t, 1e-3, dpar_optimizer_clip(norm, 1.0));    t = 1, 2, ...
  *
  * Each element is loaded into f64, updated there and rounded once as it is stored. So its bits
  * depend neither on where it lies nor on how the parameters are cut.
@@ -94,70 +102,72 @@ DPAR_API double dpar_random_normal(uint64_t seed, uint64_t stream, uint64_t inde
  *     SGD (as PyTorch has it: decay is a part of the gradient):
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
- * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
+ * g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
  * gradients as 0 whatever they are, NaN too. The step then only decays moments and weights.
  *
  * Moments may be BF16 (moment_type). With weights and gradients in BF16, too, a step of AdamW moves
  * 14 bytes an element. The weights take m and v as they are before these are rounded. Let such
  * moments be stochastic: they then follow the sums above on average. Rounded to nearest they do
- * not. With beta2 = 0.999 v never falls, for a thousandth of it is less than half a unit of its 8
- * bits (2^-9 to 2^-8 of it), and it does not grow before g g is 3 to 5 times v. With beta1 = 0.9 m
- * stays where it is while g is within 2 to 4 % of it. */
+ * not. With beta2 = 0.999 v never falls: a thousandth of it is less than half a unit of its 8 bits
+ * (2^-9 to 2^-8 of it). Nor does it grow before g g is 3 to 5 times v. With beta1 = 0.9 m stays
+ * where it is while g is within 2 to 4 % of it. */
 
-enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: was not said, E_ARG */
+enum { DPAR_ADAMW = 1, DPAR_SGD }; /* 0: not said, E_ARG */
 
 /* Begin with dpar_optimizer_init and change what differs. */
 typedef struct dpar_optimizer {
-    int32_t kind;        /* DPAR_ADAMW, DPAR_SGD */
-    int32_t nesterov;    /* SGD: 0 or 1 */
-    int32_t stochastic;  /* 1: what is rounded to BF16 is rounded up with the probability of its
-                            remainder, so that small updates are not lost on average: element i by
-                            number index + i of a stream of `seed`. Weights: stream t, by
-                            the high half of each word (random.h); moments: stream t + 2^63, the
-                            high half for m, the low half for v */
-    int32_t moment_type; /* 0: F64 where weights are, else F32; DPAR_BF16: that, beside weights that
-                            are not F64 */
+    int32_t kind;     /* DPAR_ADAMW, DPAR_SGD */
+    int32_t nesterov; /* SGD: 0 or 1 */
+    /* 1: what is rounded to BF16 is rounded up with the probability of its remainder, so that small
+     * updates are not lost on average. Element i goes by number index + i of a stream of `seed`
+     * (random.h). Weights: stream t, the high half of each word. Moments: stream t + 2^63, the high
+     * half for m, the low half for v. */
+    int32_t stochastic;
+    int32_t moment_type; /* 0: F64 beside F64 weights, else F32. DPAR_BF16: BF16, beside weights
+                            that are not F64 */
     uint64_t seed;
     double beta1, beta2, epsilon; /* AdamW */
     double momentum;              /* SGD */
     double decay;                 /* of weights */
 } dpar_optimizer;
-/* DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as torch.optim.AdamW. DPAR_SGD: all
- * 0: no momentum, no decay. Local. O(1). */
+/* The defaults of a kind. DPAR_ADAMW: beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01, as
+ * torch.optim.AdamW. DPAR_SGD: all 0, no momentum, no decay. Local. O(1). */
 DPAR_API void dpar_optimizer_init(dpar_optimizer *o, int32_t kind);
-/* Judges an optimizer of weights of a type, and says how many arrays it keeps beside them (2, 1 or
- * 0: SGD without momentum) and of which type; NULL: not wanted. E_ARG with a sentence: a kind, a
- * flag, a type or a number that is none (rates of moments are within 0 and below 1, the others not
- * negative; epsilon above 0); moments in BF16 beside weights in F64. Local. O(1). */
+/* Judges an optimizer of weights of a type. Says how many arrays it keeps beside them (AdamW 2, SGD
+ * 1, without momentum 0) and of which type; NULL: not wanted. Local. O(1).
+ *
+ * E_ARG with a sentence: a kind, flag, type or number out of its domain, or moments in BF16 beside
+ * weights in F64. beta1, beta2 and momentum are within 0 and below 1, decay is not negative,
+ * epsilon above 0. */
 DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                           int32_t *moments, int32_t *moment_type, dpar_why *why);
 
 /* Elements index .. index + count - 1 of all the parameters. */
 typedef struct dpar_optimizer_piece {
     void *weight;         /* F64, F32, BF16 or F16 */
-    const void *gradient; /* of any of these */
-    void *m, *v;          /* of the type that dpar_optimizer_check says; 0 before the first step.
-                             NULL where the optimizer has none */
+    const void *gradient; /* [count], of any of these types */
+    void *m, *v; /* of the type that dpar_optimizer_check says; 0 before the first step; NULL where
+                    the optimizer has none */
     int32_t weight_type, gradient_type;
     int64_t count;
-    uint64_t index; /* for random numbers: the same for an element however it is cut */
+    uint64_t index; /* for random numbers: an element has the same however parameters are cut */
 } dpar_optimizer_piece;
-/* One step of it: t = 1 for the first, gradients times `factor`. E_ARG, nothing done: an optimizer
- * that dpar_optimizer_check refuses (it has the sentence), types, t below 1, a count below 0, p or
- * pointers that are NULL. Local. O(count). */
+/* One step of the optimizer: t = 1 for the first, gradients times `factor`. Local. O(count). E_ARG,
+ * nothing done: an optimizer that dpar_optimizer_check refuses (which has the sentence), types, t
+ * below 1, a count below 0, p or pointers that are NULL. */
 DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
                                          int64_t t, double rate, double factor);
 
-/* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
- * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
- * gives 0: a step that takes no gradients. Local. O(1). */
+/* The clip: what gradients are multiplied by so that their norm is at most `limit`. min(1, limit /
+ * (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
+ * gives 0, a step that takes no gradients. Local. O(1). */
 DPAR_API double dpar_optimizer_clip(double norm, double limit);
 
 /* ==== train/layers.h ==== */
 
-/* layers - memory that the CPU does not reach, such as a device's: what layers of training ask of
- * it, beyond the dpar_mem that comm and halo use (mem.h). Who has such memory fills this table in
- * as well, and gives it as dpar_mem.layers (dpar_cuda.h does):
+/* layers - what layers of training ask of memory that the CPU does not reach, such as a device's,
+ * beyond the dpar_mem that comm and halo use (mem.h). You need it only to fill in such a table;
+ * dpar_cuda.h does so. It is given as dpar_mem.layers:
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
  *     dpar_mem_layers layers;
@@ -167,8 +177,8 @@ DPAR_API double dpar_optimizer_clip(double norm, double limit);
  * dpar_mem_host_layers gives the table of the host's memory: what each function is to compute. What
  * mem.h says of an operation's struct, its pointers and its numbers holds here too. */
 
-/* *sum = the sum of squares, or itself + that: in f64, in an order that is fixed by count alone,
- * not by the launch (each table has its own). */
+/* A sum of squares: *sum = that, or itself + that. In f64, in an order that count alone fixes, not
+ * the launch (each table has its own). */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
@@ -177,35 +187,37 @@ typedef struct dpar_mem_squares {
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). May be the same double. */
+/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). Both may be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
     double limit, scale;
 } dpar_mem_clip;
 
-/* dpar_optimizer_step of the piece with factor and, where factor_at is not NULL, *factor_at
- * multiplied (the product 0: gradients count as 0). In f64, as optimizer.h says; roots and
- * divisions may differ in the last bit of f64. */
+/* dpar_optimizer_step of the piece with factor, times *factor_at where that is not NULL. A product
+ * of 0: gradients count as 0. In f64, as optimizer.h says; roots and divisions may differ in the
+ * last bit of f64. */
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
     const dpar_optimizer_piece *piece;
     int64_t t;
     double rate, factor;
     const double *factor_at;
-    void *copy;        /* the new weights once more, of copy_type, for computing: weights are a
-                          master. Rounded stochastically where the optimizer is and copy_type is
-                          BF16, by number (seed, t, index + i), else to nearest even; NULL: none */
-    int16_t *rest;     /* the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
-                          piece->weight << 16, plus rest (with sign): the BF16 is the nearest one,
-                          of two the one farther from 0. Not with stochastic; NULL: none */
+    /* NULL: none. Else the new weights once more, of copy_type, for computing: weights are a
+     * master. Where the optimizer is stochastic and copy_type is BF16 they are rounded by number
+     * (seed, t, index + i), else to nearest even. */
+    void *copy;
+    /* NULL: none. Else the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
+     * piece->weight << 16, plus rest (with sign). The BF16 is the nearest one, of two the one
+     * farther from 0. Not with stochastic. */
+    int16_t *rest;
     int32_t copy_type; /* BF16, F16, F32 */
     int32_t room;      /* 0 */
 } dpar_mem_optimize;
 
-/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off: by the high
- * half of word index + i of a stream (random.h). NaN and infinities stay, what BF16 holds exactly,
- * too. F64 is rounded to F32 first. */
+/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off, by the high half of
+ * word index + i of a stream (random.h). NaN, infinities and what BF16 holds exactly stay. F64 is
+ * rounded to F32 first. */
 typedef struct dpar_mem_round {
     void *to;
     const void *from;
@@ -215,8 +227,8 @@ typedef struct dpar_mem_round {
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
-/* Numbers of rows: at[i], or, with windows, row[w] + at[i] - lo[w] of the first window w that has
- * lo[w] <= at[i] < hi[w], else -1. Below 0: there is no row. */
+/* Numbers of rows: at[i], below 0: there is no row. With windows: row[w] + at[i] - lo[w] of the
+ * first window w that has lo[w] <= at[i] < hi[w], else -1. */
 typedef struct dpar_mem_index {
     const void *at;
     int32_t type;    /* DPAR_I32, DPAR_I64 */
@@ -234,7 +246,7 @@ typedef struct dpar_mem_gather {
 } dpar_mem_gather;
 
 /* to[row i of the index] += from[i], for i = 0, 1, ... in that order, each sum rounded to the type:
- * the gradient of gather. Rows that several i name are added in order, whatever the launch. */
+ * the gradient of gather. The order is the same whatever the launch. */
 typedef struct dpar_mem_scatter {
     void *to;
     const void *from;
@@ -244,8 +256,8 @@ typedef struct dpar_mem_scatter {
     dpar_mem_index index;
 } dpar_mem_scatter;
 
-/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64; what
- * has no row is left out (all of them: 0). */
+/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64. What
+ * has no row is left out; 0 where none has one. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
@@ -257,8 +269,8 @@ typedef struct dpar_mem_combine {
     dpar_mem_index index;       /* of rows x k */
 } dpar_mem_combine;
 
-/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed by
- * width alone); 0 where there is no row. */
+/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64, in an order that width alone
+ * fixes; 0 where there is no row. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
@@ -268,21 +280,23 @@ typedef struct dpar_mem_dot {
     dpar_mem_index index;   /* at NULL: row i of b */
 } dpar_mem_dot;
 
-/* Of the tokens that counted. */
+/* Sums over the tokens that counted. */
 typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* sums over tokens: without, and of, z lse^2 */
+    double loss, z; /* of the loss without z, and of z lse^2 */
     int64_t tokens; /* that counted */
 } dpar_cross_entropy_sum;
-/* The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h): */
+/* The parts of dpar_cross_entropy_forward and _backward that one rank does (tensor.h). */
 enum {
     DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
-/* A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0, 1, of a vocabulary; the
- * other columns are padding. A token counts when its target t is >= 0 and not ignore - 1 (ignore 0:
- * that is no condition); h is the column of t, if this rank has it. Sums are in f64, of PART and
- * GRADIENT in an order fixed by the sizes alone, of the sum over tokens too. With x = logits[i][c]:
+/* One part of a cross-entropy. A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0,
+ * 1, of a vocabulary; the other columns are padding. A token counts when its target t is >= 0 and
+ * not ignore - 1 (ignore 0: no such condition). h is the column of t, if this rank has it. Sums are
+ * in f64; those of PART and GRADIENT, and the sum over tokens, in an order that the sizes alone
+ * fix. With x = logits[i][c]:
+ *
  *     PART      own[i] = m, s, o:  m the largest x (NaN: any), 0 without columns
  *               s = sum of exp(x - m), all of them -infinity: 0
  *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
@@ -313,9 +327,9 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row:
- * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic in f64 for
- * F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row,
+ * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic is in f64
+ * for F64, in f32 for F32 (factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
     int32_t type; /* F64, F32: of all */
     int32_t room; /* 0 */
@@ -324,14 +338,14 @@ typedef struct dpar_mem_attention_merge {
     const void *more, *more_lse; /* likewise */
 } dpar_mem_attention_merge;
 
-/* Of a set of numbers: never as sums of squares. */
+/* Moments of a set of numbers. Variances never come from sums of squares. */
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
 
-/* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
- * or that of both it and what is there (Chan, Golub, LeVeque). Parts of some points each,
- * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
+/* Moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all
+ * planes of a set. With add they are merged with those that are there. Parts of some points each
+ * take two passes and are merged (Chan, Golub, LeVeque), in an order that the sizes alone fix. */
 typedef struct dpar_mem_moments {
     const void *x;
     int32_t type;     /* F64, F32, BF16, F16 */
@@ -348,18 +362,19 @@ typedef struct dpar_mem_moments {
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
-/* A norm of spatial.h, what is of one rank. The sets are those of moments. In f64, with inverse and
- * mean from saved, scale and shift of the channel; sums in an order that is fixed by the sizes. */
+/* The part of a norm (spatial.h) that one rank does. The sets are those of moments. In f64, with
+ * inverse and mean from saved, scale and shift of the channel; sums are in an order that the sizes
+ * alone fix. */
 enum {
-    DPAR_MEM_NORM_MERGE,   /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
-                              in `all`, merged in the order of the ranks; without points mean 0 */
-    DPAR_MEM_NORM_APPLY,   /* to = inverse scale (x - mean) + shift */
-    DPAR_MEM_NORM_SUMS,    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean);
-                              total[set] = sum over its planes, in order, of scale sums[plane], and
-                              of points; both of sums[plane] are added, in order of the samples, to
-                              shift_gradient and scale_gradient[channel] */
+    DPAR_MEM_NORM_MERGE, /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
+                            in `all`, merged in the order of the ranks; without points mean 0 */
+    DPAR_MEM_NORM_APPLY, /* to = inverse scale (x - mean) + shift */
+    DPAR_MEM_NORM_SUMS, /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] =
+                           sums over its planes, in order, of scale sums[plane] (both), and of
+                           points. sums[plane] are added, in order of the samples, to shift_gradient
+                           and scale_gradient[channel] */
     DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
-                              n), n = total[2] or, if that is less, 1 */
+                              n), n = total[2], at least 1 */
 };
 typedef struct dpar_mem_planes {
     void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
@@ -383,8 +398,9 @@ typedef struct dpar_mem_norm {
     double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
 } dpar_mem_norm;
 
-/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all in
- * F32 (F64 rounded to it first), each operation rounded to nearest even:
+/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each. All is
+ * in F32 (F64 is rounded to it first), each operation rounded to nearest even:
+ *
  *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
  *             no infinity, 0x7f NaN). A block with NaN or infinity has the quiet NaN as its scale
  *             and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
@@ -394,21 +410,21 @@ typedef struct dpar_mem_norm {
 typedef struct dpar_mem_quantize {
     void *x; /* quantize reads, dequantize writes */
     int64_t count;
-    int64_t block;      /* 1 or more */
-    int32_t type;       /* F64, F32, BF16, F16 */
-    int32_t code_type;  /* DPAR_I8, DPAR_F8 */
-    void *code;         /* block b's codes begin b code_step bytes from here */
-    void *scale;        /* its scale lies b scale_step bytes from here: in an array of its own, or
-                           beside the codes */
+    int64_t block;     /* 1 or more */
+    int32_t type;      /* F64, F32, BF16, F16 */
+    int32_t code_type; /* DPAR_I8, DPAR_F8 */
+    void *code;        /* block b's codes begin b code_step bytes from here */
+    void *scale; /* block b's scale lies b scale_step bytes from here, in an array of its own or
+                    beside the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
     int32_t add;        /* 1: dequantize adds */
     int32_t room;       /* 0 */
 } dpar_mem_quantize;
 
-/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. Strategies
- * and layers say what they need; one that is NULL and would be needed is E_UNKNOWN. Zero what you
- * do not have. */
+/* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
+ * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
+ * one that is needed is NULL. Zero what you do not have. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
     dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
@@ -426,19 +442,20 @@ typedef struct dpar_mem_layers {
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
 } dpar_mem_layers;
 
-/* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits for round, gather, scatter, combine, quantize and
- * dequantize; elsewhere roots, exponentials and orders of sums may differ in the last bits of f64.
- * A communicator without a table (comm->mem NULL) uses it by itself. Local. O(1). */
+/* The host's own table: plain loops that are done at once; ctx does not count. A communicator
+ * without a table (comm->mem NULL) uses it by itself. Local. O(1).
+ *
+ * A device's functions give equal bits for round, gather, scatter, combine, quantize and
+ * dequantize. Elsewhere roots, exponentials and orders of sums may differ in f64's last bits. */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 /* ==== train/ddp.h ==== */
 
-/* ddp - gradients that become the average over all ranks while backward goes on: for a model that
- * every rank has whole. Where a code has arrays of gradients already, over.h averages them there in
- * three calls; this is the full one, which lays them out. Gradients lie end to end in one buffer,
- * the last parameters first, cut into buckets; a bucket travels as soon as all its gradients are
- * there, in the same order on all ranks whatever becomes ready first.
+/* ddp - gradients become the average over all ranks while backward goes on, for a model that every
+ * rank has whole. Where a code has arrays of gradients already, over.h averages them there in three
+ * calls. This one lays them out, with all options. Gradients lie end to end in one buffer, the last
+ * parameters first, cut into buckets. A bucket travels as soon as all its gradients are there, in
+ * the same order on all ranks whatever becomes ready first.
  *
  *     options.params = n; options.numel = numel; options.type = DPAR_F32;
  *     dpar_ddp_bytes(c, &options, &bytes, &why);
@@ -456,43 +473,45 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * no call. dpar_ddp_gradient gives the same address as long as the ddp lives.
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
- * bucket or many. Nothing is allocated after init. In a device's memory
- * (comm->mem) gradients lie there, ready follows what its stream was given before, end orders
- * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
- * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
- * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
+ * bucket or many. Nothing is allocated after init. What travels is, on each rank, an all-reduce of
+ * the buckets' elements, padding included: dpar_ddp_bucket says how many. It overlaps with backward
+ * inside the calls here, or all the time with dpar_comm_progress.
+ *
+ * In a device's memory (comm->mem) gradients lie there. ready follows what its stream was given
+ * before, end orders what follows. Nothing waits, but each bucket with options.finite. */
 
-/* Posts what is to be done with a bucket in place of the all-reduce: data[count] of type is what
- * this rank has (neither summed nor averaged), *work is done when it holds what all shall have.
- * Called on all ranks for the same buckets in the same order. A hook that waits by itself leaves
- * *work as it is. An error ends the step on this rank; abort c to end it on all. */
+/* Posts what is done with a bucket in place of the all-reduce. data[count] of type is what this
+ * rank has, neither summed nor averaged. *work is done when data holds what all shall have; a hook
+ * that waits by itself leaves *work as it is. It is called on all ranks for the same buckets in the
+ * same order. An error ends the step on this rank; abort c to end it on all. */
 typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
-/* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
+/* Options of a ddp. Zero it and fill in what differs. The same on all ranks, but for ctx and
+ * names. */
 typedef struct dpar_ddp_options {
-    int32_t params;       /* parameters, in the order in which forward uses them; */
-    int32_t type;         /* of their gradients, must be said: DPAR_F64, F32, F16, BF16; */
+    int32_t params;       /* parameters, in the order in which forward uses them */
+    int32_t type;         /* type of their gradients: DPAR_F64, F32, F16, BF16; must be said */
     const int64_t *numel; /* [params] elements of each, 0 and more. Read by bytes and init alone */
-    int32_t wire;    /* 0: they travel as they are. Else as this type (F64 as F32; F32 as F16 or
-                        BF16), rounded to nearest, added up in F32 and rounded once more. A copy as
-                        large as the gradients in that type, but where ranks share memory and an
-                        all-reduce without a hook rounds F32: there they are rounded while they are
-                        added */
+    /* 0: gradients travel as they are. Else as this type (F64 as F32; F32 as F16 or BF16), rounded
+     * to nearest, added up in F32 and rounded once more. That takes a copy as large as the
+     * gradients in that type. There is none where ranks share memory and an all-reduce without a
+     * hook rounds F32: it rounds while it adds. */
+    int32_t wire;
     int32_t sum;     /* 1: sums over the ranks; 0: averages */
-    int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
-                        (dpar_bucket_piece), what lies beside it is undefined; buckets then end
-                        at multiples of the ranks */
-    int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
-                        zero after dpar_ddp_zero; dpar_ddp_gradient tells which. An all-reduce
-                        of one byte a parameter more */
-    int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
-                        break the communicator: E_ARG on all ranks, naming parameter, element
-                        and rank. For codes in which they are mistakes; with scaled losses look
-                        at what has come back */
-    int64_t first_bytes;  /* of the first bucket, which is to leave early; 0: 1 MiB */
-    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
-                             than this makes its bucket larger */
+    int32_t scatter; /* 1: reduce-scatter: this rank gets only its share of each bucket
+                        (dpar_bucket_piece); the rest of it is undefined. Buckets then end at
+                        multiples of the ranks */
+    int32_t unused;  /* 1: parameters may be without a gradient. They count as what lies there, 0
+                        after dpar_ddp_zero; dpar_ddp_gradient tells which. Costs an all-reduce of a
+                        byte a parameter */
+    /* 1: looks for NaN and infinity before a bucket is rounded and travels. They break the
+     * communicator: E_ARG on all ranks, naming parameter, element and rank. For codes in which they
+     * are mistakes; with scaled losses look at what has come back. */
+    int32_t finite;
+    int64_t first_bytes;  /* of the first bucket, which leaves early; 0: 1 MiB */
+    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut: a larger one makes
+                             its bucket larger */
     int64_t align;        /* starts of parameters, in elements; 0: 64 */
     int64_t multiple;     /* buckets end at multiples of this many elements, too; 0: 1 */
     dpar_ddp_hook hook;   /* NULL: the all-reduce or reduce-scatter */
@@ -501,48 +520,49 @@ typedef struct dpar_ddp_options {
                                  their numbers */
 } dpar_ddp_options;
 
+/* Gradients that are being averaged: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
-/* Bytes that init needs of the caller's memory (aligned to 64) as long as the ddp lives. The
- * gradients themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
- * O(params). */
+/* Bytes that init needs of your memory (aligned to 64), as long as the ddp lives. The gradients
+ * themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local. O(params). */
 DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_options *options,
                                     int64_t *bytes, dpar_why *why);
-/* Lays out the gradients of all parameters, zeroed.
- * COLLECTIVE: all ranks give the same options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY
- * with a sentence, on all ranks. Small collectives compare. O(elements). */
+/* Lays out the gradients of all parameters, zeroed. COLLECTIVE: all ranks give the same options
+ * (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Small
+ * collectives compare. O(elements). */
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
                                    const dpar_ddp_options *options, dpar_ddp **ddp, dpar_why *why);
 /* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
- * no such parameter. *used (NULL: not wanted): 1 if it was ready on any rank since dpar_ddp_zero,
- * asked after the end of the last pass; without options.unused: on this rank. Local. O(1). */
+ * no such parameter. *used (NULL: not wanted), after the end of the last pass: 1 if it was ready on
+ * any rank since dpar_ddp_zero, without options.unused on this rank. Local. O(1). */
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
-/* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
+/* Makes all gradients 0, and no parameter counts as used: before the first micro-batch of a step.
  * Local. O(elements). */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
-/* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
- * follow and nothing travels. Local. E_ARG: the pass before has not ended. The status of a broken
- * communicator: no pass has begun. The sentences of errors from here on are in c->why. O(1), every
- * 255th O(params). */
+/* Begins a backward pass. last: 1: what has gathered travels in this pass; 0: more micro-batches
+ * follow and nothing travels. Local. O(1), every 255th O(params). E_ARG: the pass before has not
+ * ended. The status of a broken communicator: no pass has begun. The sentences of errors from here
+ * on are in c->why. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
-/* The gradient of parameter i is whole for this pass; it may not be touched until the end. Posts
- * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
- * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
- * E_TIMEOUT, E_MISMATCH as comm.h. O(1) on average, and where a bucket is whole its posting. */
+/* The gradient of parameter i is whole for this pass, and is not touched until the end. Posts
+ * buckets whose turn has come. Each rank has its own order. COLLECTIVE in so far as the other
+ * ranks' passes wait for this one's. E_ARG: ready twice, no pass under way, no such parameter.
+ * E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. O(1) on average, and where a bucket is whole its
+ * posting. */
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
-/* The pass is over; after the last one all gradients are what options say. COLLECTIVE with the last
- * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
- * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
- * too. Waits for what travels. O(params) beside that. */
+/* Ends the pass; after the last one all gradients are what options say. COLLECTIVE with the last
+ * pass, else local. Waits for what travels. O(params) beside that. E_ARG on all ranks, naming the
+ * parameters: some are not ready and options.unused is 0. That breaks the communicator. Errors as
+ * ready: a pass that failed is over, too. */
 DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
 /* Where the elements of the k-th bucket to travel lie, one bucket after the other; NULL past the
- * last. *bucket (NULL: not wanted): flat.h; its lo and hi count elements from the first bucket's
- * first. Local. O(1). */
+ * last. *bucket (NULL: not wanted): as flat.h has it, its lo and hi counted from the first bucket's
+ * first element. Local. O(1). */
 DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
-/* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
- * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. Afterwards, while
- * the communicator lives and the caller's memory is left alone, it is one without parameters.
- * O(buckets). */
+/* Closes a ddp: gives the gradients' memory back. NULL is fine. COLLECTIVE in so far as no other
+ * rank may still be in a pass. E_ARG: a pass is under way, on a communicator that is not broken.
+ * Afterwards it is a ddp without parameters, while the communicator lives and your memory is left
+ * alone. O(buckets). */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 /* ==== train/over.h ==== */
@@ -563,45 +583,48 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *
  *         dpar_ddp_done(d, grads + at, count);
  *
- * What was not said leaves at dpar_ddp_end. In the first pass all of it does, and dpar learns: the
- * parts of rank 0, in the order in which it had them done, merged to buckets of 4 MiB (of more than
- * 16 GiB: 1/4096 of all), are what travels from the second pass on, each when all of it is done. So
- * each rank has its own order, and its own parts.
+ * What was not said leaves at dpar_ddp_end. In the first pass all of it does, and dpar learns. The
+ * parts of rank 0, in the order in which it had them done, are merged to buckets of 4 MiB (of more
+ * than 16 GiB: 1/4096 of all). From the second pass on each bucket travels when all of it is done.
+ * Each rank has its own order, and its own parts.
  *
  * Micro-batches: add up gradients, and call done and end for the last one alone. A weight that is
  * used twice (tied) is done after its second use. What lies in grads between steps is yours: zero
- * it, or let backward write it. dpar_ddp_end may be left out where nothing is to be averaged:
- * evaluation needs no call at all. `grads` stays where it is as long as d lives.
+ * it, or let backward write it. Where nothing is to be averaged leave dpar_ddp_end out: evaluation
+ * needs no call at all. `grads` stays where it is as long as d lives.
  *
  * Sums go in rank order (comm.h): the same bits on all ranks, whatever is done when. Registered
  * memory (dpar_alloc, dpar_comm_alloc) is reduced where it lies; any other is right, too, and
- * copied on the way. For 16 bits on the wire, sums in place of averages, looks for NaN: the full
- * ddp (ddp.h), which lays gradients out itself. For ZeRO-1 on the same array: zero1.h. */
+ * copied on the way. For 16 bits on the wire, sums in place of averages, or a look for NaN take the
+ * full ddp (ddp.h), which lays gradients out itself. For ZeRO-1 on the same array: zero1.h. */
 
-/* An array of gradients that is not one with the others. */
+/* One of several arrays of gradients. */
 typedef struct dpar_ddp_array {
     void *data;
     int64_t count; /* elements */
 } dpar_ddp_array;
 
-/* Averages of grads[n], of type F64, F32, F16 or BF16, in the memory of the communicator (host, or
- * c->mem). COLLECTIVE: n and type are the same on all ranks (E_MISMATCH else). E_ARG, E_RANGE,
- * E_MEMORY with a sentence, on all ranks. Small collectives compare; O(n / 2^20). */
+/* Averages grads[n] at each dpar_ddp_end. They are of type F64, F32, F16 or BF16, in the memory of
+ * the communicator (host, or c->mem). COLLECTIVE: n and type are the same on all ranks (E_MISMATCH
+ * else). E_ARG, E_RANGE, E_MEMORY with a sentence, on all ranks. Small collectives compare; O(n /
+ * 2^20). */
 DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
                                    dpar_ddp **ddp, dpar_why *why);
-/* The same of several arrays, none within another; `list` is read here alone. Those of
- * less than 64 KiB are copied, to travel as one. Errors as dpar_ddp_over. O(arrays). */
+/* dpar_ddp_over of several arrays, none within another. `list` is read here alone. Arrays of less
+ * than 64 KiB are copied, to travel as one. Errors as dpar_ddp_over. O(arrays). */
 DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
                                         int32_t type, dpar_ddp **ddp, dpar_why *why);
-/* These `count` gradients are whole, and are not touched before the end of the pass: those that are
- * next leave, where they make 4 MiB. Never needed. E_ARG, nothing done: some of them are
- * done already in this pass, they lie outside of the gradients, or d is no dpar_ddp_over; the
- * sentence is in c->why. E_MEMORY. Errors of the pass so far, as comm.h. O(log of the runs that are
- * done), and the posting. */
+/* Says that these `count` gradients are whole, and are not touched before the end of the pass.
+ * Those that are next leave, where they make 4 MiB. Never needed. O(log of the runs that are done),
+ * and the posting.
+ *
+ * E_ARG, nothing done: some of them are done already in this pass, they lie outside of the
+ * gradients, or d is no dpar_ddp_over. E_MEMORY. Errors of the pass so far, as comm.h. The sentence
+ * is in c->why. */
 DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count);
-/* dpar_ddp_end (ddp.h): averages, for all. COLLECTIVE. Errors as comm.h. An all-reduce of n
- * elements less what has left; the first time a broadcast of 16 bytes a bucket.
- * dpar_ddp_begin is not needed; begin(d, 0) to end is a micro-batch in which nothing travels. */
+/* dpar_ddp_end (ddp.h) makes averages, for all. COLLECTIVE. Errors as comm.h. An all-reduce of n
+ * elements less what has left; the first time a broadcast of 16 bytes a bucket. dpar_ddp_begin is
+ * not needed; begin(d, 0) to end is a micro-batch in which nothing travels. */
 
 /* Lets go of d; grads is yours. COLLECTIVE in so far as no other rank may still be in a pass. NULL
  * is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
@@ -609,8 +632,8 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
 
 /* ==== train/zero1.h ==== */
 
-/* zero1 - ZeRO-1 on the flat arrays of a training code: each rank keeps the optimizer's state of
- * its share of the weights alone, updates that, and all gather the rest.
+/* zero1 - ZeRO-1 on the flat arrays of a training code. Each rank keeps the optimizer's state only
+ * for its share of the weights, updates that share, and gathers the others.
  *
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
  *     dpar_optimizer_init(&adamw, DPAR_ADAMW);
@@ -618,13 +641,13 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  *         backward; dpar_ddp_done(d, ...) where you like
  *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update
  *
- * dpar_zero1_step ends the pass by itself: gradients then go to the owners of their shares alone,
+ * dpar_zero1_step ends the pass by itself. Gradients then go only to the owners of their shares,
  * and a step sends as much as dpar_ddp_end does. After dpar_ddp_end it uses the averages that are
  * there, and a step sends half as much more.
  *
- * A rank's share are elements first .. first + count of the flat array: ceil(n / ranks) each, the
- * last ranks less. To save: each rank writes its state at `first` of a file for each array. To load
- * on any number of ranks: each reads what its share is now.
+ * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) each,
+ * the last ranks less. To save: each rank writes its state at `first` of a file for each array. To
+ * load on any number of ranks: each reads what its share is now.
  *
  *     for (k = 0; (m = dpar_zero1_state(d, k, &first, &count, &type)) != NULL; k++) {
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
@@ -635,39 +658,45 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  * (optimizer.h); with a clip, of the norm too. Weights in 16 bits have no masters here: see
  * optimizer.stochastic, or fsdp.h. */
 
-/* One step: params[n], of the gradients' type, are updated with the averages of d's gradients, and
- * are whole and the same on all ranks afterwards. clip: the largest norm of all gradients
- * (dpar_optimizer_clip); 0 and less: any. d: of dpar_ddp_over: one flat array. The optimizer's
- * numbers may change from step to step, its kind and moment_type not. Afterwards grads holds
- * averages in this rank's share alone.
- * COLLECTIVE. E_ARG: an optimizer that is none or another one, params is NULL, d is of a list or
- * not of dpar_ddp_over; E_MEMORY, E_MISMATCH in the first step, which takes the state: (moments)
- * n / ranks elements of dpar_comm_alloc. Errors as comm.h. The sentence is in c->why. A
- * reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n / ranks). */
+/* One step: updates params[n], of the gradients' type, with the averages of d's gradients.
+ * Afterwards params are whole and the same on all ranks, and grads holds averages in this rank's
+ * share alone. d is a dpar_ddp_over of one flat array. clip: the largest norm of all gradients
+ * (dpar_optimizer_clip); 0 and less: any. The optimizer's numbers may change from step to step, its
+ * kind and moment_type not.
+ *
+ * COLLECTIVE. A reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n /
+ * ranks). The first step takes the state from dpar_comm_alloc: (moments) n / ranks elements.
+ *
+ * E_ARG: an optimizer that is none or another one, params is NULL, d is of a list or not of
+ * dpar_ddp_over. E_MEMORY, E_MISMATCH in the first step. Errors as comm.h. The sentence is in
+ * c->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
                                      double rate, double clip);
 
-/* Elements first .. first + count of the flat array that are not updated as the optimizer says. */
+/* Elements first .. first + count - 1 of the flat array, which are updated otherwise than the
+ * optimizer says. */
 typedef struct dpar_zero1_group {
     int64_t first, count;
-    double decay; /* of weights, in place of the optimizer's: 0: none */
+    double decay; /* of weights, in place of the optimizer's; 0: none */
     double rate;  /* times the step's rate; 0: 1 */
 } dpar_zero1_group;
-/* Groups from the next step on, in ascending order, none meets another; elements of none go by the
- * optimizer's own decay and the step's rate. They are copied. COLLECTIVE: the same on all ranks
- * (E_MISMATCH else). E_ARG with a sentence, E_MEMORY. Small collectives compare. O(groups). */
+/* Sets the groups from the next step on. They are in ascending order and do not overlap. Elements
+ * in none go by the optimizer's own decay and the step's rate. The array is copied. COLLECTIVE: the
+ * same on all ranks (E_MISMATCH else). E_ARG with a sentence, E_MEMORY. Small collectives compare.
+ * O(groups). */
 DPAR_API dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group, int32_t groups,
                                        dpar_why *why);
 
-/* This rank's share of an array of the optimizer (AdamW: 0: m, 1: v; SGD with momentum: 0): `count`
- * elements of `type` (NULL: not wanted), which stand for elements `first` and on of the flat array.
- * In the memory of the communicator. NULL: no such array, or none yet: before the first step and
- * dpar_zero1_resume. Local. O(1). */
+/* This rank's share of an array of the optimizer, in the memory of the communicator. array: AdamW 0
+ * is m, 1 is v; SGD with momentum has 0. It has `count` elements of `type` (NULL: not wanted), for
+ * elements `first` and on of the flat array. NULL: no such array, or none yet: before the first
+ * step and dpar_zero1_resume. Local. O(1). */
 DPAR_API void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first, int64_t *count,
                                 int32_t *type);
-/* The next step is number steps + 1. Takes the state, which is 0, where there is none yet. With
- * what was saved in it training goes on bit by bit as if it had not stopped, on as many ranks.
- * COLLECTIVE. E_ARG, E_MEMORY; E_MISMATCH: ranks gave different ones; with a sentence. */
+/* Resumes: the next step is number steps + 1. Takes the state, which is 0, where there is none yet.
+ * With what was saved in it training goes on bit by bit as if it had not stopped, on as many ranks.
+ * COLLECTIVE. E_ARG, E_MEMORY with a sentence; E_MISMATCH: ranks gave different optimizers or
+ * steps. */
 DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer, int64_t steps,
                                        dpar_why *why);
 
@@ -713,12 +742,16 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  * (dpar_fsdp_bytes, _init and _close: the same in memory of yours; _bytes also plans.)
  *
  * A weight that several layers use (tied: the embedding is the output, too) is a unit of its own
- * that stays in use: unshard it before the first of them and reshard it after the last, forward and
- * backward, ready after the last gradient. options.at_once says how many units are in use together:
- * 2 then. Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come
- * just before backward. Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a
- * parameter in every step, and so does dpar_fsdp_gradient where gradients are whole (ZeRO-1,
- * `once`); with ZeRO-3, and gradients of ZeRO-2, ask again after each unshard.
+ * that stays in use. Unshard it before the first of them and reshard it after the last, forward and
+ * backward; make it ready after the last gradient. options.at_once says how many units are in use
+ * together: 2 then.
+ *
+ * Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come just
+ * before backward.
+ *
+ * Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a parameter in every step.
+ * So does dpar_fsdp_gradient where gradients are whole (ZeRO-1, `once`). With ZeRO-3, and for
+ * gradients of ZeRO-2, ask again after each unshard.
  *
  * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
  * reads it, on as many ranks or others.
@@ -744,7 +777,7 @@ DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimi
  * In a device's memory (c->mem) all arrays lie there, also those that set and load are given.
  * Functions follow what its stream was given and order what follows. Only norm and load wait. */
 
-/* Zero it and fill in what differs. The same on all ranks, but for replicas and
+/* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
 typedef struct dpar_fsdp_options {
     int32_t units;            /* of the model, in the order of forward */
@@ -772,17 +805,17 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    int32_t
-        assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                     element of each parameter of the unit (0 where it has none), rather than
-                     adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    /* 0: backward adds to gradients, which are 0 before. 1: it writes them, except where
+     * dpar_fsdp_gradient says so, and nothing is zeroed before. It writes each element of each
+     * parameter of the unit, 0 where it has none. */
+    int32_t assigned;
     const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
                                  numbers */
     int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
-    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
-                                 by the number of an element among all, the units end to end:
-                                 copies in other fsdp's (of tensor-parallel ranks) stay equal where
-                                 they have the same number there */
+    /* stochastic: also where F32 masters become BF16 weights. Everything rounds by the number of an
+     * element among all, the units end to end. So copies in other fsdp's (of tensor-parallel ranks)
+     * stay equal where they have the same number there. */
+    dpar_optimizer optimizer;
 } dpar_fsdp_options;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
@@ -797,6 +830,7 @@ typedef struct dpar_fsdp_sizes {
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
 
+/* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
 /* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
@@ -838,12 +872,14 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t directio
 /* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
  * Aligned to the type. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Where its gradient is added, of type gradient, from unshard in backward to ready; else NULL.
- * *adds (NULL: not wanted): the `beta` of the product that computes it. 1: it is added to what lies
- * there: always without options.assigned; with it after the step's first micro-batch that had the
- * unit backward, where gradients are kept from one to the next (ZeRO-1, `once`), or once they have
- * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local.
- * O(1). */
+/* Where the gradient of parameter i is added, of type gradient, from unshard in backward to ready;
+ * else NULL. Local. O(1).
+ *
+ * *adds (NULL: not wanted) is the `beta` of the product that computes it. 1: it is added to what
+ * lies there. 0: it is written, whatever lies there. Without options.assigned it is always 1. With
+ * it, it is 1 once gradients have been looked at since zero (norm, state, step). Where gradients
+ * are kept from one micro-batch to the next (ZeRO-1, `once`) it is also 1 after the step's first
+ * one that had the unit backward. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
  * c, as unshard. E_ARG: there are none; else errors as comm.h. ZeRO-1 and `once`: the last
@@ -876,12 +912,14 @@ enum {
 };
 
 /* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted); NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
- * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. To save
- * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
- * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
- * of a pass and the next zero: for norms that count parameters differently, sums with other
- * communicators: those that count as 0 are zeroed here. Local. O(1) but for that. */
+ * type (NULL: not wanted). NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
+ * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. Local.
+ * O(1).
+ *
+ * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one
+ * replica, and how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients,
+ * between the end of a pass and the next zero, for norms that count parameters differently, or sums
+ * with other communicators. Those that count as 0 are zeroed here, which takes longer than O(1). */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:
@@ -923,8 +961,8 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
 
 /* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
  * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
- * Beside it: which heads, rows and tokens a rank has (heads.h), random numbers that do not depend
- * on who draws them (random.h).
+ * heads.h says which heads, rows and tokens a rank has; random.h has random numbers that do not
+ * depend on who draws them.
  *
  *     dpar_tensor t;                                     what the layers of a group share
  *     dpar_tensor_init(&t, c, DPAR_F32, tokens, counts, &why);
@@ -936,25 +974,28 @@ DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
  *     dpar_linear_backward(&t, &down, &b);               nothing travels
  *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, under the weight gradient
  *
- * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
- * layers gather them, row layers scatter them, the other way round in backward. As many bytes,
- * activations between the pairs cut by the ranks; any number of tokens. What a rank computes of its
- * own tokens alone there, the gradients of norms' weights, is to be summed over the ranks once a
- * step.
+ * All is row-major: a token is a row. Types are F64 and F32. Every function is COLLECTIVE over the
+ * communicator unless it says that it is local. What is wrong on one rank (E_ARG) breaks the
+ * communicator, so that the others hear of it; the sentence is in comm->why. A t that is NULL or
+ * all zero (init refused) is E_ARG for the caller alone.
  *
- * All is row-major: a token is a row. F64 and F32, in the memory of the communicator (comm->mem):
- * where that is a device's, `matmul` is to be given, ids, targets and sums lie where host and
- * device reach them (page-locked), and nothing waits for the device. What is wrong on one rank
- * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why. A
- * t that is NULL or has none (all zero: init refused) is E_ARG for the caller alone.
- * Every function is COLLECTIVE over the communicator unless it says that it is local. */
+ * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
+ * layers gather them, row layers scatter them, the other way round in backward. As many bytes
+ * travel, and activations between the pairs are cut by the ranks; any number of tokens will do.
+ * There a rank computes the gradients of norms' weights of its own tokens alone: sum them over the
+ * ranks once a step.
+ *
+ * Arrays lie in the memory of the communicator (comm->mem). Where that is a device's, give
+ * `matmul`. ids, targets and sums then lie where host and device reach them (page-locked). Nothing
+ * waits for the device. */
 
 /* ---- products of matrices ---- */
 
-/* c = alpha op(a) op(b) + beta c: op(a) is m x k, op(b) k x n. With beta 0 c is not read. */
+/* A product of matrices: c = alpha op(a) op(b) + beta c; op(a) is m x k, op(b) k x n. With beta 0 c
+ * is not read. */
 typedef struct dpar_matmul {
     int32_t type;                     /* DPAR_F64 or DPAR_F32: of a, b and c */
-    int32_t transpose_a, transpose_b; /* 1: it lies there as k x m, n x k */
+    int32_t transpose_a, transpose_b; /* 1: it lies in memory as k x m, n x k */
     int32_t room;                     /* 0 */
     int64_t m, n, k;                  /* may be 0: c becomes beta c */
     double alpha, beta;
@@ -962,74 +1003,77 @@ typedef struct dpar_matmul {
     void *c;
     int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
 } dpar_matmul;
-/* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
+/* Your product: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
 typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
-/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
+/* The product that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG,
  * without a sentence, for other types and a size below 0. Local. O(m n k). */
 DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
 
 /* ---- what layers share ---- */
 
+/* What the layers of a group share. dpar_tensor_init fills it in. */
 typedef struct dpar_tensor {
     dpar_comm *comm;
     int32_t type;      /* DPAR_F64 or DPAR_F32 */
-    dpar_split tokens; /* all tokens of a step; sequence parallel: which of them a rank has, one run
+    dpar_split tokens; /* all tokens of a step. Sequence parallel: which of them a rank has, one run
                           after the other (CHUNK, EVEN, FLOOR, RAGGED) */
-    int64_t *counts;   /* sequence parallel: room for comm->size numbers, untouched by others while
-                          a function runs; else NULL */
+    int64_t *counts;   /* sequence parallel: comm->size numbers for dpar, which nobody else touches
+                          while a function runs; else NULL */
     dpar_matmul_function matmul; /* NULL: dpar_matmul_host */
     void *user;
 } dpar_tensor;
-/* Fills it in: tokens by DPAR_EVEN. For a step of other tokens: dpar_split_resize(&t->tokens, n).
- * E_ARG with a sentence. Local. O(1). */
+/* Fills in what layers share: tokens by DPAR_EVEN. For a step of other tokens:
+ * dpar_split_resize(&t->tokens, n). E_ARG with a sentence. Local. O(1). */
 DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
                                       int64_t *counts, dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 enum {
     DPAR_COLUMN = 1, /* each rank has some of the outputs: x is whole */
-    DPAR_ROW /* each rank has some of the inputs: its product is a part of y, which is summed */
+    DPAR_ROW         /* each rank has some of the inputs: y is the sum of all ranks' products */
 };
-/* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
- * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
+/* A linear layer: y = x w^T + bias. The weight is w[out][in], as torch has it. A rank of a column
+ * layer has whole rows of it, a rank of a row layer a piece of each row. Shares may differ from
+ * rank to rank, and be 0. */
 typedef struct dpar_linear {
     int32_t kind;
     int32_t room;    /* 0 */
     int64_t in, out; /* of this rank's weight */
 } dpar_linear;
 
-/* n is all tokens; own is the rank's share of them (dpar_split_size of t->tokens), n itself where
- * not sequence parallel. */
+/* The arrays of a linear layer. n is all tokens. own is the rank's share of them (dpar_split_size
+ * of t->tokens), or n where not sequence parallel. */
 typedef struct dpar_linear_arrays {
     const void *w;    /* [out][in] */
     const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
     const void *x;    /* column: [own][in]; row: [n][in] */
     void *y;          /* column: [n][out]; row: [own][out] */
     const void *dy;   /* as y */
-    void *dx;         /* as x; NULL: not wanted (weights alone, the first layer) */
-    void *dw;         /* as w; NULL: not wanted (inputs alone: zero-bubble schedules) */
+    void *dx;         /* as x; NULL: not wanted (the first layer, or only weights) */
+    void *dw;         /* as w; NULL: not wanted (only inputs: zero-bubble schedules) */
     void *dbias;      /* [out]; NULL: not wanted. A row layer's is whole on every rank */
     void *whole;      /* sequence parallel: column: [n][in], the inputs of all;
                          row: [n][out], forward the part of y, backward the dy of all */
     void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
-    int32_t kept;     /* 1: `whole` holds already what would be gathered: column: since forward, or
-                         another layer's that reads the same x; row: backward, the call for dx, when
-                         that for dw comes later */
-    int32_t add;      /* 1: dw and dbias are added to (micro-batches) */
-    int32_t add_dx;   /* column: 1: dx (sequence parallel: whole_dx) holds the parts of layers that
-                         read the same x, */
-    int32_t open;     /* and 1: others follow: no collective yet */
+    /* 1: `whole` already has what would be gathered. Column: since forward, or from another layer
+     * that reads the same x. Row, backward: the call for dx left it there for a later call for
+     * dw. */
+    int32_t kept;
+    int32_t add;    /* 1: dw and dbias are added to (micro-batches) */
+    int32_t add_dx; /* column: 1: dx (sequence parallel: whole_dx) has the parts of layers that read
+                       the same x */
+    int32_t open;   /* and 1: others follow, no collective yet */
 } dpar_linear_arrays;
 
-/* y. Column: nothing travels, or an all-gather of n in. Row: an all-reduce of n out, or a
- * reduce-scatter. The bias is added last, once. E_ARG as the top of this file says, else errors of
- * matmul and as comm.h. 2 n in out of arithmetic. */
+/* y of a layer. Column: nothing travels, or with sequence parallel an all-gather of n in. Row: an
+ * all-reduce of n out, or a reduce-scatter. The bias is added last, once. E_ARG as the top of this
+ * file says, else errors of matmul and as comm.h. 2 n in out of arithmetic. */
 DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
                                          const dpar_linear_arrays *a);
-/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed; or
- * an all-gather (unless kept) while dx is, and a reduce-scatter while dw is. Row: nothing, or an
- * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress.
- * Errors as forward. With dx and dw twice its arithmetic. */
+/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed.
+ * Sequence parallel: an all-gather (unless kept) while dx is, and a reduce-scatter while dw is.
+ * Row: nothing, or an all-gather of n out (unless kept). With dpar_comm_progress it all moves on
+ * meanwhile. Errors as forward. With dx and dw twice its arithmetic. */
 DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
                                           const dpar_linear_arrays *a);
 
@@ -1039,14 +1083,14 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
 
 /* ---- vocabulary ---- */
 
-/* y[token] = table[id of the token]. */
+/* An embedding: y[token] = table[id of the token]. */
 typedef struct dpar_embedding {
-    dpar_vocab
-        vocab; /* heads.h says which of the table's rows a rank has: dpar_vocab_rows of them */
+    /* heads.h says which of the table's rows a rank has: dpar_vocab_rows */
+    dpar_vocab vocab;
     int64_t width;
 } dpar_embedding;
 typedef struct dpar_embedding_arrays {
-    const int32_t *ids; /* [n], of all tokens, the same on all ranks */
+    const int32_t *ids; /* [n] of all tokens, the same on all ranks */
     const void *table;  /* [rows][width]. Forward reads */
     void *y;            /* [own][width]. Forward writes */
     const void *dy;     /* [own][width]. Backward reads, */
@@ -1056,60 +1100,69 @@ typedef struct dpar_embedding_arrays {
     int32_t room;       /* 0 */
 } dpar_embedding_arrays;
 /* A rank looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
- * reduce-scatter. The same bits on any number of ranks. E_ARG for an id that does not exist;
- * E_MISMATCH where ranks give another vocabulary or other ids, as cross-entropies. O(n width). */
+ * reduce-scatter. The same bits on any number of ranks. E_ARG: an id that does not exist.
+ * E_MISMATCH: ranks give another vocabulary or other ids, found as by dpar_cross_entropy_forward.
+ * O(n width). */
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_embedding *layer,
                                             const dpar_embedding_arrays *a);
-/* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or an all-gather of
- * n width into `whole`. The same bits on any number of ranks. E_ARG as forward. O((n + rows)
- * width). */
+/* dtable[row] = the sum of dy over its tokens, in their order. Nothing travels, or with sequence
+ * parallel an all-gather of n width into `whole`. The same bits on any number of ranks. E_ARG as
+ * forward. O((n + rows) width). */
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_embedding *layer,
                                              const dpar_embedding_arrays *a);
 
-/* With lse = ln of the sum over the whole vocabulary of exp(logit) and V = count + added tokens:
- *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
- * Smoothing as torch has it (Megatron's e is e V / (V - 1) here); z-loss as PaLM (1e-4). */
+/* Cross-entropy over a vocabulary that ranks share. With lse = ln of the sum over the whole
+ * vocabulary of exp(logit) and V = count + added tokens:
+ *
+ *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits) + z lse^2
+ *
+ * Smoothing is torch's (Megatron's e is e V / (V - 1) here), z-loss PaLM's (1e-4). */
 typedef struct dpar_cross_entropy {
-    dpar_vocab
-        vocab; /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    /* rows of padding do not count: they are not read, and their gradient is 0 */
+    dpar_vocab vocab;
     double smoothing; /* 0 .. 1 */
     double z;
-    int32_t ignore; /* 1 + a token that is no target to be counted; 0: none. Targets below 0
-                       (torch's -100) are never counted: their loss and gradient are 0 */
+    int32_t ignore; /* 1 + a token that does not count as a target; 0: none. Targets below 0
+                       (torch's -100) never count. Loss and gradient of both are 0 */
     int32_t room;   /* 0 */
 } dpar_cross_entropy;
 typedef struct dpar_cross_entropy_arrays {
-    void *logits;                /* [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks
-                                    too. Forward reads them, backward makes gradients of them */
+    void *logits; /* [n][dpar_vocab_rows] of all tokens, on sequence parallel ranks too. Forward
+                     reads them, backward makes gradients of them */
     const int32_t *targets;      /* [n] token ids, the same on all ranks */
     double *lse;                 /* [n]. Forward writes, backward reads */
     double *loss;                /* [n]. Forward writes, z-loss included; NULL: not wanted */
-    dpar_cross_entropy_sum *sum; /* so */
-    void *scratch;               /* [3 n (ranks + 1)] of type, of forward */
+    dpar_cross_entropy_sum *sum; /* sum over tokens; NULL: not wanted */
+    void *scratch;               /* [3 n (ranks + 1)] of type, for forward */
 } dpar_cross_entropy_arrays;
-/* One all-gather of three numbers a token: the largest logit of the rank, the sum of exponentials
- * below it, its part of the target's share: 12 bytes (f64: 24). Of these the ranks compute the same
- * bits; sums over the vocabulary are in f64. Loss and sum are equal on all ranks: add them up over
- * data parallel ones only. E_ARG for a target that does not exist; E_MISMATCH where ranks give
- * another vocabulary, targets, ignore, smoothing or z, on engines that compare calls (shared
- * memory, MPI with check). O(n rows). */
+/* Losses of the tokens, over a vocabulary that ranks share. One all-gather of three numbers a
+ * token: the largest logit of the rank, the sum of exponentials relative to it, its part of the
+ * target's share: 12 bytes (f64: 24). From these the ranks compute the same bits. Sums over the
+ * vocabulary are in f64. Loss and sum are equal on all ranks: add them up over data parallel ones
+ * only. O(n rows).
+ *
+ * E_ARG: a target that does not exist. E_MISMATCH: ranks give another vocabulary, targets, ignore,
+ * smoothing or z, on engines that compare calls (shared memory, MPI with check). */
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const dpar_cross_entropy_arrays *a);
-/* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
- * for their mean. Local. Errors as forward. O(n rows). */
+/* The logits become scale times the gradient of the sum of losses. For their mean scale = 1 /
+ * tokens of all ranks. Local. Errors as forward. O(n rows). */
 DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                  const dpar_cross_entropy_arrays *a, double scale);
 
 /* ---- attention heads ---- */
 
 /* Attention needs no function of its own: a column layer of the fused weight's rows that
- * dpar_heads_rows names, attention over the rank's heads, a row layer. But where there are fewer
- * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
- * own queries only. With share = dpar_heads_local(&heads, c->rank),
+ * dpar_heads_rows names, attention over the rank's heads, a row layer.
+ *
+ * But where there are fewer key-value heads than ranks, several ranks hold the same one, and each
+ * sees the gradient of its own queries only. With share = dpar_heads_local(&heads, c->rank),
+ *
  *     dpar_comm_split(c, share.group, c->rank, &same);
- * on all ranks makes a communicator of those that have the same one. Once a step, after the last
- * micro-batch, let them sum their gradients of keys and values: of dw [(queries + 2) width][in],
- * queries first, the 2 width in elements from share.queries width in on, and 2 width of its
+ *
+ * on all ranks makes a communicator of those that have the same one. They sum their gradients of
+ * keys and values once a step, after the last micro-batch. dw is [(queries + 2) width][in], queries
+ * first. Sum 2 width in elements of it from share.queries width in on, and the last 2 width of its
  * dbias. */
 
 /* ==== train/sequence.h ==== */
@@ -1140,19 +1193,22 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor *t, const dpa
  * The ring has P steps, t = 0 .. P-1. In step t rank r computes on the keys and values of rank r -
  * t (modulo P). Meanwhile it sends them on to r + 1, and those of r - t - 1 come. On the way back
  * gradients of keys and values travel the same way, one step behind, until they are home. What the
- * rank's own queries gave has stayed there. So they make as many hops as keys and values. With T
- * tokens in all, n of them on this rank, m on the next, and E = groups (width + values) elements a
- * token, a rank sends
+ * rank's own queries gave has stayed there, so they make as many hops as keys and values.
+ *
+ * What a rank sends: T is all tokens, n those of this rank, m those of the next one, and E = groups
+ * (width + values) the elements of a token.
+ *
  *     forward   (T - m) E bytes(type)
  *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
- * and nothing when it is alone: plan->sent counts it.
+ *
+ * A rank that is alone sends nothing. plan->sent counts it.
  *
  * Causal masks leave rank 0 idle most of the time when tokens are cut in order. With DPAR_ZIGZAG,
  * and documents of lengths that 2 P divides, every rank has as much to do at every step as the
  * others: plan->pairs counts it.
  *
- * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
- * its stream, and nothing waits.
+ * In a device's memory (comm->mem) all arrays lie there. Give kernels, which work on its stream;
+ * nothing waits.
  *
  * Megatron's sequence parallelism is another thing: activations between tensor-parallel layers are
  * cut along the sequence. That is an all-gather and a reduce-scatter round those layers:
@@ -1166,21 +1222,20 @@ typedef struct dpar_attention dpar_attention;
 struct dpari_attention_way;
 typedef void (*dpar_attention_way)(struct dpari_attention_way *way);
 
-/* A block: some queries that follow one another, some keys that do, of one document. Query i sees
+/* A block: some queries that follow one another and some such keys, of one document. Query i sees
  * key j when i + low <= j <= i + high (no sum passes the counts of both). Arrays begin at the
- * block's first token, rows as above, all heads. Sums: f64 when the layer's type is f64, else f32.
- */
+ * block's first token, rows as above, all heads. "Sums" are f64 when the layer's type is f64, else
+ * f32. */
 typedef struct dpar_attention_call {
     const dpar_attention *layer;
     int64_t queries, keys;
-    int64_t query, key; /* where the first of each lies in the packed sequence */
+    int64_t query, key; /* place of the first of each in the packed sequence */
     int64_t low, high;
     const void *q, *k, *v; /* of the layer's type */
-    void *out;             /* forward: sums, written. Backward: what forward gave, of the layer's
-                              type, to be read */
-    void *lse;             /* sums. Forward: written: the natural logarithm of the sum over keys of
-                              exp(scale q k); -1e30 or less (and out 0) for a query that sees no key
-                              of the block. Backward: that over all keys, to be read */
+    void *out; /* forward writes sums. Backward reads what forward gave, of the layer's type */
+    void *lse; /* sums. Forward writes the natural logarithm of the sum over keys of exp(scale q k);
+                  -1e30 or less (and out 0) for a query that sees no key of the block. Backward
+                  reads that over all keys */
     const void *out_gradient;                   /* of the layer's type */
     const void *delta;                          /* sums, [queries][heads]: out . out_gradient */
     void *q_gradient, *k_gradient, *v_gradient; /* sums, to be ADDED to */
@@ -1188,22 +1243,25 @@ typedef struct dpar_attention_call {
 } dpar_attention_call;
 typedef void (*dpar_attention_kernel)(const dpar_attention_call *call);
 
-/* Zero it and fill in what differs. The same on all ranks, but for kernels and user. */
+/* A layer of attention. Zero it and fill in what differs. The same on all ranks, but for kernels
+ * and user. */
 struct dpar_attention {
-    dpar_attention_way way; /* NULL: all keys pass by all ranks. Of the other ways each rank has a
-                               part of the packed sequence, whatever the documents:
-                               dpar_attention_ulysses, dpar_attention_halo */
-    dpar_packed tokens; /* documents, and which tokens of them each rank has; as many ranks as the
-                           communicator. ZIGZAG, CHUNK, EVEN; STRIPE has blocks of one token */
-    int32_t heads;      /* of queries */
-    int32_t groups;     /* of keys and values (GQA); divides heads. 0: as many as heads */
-    int32_t width;      /* of a query or key */
-    int32_t values;     /* of a value; 0: width */
-    int32_t type;       /* DPAR_F64, F32, BF16, F16 */
-    int32_t causal;     /* 1: a query sees no key behind it */
-    int64_t window;     /* > 0: none farther than so many tokens away. Documents never see others */
-    double scale;       /* 0: 1 / sqrt(width) */
-    int32_t tag;        /* of the messages: tag .. tag + 3 */
+    dpar_attention_way way; /* NULL: the ring, all keys pass by all ranks. dpar_attention_ulysses,
+                               dpar_attention_halo: each rank has a part of the packed sequence,
+                               whatever the documents */
+    /* Documents, and which tokens of them each rank has; as many ranks as the communicator.
+     * ZIGZAG, CHUNK or EVEN; STRIPE works too, in blocks of one token. */
+    dpar_packed tokens;
+    int32_t heads;  /* of queries */
+    int32_t groups; /* of keys and values (GQA); divides heads. 0: as many as heads */
+    int32_t width;  /* of a query or key */
+    int32_t values; /* of a value; 0: width */
+    int32_t type;   /* DPAR_F64, F32, BF16, F16 */
+    int32_t causal; /* 1: a query sees no key behind it */
+    int64_t window; /* > 0: a query sees no key farther than so many tokens away. Documents never
+                       see others */
+    double scale;   /* 0: 1 / sqrt(width) */
+    int32_t tag;    /* of the messages: tag .. tag + 3 */
     int32_t heads_chunked; /* Ulysses: 1: heads by DPAR_CHUNK, the last ranks have less; 0: EVEN */
     const dpar_split *cut; /* Ulysses: the tokens that ranks have, by any rule; NULL: by
                               tokens.rule. The caller's, as long as the plan */
@@ -1213,63 +1271,69 @@ struct dpar_attention {
 
 /* ---- blocks; local ---- */
 
-/* A kernel in plain C, for F64 and F32: row by row, the largest score as it grows subtracted; with
- * out_gradient the gradients. Also whole attention, of all tokens of a document at once (low -keys,
- * high 0: causal). Other types: nothing is written. O(pairs). */
+/* A kernel in plain C, for F64 and F32: row by row, with the largest score so far subtracted. With
+ * out_gradient it gives the gradients. It also does whole attention, of all tokens of a document at
+ * once (causal: low -keys, high 0). Other types: nothing is written. O(pairs). */
 DPAR_API void dpar_attention_host(const dpar_attention_call *call);
 
 /* ---- plans ---- */
 
-/* A plan, and what of it is to be read. */
+/* A plan of attention; these fields are to be read. */
 typedef struct dpar_attention_plan {
-    dpar_attention layer; /* nothing in it is 0 for a default any more */
+    dpar_attention layer; /* no field is 0 for a default any more */
     int64_t tokens;       /* of this rank: rows of its arrays */
     int64_t kept;         /* bytes of arrays.kept */
-    int64_t pairs;        /* of a query and a key, in one head, that forward was given so far */
-    int64_t sent;         /* bytes that went to other ranks so far */
+    int64_t pairs; /* pairs of a query and a key, in one head, that forward was given so far */
+    int64_t sent;  /* bytes that went to other ranks so far */
 } dpar_attention_plan;
 
-/* The memory of one layer; NULLs on a rank without tokens. In memory of dpar_comm_alloc messages
- * are copied once. */
+/* The memory of one layer; NULLs on a rank without tokens. Memory of dpar_comm_alloc saves messages
+ * a copy. */
 typedef struct dpar_attention_arrays {
     const void *q, *k, *v; /* of the layer's type, as all but lse */
     void *out;             /* forward writes, backward reads */
-    void *lse;             /* the same; sums (f64 of f64, else f32), tokens x heads. Ulysses has no
-                              use for it */
-    void *kept;            /* Ulysses: plan->kept bytes (aligned to 64): q, k, v, out and lse of
-                              this rank's heads, which forward writes and backward reads */
+    void *lse;  /* [tokens][heads], sums (f64 of f64, else f32): forward writes, backward reads.
+                   Ulysses does not use it */
+    void *kept; /* Ulysses: plan->kept bytes (aligned to 64), which forward writes and backward
+                   reads: q, k, v, out and lse of this rank's heads */
     const void *out_gradient;                   /* backward reads */
     void *q_gradient, *k_gradient, *v_gradient; /* backward writes */
 } dpar_attention_arrays;
 
-/* Bytes of memory for a plan on this rank. Ring: two blocks of keys and values of the rank that has
- * most tokens, and the larger of one out (forward) and four such blocks of sums (backward; 2 ranks:
- * three); of 16-bit types an out and a query's gradient in f32 too. E_ARG, E_DIVIDE, E_RANGE with
- * a sentence. Local. O(docs x ranks). */
+/* Bytes of memory for a plan of attention on this rank. E_ARG, E_DIVIDE, E_RANGE with a sentence.
+ * Local. O(docs x ranks).
+ *
+ * The ring takes two blocks of keys and values of the rank that has most tokens. It also takes one
+ * out for forward, or four such blocks of sums for backward (2 ranks: three), the larger of both.
+ * For 16-bit types there are an out and a query's gradient in f32 too. */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc; where c->mem is a
- * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
- * stay the caller's, as long. One plan does all layers of this shape, one after the other.
- * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
- * different layers. What fails on one rank fails on all. Cost as dpar_attention_bytes. */
+/* Plans attention in your memory (aligned to 64, best of dpar_comm_alloc). Where c->mem is a
+ * device's it is the host's memory, and buffers are from dpar_comm_alloc until close. The
+ * documents' ends stay yours, and live as long. One plan does all layers of this shape, one after
+ * the other. COLLECTIVE: one all-reduce. Cost as dpar_attention_bytes.
+ *
+ * E_MISMATCH: ranks gave different layers. E_ROOM; else errors as dpar_attention_bytes. What fails
+ * on one rank fails on all. */
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why);
-/* out and lse from q, k, v. COLLECTIVE; messages go on between calls of the kernel (or all the time
- * with dpar_comm_progress). E_ARG when arrays are missing: the communicator is broken then, so that
- * the other ranks hear of it; E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's
- * why; without one, E_ARG: plan or a is NULL. What travels: see the top of this file; the
- * arithmetic is the kernel's. */
+/* out and lse from q, k, v. COLLECTIVE. The top of this file says what travels; the arithmetic is
+ * the kernel's. Messages move on between calls of the kernel, or all the time with
+ * dpar_comm_progress.
+ *
+ * E_ARG: arrays are missing. That breaks the communicator, so that the other ranks hear of it.
+ * E_PEER, E_TIMEOUT as comm.h. The sentence is in the communicator's why. E_ARG without one: plan
+ * or a is NULL. */
 DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                             const dpar_attention_arrays *a);
-/* Gradients of q, k, v from that of out; q, k, v, out, lse as forward left them. COLLECTIVE; errors
- * as forward, their sentence too in the communicator's why. What travels: see above. */
+/* Gradients of q, k, v from that of out; q, k, v, out, lse are as forward left them. COLLECTIVE;
+ * errors as forward. The top of this file says what travels. */
 DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
-/* Ends a plan; its memory is the caller's again. COLLECTIVE. NULL is fine. OK,
- * or errors as dpar_halo_exchange_close where its way is dpar_attention_halo. */
+/* Ends a plan of attention; its memory is yours again. COLLECTIVE. NULL is fine. OK, or errors as
+ * dpar_halo_exchange_close where its way is dpar_attention_halo. */
 DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
 
 /* A plan in memory of its own: dpar_attention_bytes, the memory and dpar_attention_init in one,
@@ -1299,10 +1363,13 @@ DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
  * dpar_comm_alloc on all ranks. That is one pass, as fast as a bare all-to-all. Else they are
  * packed before an all-to-all and sorted after it: three passes. Both ways give the same bits.
  *
- * With n tokens of this rank, N of all, H heads on all ranks (copies each) and h on this one, an
- * array of `width` elements a token and head sends (H - h) n width bytes(type) on the way to the
- * heads and h (N - n) width bytes(type) on the way back. Forward: q, k, v there, out back.
- * Backward: out's gradient there, those of q, k, v back.
+ * What travels. This rank has n of all N tokens, and h heads; H is the heads of all ranks, copies
+ * each. Of an array of `width` elements a token and head it sends
+ *
+ *     (H - h) n width bytes(type)     on the way to the heads
+ *     h (N - n) width bytes(type)     on the way back
+ *
+ * Forward: q, k, v there, out back. Backward: out's gradient there, those of q, k, v back.
  *
  * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
  * where values are not as wide). For tokens that are out of order it holds another of all tokens
@@ -1314,14 +1381,15 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
 /* Arrays of a layer. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
 
-/* One exchange of a plan of this way alone, for attention of your own in between. back 0:
- * out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1: the opposite,
- * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
- * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
- * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
- * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. The
- * sentence is in the communicator's why; without one, E_ARG: plan is NULL. What travels: see the
- * top of this file. */
+/* One exchange of a plan of this way alone, for attention of your own in between. back 0: out[all
+ * tokens][heads of this rank][width] from in[tokens][all heads][width]. back 1: the opposite, and
+ * the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass. The top of this file says what travels.
+ *
+ * E_ARG: a plan of another way, no such array, or in or out is NULL, which breaks the communicator.
+ * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WITHOUT_DIRECT that is not found
+ * where as many elements travel. Else errors as dpar_attention_forward. The sentence is in the
+ * communicator's why. E_ARG without one: plan is NULL. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 
@@ -1343,7 +1411,7 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *     dpar_experts_route(plan, NULL, 0, &choices, &routing, &why);
  *     a.x = x; a.rows = rows; a.weight = weight; ...                 dpar_experts_arrays
  *     dpar_experts_dispatch(plan, routing, &a);
- *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] of routing->rows ...
+ *     ... expert e of this rank on rows begin[e] .. begin[e] + count[e] - 1 ...
  *     dpar_experts_combine(plan, routing, &a);
  *
  *     dpar_experts_combine_backward(plan, routing, &a);
@@ -1360,43 +1428,49 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * one after the other that is the order of one rank, so an expert's sums have the same bits. A
  * token's results are summed in the order of its choices, in f64, and rounded to the type once.
  *
- * What a rank sends to others, with R ranks, E experts of which own[r] are on rank r, rows of
- * B = width bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1:
+ * What a rank sends to others: R ranks, E experts of which own[r] are on rank r, rows of B = width
+ * bytes(type) bytes, S = choices for DPAR_DROP_LATE, else 1.
+ *
  *     route      4 (R - 1 + S (E - own)), and for DROP_LATE 4 (R - 1) (1 + S own) more; for
  *                DROP_NONE an all-reduce of 24 bytes besides
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
+ *
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
  * In shared memory a rank takes each row where it lies and puts it, or adds it up, where it
- * belongs: one pass, which moves less than two bare all-to-alls. For that what the others read is
- * memory of dpar_comm_alloc on all ranks: routings; x; dy and weights; rows that come back. Outputs
- * need not be. Else rows are packed before an all-to-all and sorted after it: three passes. Both
- * ways give the same bits and counts. Such inputs stay as they are until the call returns; none
- * returns before all ranks have read them.
+ * belongs. That is one pass, which moves less than two bare all-to-alls. It needs memory of
+ * dpar_comm_alloc on all ranks for what others read: routings; x; dy and weights; rows that come
+ * back. Outputs need not be. Such inputs stay as they are until the call returns; none returns
+ * before all ranks have read them. Else rows are packed before an all-to-all and sorted after it:
+ * three passes. Both ways give the same bits and counts.
  *
- * In a device's memory (comm->mem) lie x, rows, results, kept, y, weights and all their gradients.
- * Dispatch, combine and their backward order work on its stream: they wait for nothing and allocate
- * nothing. What decides is the host's: `chosen`, and the weights that route reads (DROP_LIGHT_OWN
- * alone), lie where the CPU reads them. You download them and wait for that. Plans are the host's,
- * too. Routings lie where host and device reach them (page-locked): the device is given 12 bytes
- * for each choice with the first operation of a routing after another's. route waits for the stream
- * before it writes: it needs counts in any case, and the device may be reading what this memory was
+ * With a device's memory (comm->mem) x, rows, results, kept, y, weights and all their gradients lie
+ * there. Dispatch, combine and their backward order work on its stream: they wait for nothing and
+ * allocate nothing. The host decides. So `chosen`, and the weights that route reads (DROP_LIGHT_OWN
+ * alone), lie where the CPU reads them: you download them and wait for that. Plans are the host's,
+ * too.
+ *
+ * Routings lie where host and device reach them (page-locked). The first operation of a routing
+ * after another's gives the device 12 bytes for each choice. route waits for the stream before it
+ * writes: it needs counts in any case, and the device may still read what was in this memory
  * before. So these are no calls for a captured graph.
  *
  * The router's functions are the host's. Give them page-locked logits, weights and dweight, which
- * both sides reach, or have kernels of your own. Values are the host's bit by bit, but for -0 in
- * the results of combine_backward, which becomes 0, and sums of dweight, whose order is the
- * device's.
+ * both sides reach, or have kernels of your own. Values are the host's bit by bit, with two
+ * exceptions: -0 in the results of combine_backward becomes 0, and sums of dweight go in the
+ * device's order.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
+ *
  *     dpar_mesh_view(&view, &mesh, "edp ep etp", sizes, DPAR_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
  *     dpar_comm_split_axes(world, &view, 1u << 2, &etp);    an expert's matrices, tensor.h: their
  *                                          ranks give the same tokens and get the same rows
  *     dpar_comm_split_axes(world, &view, 1u << 0, &edp);    gradients of experts, ddp.h
- * while the router and all that is no expert goes by `mesh` itself. An expert shared by all tokens
- * is an ordinary layer beside: its y is added to this one's. */
+ *
+ * The router, and all that is no expert, uses the axes of `mesh` itself. An expert that all tokens
+ * share is an ordinary layer beside these: its y is added to theirs. */
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
@@ -1407,23 +1481,25 @@ enum {
     DPAR_ROUTER_GIVEN /* logits are the scores; at least 0 where they are normalised or balanced */
 };
 
-/* Zero it and fill it in. A token chooses the k experts of the highest score + bias, of equal ones
- * the lower index, NaN last; in that order they stand. The weight of a choice of score s is
+/* A router. Zero it and fill it in. A token chooses the k experts of the highest score + bias, in
+ * that order; of equal ones the lower index first, NaN last. The weight of a choice of score s is
+ *
  *     scale s            or, normalise:    scale s / (the sum of the token's k scores + 1e-20)
+ *
  * Where capacity drops a choice, the others' weights stay. */
 typedef struct dpar_router {
     int32_t experts;    /* E, at least 1 */
     int32_t choices;    /* k, 1 .. E */
     int32_t score;      /* DPAR_ROUTER_SOFTMAX, ... */
     int32_t type;       /* DPAR_F64 or F32: of logits, weights and their gradients */
-    int32_t normalise;  /* 1: see above */
+    int32_t normalise;  /* 1: weights are normalised */
     int32_t room;       /* 0 */
     double scale;       /* 0: 1 (DeepSeek-V3: 2.5) */
     double balance;     /* the coefficient a of the balancing loss; 0: none */
-    const double *bias; /* [experts]; NULL: none. For choosing only: it has no gradient */
+    const double *bias; /* [experts]; NULL: none. Only for choosing: it has no gradient */
 } dpar_router;
 
-/* The memory of one layer and micro-batch: what a function does not name may be NULL. */
+/* The memory of one layer and micro-batch. What a function does not name may be NULL. */
 typedef struct dpar_router_arrays {
     int64_t tokens;
     const void *logits;  /* [tokens][experts] */
@@ -1435,8 +1511,8 @@ typedef struct dpar_router_arrays {
     double *scratch;     /* [2 experts], of all */
 } dpar_router_arrays;
 
-/* chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times that
- * where scores ascend. */
+/* Routes: chosen and weight from logits. E_ARG with a sentence. Local. O(tokens x experts), k times
+ * that where scores ascend. */
 DPAR_API dpar_status dpar_router_forward(const dpar_router *r, const dpar_router_arrays *a,
                                          dpar_why *why);
 
@@ -1445,141 +1521,155 @@ typedef struct dpar_router_load {
     int64_t tokens; /* of all ranks */
     int64_t idle;   /* experts that no token chose */
     double most;    /* the load of the busiest expert over the mean: 1 is even; 0: no choices */
-    double loss;    /* see dpar_router_balance */
-    double *chosen; /* [experts] how often each was chosen: whole numbers; in a->sums, as */
+    double loss;    /* as dpar_router_balance says */
+    double *chosen; /* [experts] how often each was chosen, whole numbers. In a->sums, as score */
     double *score;  /* [experts] P: mean over tokens of the expert's share of the token's scores */
 } dpar_router_load;
-/* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c (those that share the
- * router; tokens that several ranks hold count once for each):
+/* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c:
+ *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
- * so that evenly spread tokens give a. chosen: of dpar_router_forward; a token whose first choice
- * is -1 is padding: it counts for nothing. COLLECTIVE over c, an all-reduce of 2 x experts + 1
- * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
- * sequence); with c->mem a wait for its stream. What is wrong on one rank (E_ARG) breaks the
- * communicator; the sentence is in c->why. E_MISMATCH where ranks give another router (bias aside),
- * on engines that compare calls (shared memory, MPI with check). O(tokens x experts). */
+ *
+ * Evenly spread tokens give a. chosen: of dpar_router_forward. A token whose first choice is -1 is
+ * padding and does not count. The ranks of c are those that share the router. Tokens that several
+ * ranks hold count once for each. O(tokens x experts).
+ *
+ * COLLECTIVE over c, an all-reduce of 2 x experts + 1 doubles: the same bits on all of its ranks.
+ * With c->mem it waits for its stream. c NULL: local, of these tokens (DeepSeek's is of each
+ * sequence). What is wrong on one rank (E_ARG) breaks the communicator; the sentence is in c->why.
+ * E_MISMATCH where ranks give another router (bias aside), on engines that compare calls (shared
+ * memory, MPI with check). */
 DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
                                          const dpar_router_arrays *a, dpar_router_load *load);
-/* dlogits from dweight. load: that of dpar_router_balance, whose loss is part of what is derived (f
- * counts as a constant, as everywhere); NULL: it is not. It is the loss of all ranks' tokens, so
- * that its gradients are to be added up over the ranks: where ddp averages those of the router, let
- * `balance` be a times the ranks. Errors as forward; E_ARG: a choice that is no expert. Local.
- * O(tokens x experts). */
+/* dlogits from dweight. load: that of dpar_router_balance, whose loss is then part of what is
+ * derived (f counts as a constant, as everywhere). NULL: it is not. Errors as forward; E_ARG: a
+ * choice that is no expert. Local. O(tokens x experts).
+ *
+ * The loss is that of all ranks' tokens, so its gradients are to be added up over the ranks. Where
+ * ddp averages those of the router, let `balance` be a times the ranks. */
 DPAR_API dpar_status dpar_router_backward(const dpar_router *r, const dpar_router_arrays *a,
                                           const dpar_router_load *load, dpar_why *why);
-/* Balancing without a loss (DeepSeek-V3): once a step, with m the mean of load->chosen (or of its
- * sum over several micro-batches, which all ranks have alike), bias[e] += rate where chosen[e] < m,
- * -= rate where chosen[e] > m,    rate: 0.001 */
+/* Balancing without a loss (DeepSeek-V3), once a step: bias[e] += rate where load->chosen[e] < m,
+ * -= rate where chosen[e] > m. m is the mean of chosen, rate is 0.001. Over several micro-batches
+ * take the sum of their chosen, which all ranks have alike. */
 
 /* ---- experts --------------------------------------------------------------------------------- */
 
 /* What happens to choices when an expert is full: it takes C = ceil(factor k T / E) rows. */
 enum {
-    DPAR_DROP_NONE,     /* experts take all */
-    DPAR_DROP_LATE,     /* T: tokens of all ranks. First choices go before second ones, and so on;
-                           among them tokens in the order of the ranks, then of the rank. As one
-                           rank with all tokens would drop (GShard, Switch) */
-    DPAR_DROP_LATE_OWN, /* the same of each rank's own tokens, T and C too (Megatron's position) */
+    DPAR_DROP_NONE, /* experts take all rows */
+    DPAR_DROP_LATE, /* T: tokens of all ranks. First choices go before second ones, and so on; among
+                       them tokens in the order of the ranks, then of the rank. So one rank with all
+                       tokens would drop (GShard, Switch) */
+    DPAR_DROP_LATE_OWN, /* the same for each rank's own tokens, which T and C count too (Megatron's
+                           position) */
     DPAR_DROP_LIGHT_OWN /* each rank keeps the C of the largest weight, of equal ones those of the
-                           lower token (Megatron's probs); NaN goes first */
+                           lower token (Megatron's probs); NaN is dropped first */
 };
 
-/* Zero it and fill it in. The same on all ranks, but for rows. */
+/* A layer of experts. Zero it and fill it in. The same on all ranks, but for rows. */
 typedef struct dpar_experts {
-    dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR, RAGGED over as many parts
-                           as the communicator has ranks; uneven, and ranks without, are fine */
+    dpar_split experts; /* which of them a rank has: CHUNK, EVEN, FLOOR or RAGGED over as many parts
+                           as the communicator has ranks. Shares may be uneven, and empty */
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_DROP_NONE, ... */
-    double factor;      /* of the capacity, above 0, counted in millionths; DROP_NONE: not read */
-    int64_t tokens;     /* the most that a rank ever has, at least 1 */
-    int64_t rows;       /* DROP_NONE: the most that this rank's experts may be given at once; 0: as
-                           many as could come, ranks x tokens x min(k, own experts) */
-    int64_t width;      /* elements of a row */
-    int32_t type;       /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
-    int32_t room;       /* 0 */
+    double factor; /* of the capacity, above 0, counted in millionths; DROP_NONE does not read it */
+    int64_t tokens; /* the most that a rank ever has, at least 1 */
+    int64_t rows;   /* DROP_NONE: the most rows that this rank's experts may be given at once; 0: as
+                       many as could come, ranks x tokens x min(k, own experts) */
+    int64_t width;  /* elements of a row */
+    int32_t type;   /* DPAR_F64, F32, BF16, F16: of rows. Weights are F64 for F64, else F32 */
+    int32_t room;   /* 0 */
 } dpar_experts;
 
-/* A plan, and what of it is to be read. */
+/* A plan of experts; these fields are to be read. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
     int32_t first, own;           /* experts of this rank; first is E where it has none */
-    int64_t most;                 /* rows that they can be given: the size of your arrays */
+    int64_t most;                 /* rows that they can be given at most: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
-    int64_t kept, dropped, taken; /* choices kept, choices dropped, rows taken so far */
+    int64_t kept, dropped, taken; /* choices kept, dropped, and rows taken so far */
 } dpar_experts_plan;
 
-/* Where the tokens of one layer and micro-batch go, from forward to the end of backward; to be
+/* Where the tokens of one layer and micro-batch go, from forward to the end of backward, to
  * read. */
 typedef struct dpar_experts_routing {
     int64_t tokens;
     int64_t kept;    /* choices of this rank's tokens that have a row; the size of `kept` */
     int64_t dropped; /* choices that have none */
-    int64_t rows;    /* that this rank's experts are given */
-    int64_t *count;  /* [own]: of each */
-    int64_t *begin;  /* [own]: the first of each; in all: rows */
-    int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: none */
+    int64_t rows;    /* rows that this rank's experts are given */
+    int64_t *count;  /* [own]: rows of each */
+    int64_t *begin;  /* [own]: the first row of each */
+    int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: dropped */
 } dpar_experts_routing;
 
 /* What the tokens of a rank have chosen. */
 typedef struct dpar_experts_choices {
-    int64_t tokens; /* 0 .. layer.tokens, different from rank to rank and from call to call */
-    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, and -1 for no
-                              choice (padding); as dpar_router_forward gives them */
+    int64_t tokens;        /* 0 .. layer.tokens; it may differ between ranks and calls */
+    const int32_t *chosen; /* [tokens][k] experts, each at most once for a token, -1 for no choice
+                              (padding); as dpar_router_forward gives them */
     const void *weight;    /* [tokens][k]; read by DROP_LIGHT_OWN alone, else NULL is fine */
 } dpar_experts_choices;
 
 /* The memory of one layer; what a function does not name may be NULL. Arrays do not overlap. */
 typedef struct dpar_experts_arrays {
-    const void *x;       /* [tokens][width]. Dispatch reads, */
-    void *rows;          /* [routing->rows][width]: writes, grouped by expert */
-    const void *results; /* [routing->rows][width]. Combine reads, */
-    const void *weight;  /* [tokens][k]: reads, as combine_backward; */
-    void *y;             /* [tokens][width]: writes; */
-    void *kept;          /* [routing->kept][width]: writes the results as they came, which
-                            combine_backward reads; NULL where there is no backward */
-    const void *dy;      /* [tokens][width]. Combine_backward reads, */
-    void *dresults;      /* [routing->rows][width]: writes; */
-    void *dweight;       /* [tokens][k]: writes; NULL: not wanted, then kept is not read */
-    const void *drows;   /* [routing->rows][width]. Dispatch_backward reads, */
-    void *dx;            /* [tokens][width]: writes */
+    const void *x;       /* [tokens][width]. Dispatch reads it */
+    void *rows;          /* [routing->rows][width]. Dispatch writes it, grouped by expert */
+    const void *results; /* [routing->rows][width]. Combine reads it */
+    const void *weight;  /* [tokens][k]. Combine and combine_backward read it */
+    void *y;             /* [tokens][width]. Combine writes it */
+    void *kept; /* [routing->kept][width]. Combine writes the results as they came, combine_backward
+                   reads them; NULL where there is no backward */
+    const void *dy; /* [tokens][width]. Combine_backward reads it */
+    void *dresults; /* [routing->rows][width]. Combine_backward writes it */
+    void *dweight;  /* [tokens][k]. Combine_backward writes it; NULL: not wanted, then it does not
+                       read kept */
+    const void *drows; /* [routing->rows][width]. Dispatch_backward reads it */
+    void *dx;          /* [tokens][width]. Dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
- * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
- * and little more) on this rank. With comm->mem that room is the device's, and no part of *bytes.
+/* Bytes of memory on this rank for a plan and for one routing. *bytes: room for tokens x k rows,
+ * and where a rank has several experts for `most` rows more. With comm->mem that room is the
+ * device's, and no part of *bytes. *each: 12 tokens k, 16 ranks x own experts, and little more.
  * E_ARG, E_RANGE with a sentence. Local. O(ranks). */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc, with comm->mem the
- * host's: then rows' room, 12 + bytes(weight) for each of tokens k besides, is of dpar_comm_alloc
- * until close); cuts of RAGGED stay the caller's, as long. One plan does all layers of this shape,
- * one function at a time. COLLECTIVE: one all-reduce. Errors as above, E_ROOM; E_MISMATCH when
- * ranks gave different layers; E_UNKNOWN where comm->mem has no wait or span, or its layers have no
- * gather, combine or dot; E_MEMORY where it has no room. What fails on one rank fails on all.
- * O(ranks). */
+/* Plans experts in your memory (aligned to 64, best of dpar_comm_alloc); cuts of RAGGED stay yours,
+ * and live as long. One plan does all layers of this shape, one function at a time. COLLECTIVE: one
+ * all-reduce. O(ranks).
+ *
+ * With comm->mem the memory is the host's. Rows' room, and 12 + bytes(weight) for each of tokens k,
+ * are then of dpar_comm_alloc until close.
+ *
+ * E_MISMATCH: ranks gave different layers. E_UNKNOWN: comm->mem has no wait or span, or its layers
+ * have no gather, combine or dot. E_MEMORY: it has no room. E_ROOM; else errors as
+ * dpar_experts_bytes. What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
-/* Gives back what init took of a device's memory, when its stream is done with it; without one
- * there is nothing to do. Local. NULL is fine. Errors of its wait for the stream; the sentence is
- * in the communicator's why. */
+/* Closes a plan: gives back what init took of a device's memory, when its stream is done with it.
+ * Without a device there is nothing to do. Local. NULL is fine. Errors of its wait for the stream;
+ * the sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
-/* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, best of dpar_comm_alloc, with comm->mem page-locked: of the routing while it is used. NULL:
- * the plan's own, where dpar_experts_make made it (without comm->mem): the routing before is gone.
- * COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows are
- * too few on one of them, with the numbers: nothing has happened then, the plan is as good as
- * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
- * + experts), LIGHT_OWN log more. */
+/* Decides which choices are kept, and tells the experts' ranks. COLLECTIVE: all-to-alls of the
+ * counts, see above. O(tokens k + ranks own k + experts), LIGHT_OWN log more.
+ *
+ * memory: `each` bytes, aligned to 64, best of dpar_comm_alloc, with comm->mem page-locked. It is
+ * the routing's while that is used. NULL: the plan's own, where dpar_experts_make made it without
+ * comm->mem; the routing before is then gone.
+ *
+ * E_ROOM on all ranks, with the numbers, when DROP_NONE's rows are too few on one of them: nothing
+ * has happened then, the plan is as good as before. What else is wrong on one rank (E_ARG) breaks
+ * the communicator. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         const dpar_experts_choices *choices,
                                         dpar_experts_routing **routing, dpar_why *why);
 
-/* rows from x: bit by bit. COLLECTIVE, one all-to-all-v or one pass (see above), as the three
- * below. E_ARG when an array is missing breaks the communicator, E_MISMATCH when ranks' routings
- * are not of one dpar_experts_route (but with MPI, a device's memory or DPAR_WITHOUT_DIRECT where
- * as many rows travel); E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. What
- * travels: see the top of this file; beside it O(tokens k width) and O(rows width) are copied. */
+/* rows from x: copies, bit by bit. COLLECTIVE, as the three below: one all-to-all-v or one pass.
+ * The top of this file says what travels; O(tokens k width) and O(rows width) are copied besides.
+ *
+ * E_ARG: an array is missing, which breaks the communicator. E_MISMATCH: ranks' routings are not of
+ * one dpar_experts_route. With MPI, a device's memory or DPAR_WITHOUT_DIRECT that is not found
+ * where as many rows travel. E_PEER, E_TIMEOUT as comm.h. The sentence is in comm->why. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *routing,
                                            const dpar_experts_arrays *a);
@@ -1608,9 +1698,9 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 /* ==== train/pipeline.h ==== */
 
-/* pipeline - runs a schedule of dpar_schedule.h on real ranks: the stages are callbacks, and
- * what stands in the list happens in the order of the list. Messages go through the slots that
- * dpar_schedule_slots assigns, are posted where the list has them and travel while stages compute.
+/* pipeline - runs a schedule of dpar_schedule.h on real ranks. Stages are callbacks, called in the
+ * order of the list. Messages go through the slots that dpar_schedule_slots assigns, are posted
+ * where the list has them, and travel while stages compute.
  *
  *     options.type = DPAR_F32; options.count = tokens * width;
  *     options.forward = my_forward; options.backward = my_backward;
@@ -1627,135 +1717,142 @@ DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
  *     dpar_pipeline_init(memory, bytes, c, &options, &p, &why);
  *     ... dpar_pipeline_close(p);
  *
- * c holds the schedule's ranks, rank r works list r. Any placement: loop, V, both ways, your own
- * rank_of. Neighbouring stages of one rank hand over in memory, without a message.
+ * c holds the schedule's ranks; rank r works list r. Stages may be placed in any way: loop, V, both
+ * ways, your own rank_of. Neighbouring stages of one rank hand over in memory, without a message.
  *
- * Promises. A rank begins its actions in exactly the order of its list. It waits where data lacks
- * and nowhere else: an F, B or I for what it receives, what fills a send slot for the message that
- * was the last in it. Init proves that no step can get stuck whatever the ranks' speed. Live slots
- * are never more than dpar_schedule_slots says. Nothing is allocated after init. A callback that
- * fails, and a rank that is gone, end the step on all ranks with the sentence.
+ * Promises. A rank begins its actions in exactly the order of its list. It only waits for data that
+ * is not there yet. F, B and I wait for what they receive; what fills a send slot waits for the
+ * message that was the last in it. Init proves that no step can get stuck whatever the ranks'
+ * speed. Live slots are never more than dpar_schedule_slots says. Nothing is allocated after init.
+ * A callback that fails, or a rank that is gone, ends the step on all ranks with the sentence.
  *
- * On a device's memory (comm->mem, dpar_nccl.h) slots, so what callbacks are given, and `tied` are
- * the device's; the pipeline itself never looks into them. Callbacks enqueue on the stream of
- * comm->mem and return; that stream, not the thread, waits for messages. A stream has one queue for
- * all messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end
- * of a step, with `apart` nowhere. start and end are then times of enqueuing. */
+ * In a device's memory (comm->mem, dpar_nccl.h) lie the slots, so what callbacks are given, and
+ * `tied`. The pipeline itself never looks into them. Callbacks enqueue on the stream of comm->mem
+ * and return; that stream, not the thread, waits for messages. A stream has one queue for all
+ * messages: with keep_sends a list must pass DPAR_TRANSPORT_RANK. The thread waits at the end of a
+ * step, with `apart` not even there. start and end are then times of enqueuing. */
 
 /* What a callback is to do. Buffers hold elements of options.type; they are the callback's until it
  * returns. */
 typedef struct dpar_stage_task {
     dpar_action action; /* kind, stage, micro-batch */
-    int32_t last;       /* as in dpar_pipeline_run: 1: gradients travel after this one */
-    const void *in;     /* F: what the stage before gave; NULL: there is none, take the micro-batch
-                           itself. B, I: gradient of the stage's output; NULL: there is none behind,
-                           it begins at the loss. Read before returning: a backward finds there its
-                           own alone, what it needs of F's input F has to put into its activation */
-    void *out;          /* F: for the stage behind, all of it is to be written; NULL: it is the
-                           last, compute the loss. B, I: gradient of F's input; NULL: the first */
+    int32_t last;       /* 1: gradients travel after this one, as in dpar_pipeline_run */
+    /* F: what the stage before gave; NULL: there is none, take the micro-batch itself. B, I: the
+     * gradient of the stage's output; NULL: no stage is behind, it begins at the loss. Read it
+     * before returning. A backward finds only its own data there: what it needs of F's input F has
+     * to put into its activation. */
+    const void *in;
+    void *out; /* F: for the stage behind, all of it must be written; NULL: it is the last, compute
+                  the loss. B, I: gradient of F's input; NULL: it is the first */
     int64_t in_count, out_count;
     int32_t activation; /* slot, from F to B or W; -1: none. OFFLOAD is given the one that is free
-                           when it returns, RELOAD the one that holds it from there on */
+                           when it returns, RELOAD the one that holds it from then on */
     int32_t weight;     /* slot, from I to W; -1: none */
     void *kept;         /* the activation's slot, options.activation_bytes; NULL when that is 0 */
-    void *pending;      /* the weight's, options.weight_bytes; so */
+    void *pending;      /* the weight's slot, options.weight_bytes; NULL when that is 0 */
 } dpar_stage_task;
 
-/* Does it and returns DPAR_OK (or a condition, which counts as that), or an error and a sentence in
- * *why (which is there and begins empty): that ends the step on all ranks. May use other
- * communicators and dpar_pipeline_poll. */
+/* Your callback: does a task and returns DPAR_OK, or a condition, which counts as that. An error
+ * ends the step on all ranks; put a sentence into *why, which is there and begins empty. It may use
+ * other communicators and dpar_pipeline_poll. */
 typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, dpar_why *why);
 /* The forward and the backward of a joined pair, together. */
 typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
                                        const dpar_stage_task *backward, dpar_why *why);
 
-/* Zero it and fill in what your list needs. The same on all ranks, but for pointers and bytes of
- * slots. */
+/* Options of a pipeline. Zero it and fill in what your list needs. The same on all ranks, but for
+ * pointers and bytes of slots. */
 typedef struct dpar_pipeline_options {
-    const dpar_schedule *schedule; /* with its messages; the caller's, lives as long as the
-                                      pipeline */
+    const dpar_schedule *schedule; /* with its messages. Yours; it lives as long as the pipeline */
     int32_t type;                  /* of what goes from stage to stage */
     int32_t tag;                   /* of the messages on c */
     int64_t count;                 /* elements that a stage gives to the one behind */
-    const int64_t *count_of;       /* [stages]: of each; NULL: all `count`. The caller's, as long */
-    int64_t activation_bytes;      /* of a slot, the largest of the rank's stages; 0: the callbacks
-                                      have memory of their own and take the slots' numbers */
-    int64_t weight_bytes;          /* so, of what an I leaves to its W */
-    /* 0: as few send slots as there can be; the list must pass DPAR_TRANSPORT_BLOCKING, as what
-     * lowering made does. 1: a slot for each message, nothing waits for a send before the end of
-     * the step; for lists that pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV, DPAR_CHANNEL_EDGE);
-     * on a device's memory DPAR_TRANSPORT_RANK. */
+    /* [stages]: of each stage; NULL: all `count`. Yours; it lives as long */
+    const int64_t *count_of;
+    int64_t activation_bytes; /* of a slot, the largest of the rank's stages; 0: callbacks have
+                                 memory of their own and take the slots' numbers */
+    int64_t weight_bytes;     /* the same, of what an I leaves to its W */
+    /* 0: as few send slots as there can be. The list must pass DPAR_TRANSPORT_BLOCKING, as what
+     * lowering made does. 1: a slot for each message; nothing waits for a send before the end of
+     * the step. The list must pass DPAR_TRANSPORT_EDGE (DPAR_LOWER_LATE_RECV with DPAR_CHANNEL_EDGE
+     * makes such), on a device's memory DPAR_TRANSPORT_RANK. */
     int32_t keep_sends;
-    int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may
-                      then hear of another's failure in its next one only */
+    int32_t apart; /* 1: ranks do not wait for each other at the end of a step; a rank may then hear
+                      of another's failure only in its next one */
 
     dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
     dpar_stage_pair both;                             /* NULL: forward, then backward or input */
-    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready,
-                                            of ddp or fsdp), and WAIT_REDUCE_GRAD: what ends it */
+    /* REDUCE_GRAD: dpar_ddp_end, or what begins it (ready, of ddp or fsdp). WAIT_REDUCE_GRAD: what
+     * ends it. */
+    dpar_stage_work reduce, wait_reduce;
     dpar_stage_work unshard, reshard, recompute, offload, reload;
-    void *ctx; /* of all */
+    void *ctx; /* of all callbacks */
 
-    /* A weight that the first and the last stage share (embedding and output): its gradient is
-     * added up over the ranks that have them, at the end of the step, in `tied`. Stages of one rank
-     * add into the same `tied` themselves; on the other ranks it is not read. */
+    /* A weight that the first and the last stage share (embedding and output). At the end of the
+     * step its gradient, in `tied`, is added up over the ranks that have them. Stages of one rank
+     * add into the same `tied` themselves; other ranks' is not read. */
     void *tied;
     int64_t tied_count; /* 0: there is none; the same on all ranks */
     int32_t tied_type;
 
     /* NULL, or [actions of this rank]: when each began and ended in the last step, in ns since the
-     * step began; of a message from its posting to the moment that the rank saw it done. Both or
-     * none, the same on all ranks; costs a barrier a step, which sets the clocks. */
+     * step began. A message lasts from its posting to the moment that the rank saw it done. Both or
+     * none, the same on all ranks. They cost a barrier a step, which sets the clocks. */
     int64_t *start, *end;
 } dpar_pipeline_options;
 
+/* A pipeline that is ready to run: a handle. */
 typedef struct dpar_pipeline dpar_pipeline;
 
-/* Bytes that init needs of the caller's memory (aligned to 64) as long as the pipeline lives: about
- * 300 a message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots
- * take. The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
+/* Bytes that init needs of your memory (aligned to 64), as long as the pipeline lives: about 300 a
+ * message of this rank, 12 an action, and what dpar_schedule_check and dpar_schedule_slots take.
+ * The slots themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
  * O(actions). */
 DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
                                          int64_t *bytes, dpar_why *why);
 /* Proves the list, assigns slots and lays them out. COLLECTIVE: all ranks give the same schedule
- * and options (E_MISMATCH else). On all ranks, with a sentence: E_ARG: no right schedule for these
- * ranks, one without its messages, a callback that the list needs is NULL, a type or number out of
- * its domain; E_STUCK: ranks would wait for each other in a circle, which; E_RANGE, E_ROOM,
- * E_MEMORY. With tied_count it splits c. O(actions); small collectives compare. */
+ * and options. With tied_count it splits c. O(actions); small collectives compare.
+ *
+ * On all ranks, with a sentence: E_MISMATCH: schedule or options differ. E_ARG: no right schedule
+ * for these ranks, one without its messages, a callback that the list needs is NULL, or a type or
+ * number out of its domain. E_STUCK: ranks would wait for each other in a circle, which it names.
+ * E_RANGE, E_ROOM, E_MEMORY. */
 DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *c,
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why);
-/* One step: all micro-batches through the list. last: 1: gradients travel at its end; 0: more steps
- * follow that add to them: REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out.
- * COLLECTIVE. A callback's own error, "rank 1: 2B3: sentence", E_PEER, E_TIMEOUT, E_MISMATCH as
- * comm.h, on all ranks (options.apart: sooner or later); c is broken then. Communicators of the
- * callbacks' own are theirs to abort. For each micro-batch a stage sends its count of elements
- * forward and gets as many back, where the stage behind it is another rank's; O(actions) beside the
- * callbacks. */
+/* One step: all micro-batches through the list. last: 1: gradients travel at its end. 0: more steps
+ * follow that add to them; REDUCE_GRAD, WAIT_REDUCE_GRAD and the tied sum are left out. COLLECTIVE.
+ * For each micro-batch a stage sends its count of elements forward and gets as many back, where the
+ * stage behind it is another rank's. O(actions) besides the callbacks.
+ *
+ * On all ranks (options.apart: sooner or later): a callback's own error, "rank 1: 2B3: sentence",
+ * or E_PEER, E_TIMEOUT, E_MISMATCH as comm.h. c is broken then. Communicators of the callbacks' own
+ * are theirs to abort. E_ARG, on this rank: p is NULL, closed, or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);
-/* From a callback that computes for long: moves messages and sees which are done. Local. O(messages
- * under way). The error of a message that failed: the sentence is in the communicator's why. OK
- * outside of a step; E_ARG, without a sentence, for NULL. */
+/* Call it from a callback that computes for long: it moves messages and sees which are done. Local.
+ * O(messages under way). OK outside of a step. It returns the error of a message that failed; the
+ * sentence is in the communicator's why. E_ARG, without a sentence, for NULL. */
 DPAR_API dpar_status dpar_pipeline_poll(dpar_pipeline *p);
-/* The slots of this rank; *local (NULL: not wanted): buffers between its own stages. Local. O(1).
- */
+/* The slots of this rank; *local (may be NULL): buffers between its own stages. Local. O(1). */
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local);
-/* The times of the last step of all ranks come to rank 0, start and end of schedule->action[k] as
- * dpar_schedule_simulate fills them (elsewhere NULL is fine): a dpar_gantt with unit 1000 then
- * draws what really ran (dpar_schedule_draw) as it draws what was simulated. COLLECTIVE. E_ARG
- * without options.start. O(actions). */
+/* Brings the times of the last step of all ranks to rank 0: start and end of schedule->action[k],
+ * as dpar_schedule_simulate fills them. Elsewhere NULL is fine. dpar_schedule_draw with unit 1000
+ * then draws what really ran, as it draws what was simulated. COLLECTIVE. E_ARG without
+ * options.start. O(actions). */
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why);
-/* Gives the slots back and closes what it split. COLLECTIVE. NULL is fine. Afterwards, while the
- * caller's memory is left alone, a run is E_ARG. With tied_count
- * errors and cost as dpar_comm_close. */
+/* Closes a pipeline: gives the slots back and closes what it split. COLLECTIVE. NULL is fine.
+ * Afterwards, while your memory is left alone, a run is E_ARG. With tied_count errors and cost as
+ * dpar_comm_close. */
 DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p);
 
-/* A pipeline with its schedule, in memory of its own: of the rule `order` ("1f1b", "zbv", ...:
- * dpar_order_find) for the ranks of c and so many micro-batches, lowered with its messages, with
- * REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where options.unshard is.
- * options.schedule is not read. COLLECTIVE. Errors as dpar_order_find, dpar_schedule_generate and
- * dpar_pipeline_init, on all ranks; E_ROOM, too, where there is no memory. O(actions). */
+/* A pipeline with its schedule, in memory of its own. `order` names the rule ("1f1b", "zbv", ...:
+ * dpar_order_find), for the ranks of c and so many micro-batches. The list is lowered with its
+ * messages, with REDUCE_GRAD where options.reduce is given and UNSHARD and RESHARD where
+ * options.unshard is. options.schedule is not read. COLLECTIVE. O(actions).
+ *
+ * Errors as dpar_order_find, dpar_schedule_generate and dpar_pipeline_init, on all ranks; E_ROOM,
+ * too, where there is no memory. */
 DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const char *order, int32_t micros,
                                         const dpar_pipeline_options *options, dpar_pipeline **out,
                                         dpar_why *why);

@@ -77,10 +77,9 @@ module dpar
     end type
 
     ! ==== type ====
-    ! words that all headers share: the number formats (what a chip computes in, what a message
-    ! holds) and the collectives (what one costs, what one does).
+    ! constants that all headers share.
 
-    ! A field that was left out says no type.
+    ! Number formats: what an array holds, what a message carries, what a chip computes in.
     integer(c_int32_t), parameter :: DPAR_NO_TYPE = 0
     integer(c_int32_t), parameter :: DPAR_F64 = 1
     integer(c_int32_t), parameter :: DPAR_F32 = 2
@@ -116,7 +115,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_CALLS = 13
 
     ! ==== box ====
-    ! a rectangle of indices, and one rectangle that travels.
+    ! a rectangle of indices, and a rectangle that travels from one rank to another.
 
     integer(c_int32_t), parameter :: DPAR_MAX_DIMS = 6
 
@@ -127,7 +126,7 @@ module dpar
         integer(c_int64_t) :: hi(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! One rectangle that goes from a rank to another (or stays: peer is the rank itself).
+    ! One rectangle that goes from one rank to another, or stays where peer is the rank itself.
     type, bind(c) :: dpar_transfer
         integer(c_int32_t) :: peer = 0 ! the other rank
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
@@ -153,11 +152,13 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_OPS = 6
 
     ! ==== text ====
-    ! a sink that writes into the caller's buffer, as snprintf does.
+    ! writes text into the caller's buffer, as snprintf does.
 
+    ! Where text goes, and how much of it there was.
     type, bind(c) :: dpar_text
-        type(c_ptr) :: at = c_null_ptr ! the caller's buffer
-        integer(c_size_t) :: room = 0 ! its bytes; 0 is allowed: then only `used` is counted
+        type(c_ptr) :: at = c_null_ptr ! the caller's
+        ! bytes of the buffer; 0: nothing is written, only `used` counts
+        integer(c_size_t) :: room = 0
         ! characters of the whole text, without the NUL.
         integer(c_size_t) :: used = 0
         integer(c_size_t) :: line = 0 ! where the current line began
@@ -165,33 +166,34 @@ module dpar
     end type
 
     ! ==== mesh ====
-    ! ranks with named axes, as a list of (size, stride).
+    ! ranks with named axes: where a rank stands, and who shares a group with it.
 
     integer(c_int32_t), parameter :: DPAR_MAX_AXES = 8
 
+    ! One axis of a mesh.
     type, bind(c) :: dpar_axis
         character(kind=c_char) :: name(16) = c_null_char ! "tp", "dp", "dp_replicate", ...
         integer(c_int32_t) :: size = 0 ! >= 1
         integer(c_int32_t) :: stride = 0 ! ranks between two neighbours along this axis
     end type
 
-    ! A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you
-    ! set offset yourself).
+    ! Ranks with named axes: a value that the functions below make.
     type, bind(c) :: dpar_mesh
-        integer(c_int32_t) :: axes = 0 ! how many are in use, 0..DPAR_MAX_AXES
+        integer(c_int32_t) :: axes = 0 ! axes in use, 0..DPAR_MAX_AXES
         integer(c_int32_t) :: size = 0 ! ranks in all: the product of the sizes
         integer(c_int32_t) :: offset = 0 ! the first rank of the mesh
         type(dpar_axis) :: axis(0:DPAR_MAX_AXES - 1)
     end type
 
-    ! Which rank order: there is no right one, so it is always said.
+    ! The order of ranks. Systems differ, so it is always said.
     ! torch DeviceMesh, JAX, MPI_Cart.
     integer(c_int32_t), parameter :: DPAR_LAST_FASTEST = 0
     ! Megatron's order strings, PETSc.
     integer(c_int32_t), parameter :: DPAR_FIRST_FASTEST = 1
 
     ! ==== cart ====
-    ! process grids: which shape, and where on the nodes each rank goes.
+    ! process grids: how many ranks along each axis, who owns which cells, which rank goes on which
+    ! node.
 
     integer(c_int32_t), parameter :: DPAR_PROC_NULL = -1
 
@@ -200,11 +202,12 @@ module dpar
         integer(c_int32_t) :: ranks = 0 ! 1 or more; 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: dims = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! at least 1
-        ! what a cell face across the dim costs.
+        ! cost of a cell face between two ranks along the dim.
         integer(c_int64_t) :: weight(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: periodic = 0 ! bit d: dim d wraps around
     end type
 
+    ! A grid of ranks.
     type, bind(c) :: dpar_cart
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
         integer(c_int32_t) :: size = 0 ! ranks: the product of the parts
@@ -223,7 +226,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_PLACE_HILBERT = 3 ! Hilbert's curve, any number of dims
     integer(c_int32_t), parameter :: DPAR_PLACE_KINDS = 4
 
-    ! A value that dpar_place_init or _best makes.
+    ! A placement: which rank stands at which coordinate.
     type, bind(c) :: dpar_place
         type(dpar_cart) :: grid
         integer(c_int32_t) :: kind = 0 ! DPAR_PLACE_ROW_MAJOR, ...
@@ -233,10 +236,10 @@ module dpar
         integer(c_int32_t) :: order(0:DPAR_MAX_DIMS - 1) = 0 ! bricks: axes from fastest to slowest
     end type
 
-    ! What one exchange with the neighbours costs.
+    ! What one exchange with the neighbours carries.
     type, bind(c) :: dpar_stencil
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
-        integer(c_int64_t) :: bytes = 0 ! a cell; 0: edges count 1 each, whatever they carry
+        integer(c_int64_t) :: bytes = 0 ! of a cell; 0: each message counts 1, whatever it carries
         integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0 ! cells of a rank along each axis
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo
     end type
@@ -248,16 +251,16 @@ module dpar
         ! chips along each axis of the network
         integer(c_int32_t) :: physical(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: logical(0:DPAR_MAX_AXES - 1) = 0 ! ranks along each axis of the mesh
-        ! of physical axis p that logical axis l has
+        ! ranks of logical axis l along physical axis p
         integer(c_int32_t) :: part(0:DPAR_MAX_DIMS - 1, 0:DPAR_MAX_AXES - 1) = 0
-        ! bit p: logical axis l stands on physical axis p
+        ! bit p: logical axis l uses physical axis p
         integer(c_int32_t) :: axes(0:DPAR_MAX_AXES - 1) = 0
     end type
 
     ! ==== split ====
-    ! one dim of `count` elements over `parts` parts, by a rule that has a name.
+    ! who has which elements of one dim.
 
-    ! Part p of P, N elements; 10 elements over 4 parts as the example.
+    ! The rules, for part p of P and N elements.
     ! b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
     ! MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones.
     integer(c_int32_t), parameter :: DPAR_CHUNK = 0
@@ -268,9 +271,9 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_FLOOR = 2
     ! Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k).
     integer(c_int32_t), parameter :: DPAR_BLOCK_CYCLIC = 3
-    ! Any ascending cuts: [cuts[p], cuts[p+1]). Ragged, weighted, atomic shards.
+    ! Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms.
     integer(c_int32_t), parameter :: DPAR_RAGGED = 4
-    ! CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th of every piece.
+    ! CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every piece.
     ! DTensor's strided shard (FSDP over TP), fused QKV and gate/up.
     integer(c_int32_t), parameter :: DPAR_STRIDED = 5
     ! CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism.
@@ -283,49 +286,50 @@ module dpar
     type, bind(c) :: dpar_split
         integer(c_int32_t) :: rule = 0 ! DPAR_CHUNK, ...
         integer(c_int32_t) :: parts = 0 ! P, at least 1
-        ! BLOCK_CYCLIC: the part that has the first block.
+        ! BLOCK_CYCLIC: the part of the first block, 0..parts-1.
         integer(c_int32_t) :: source = 0
         integer(c_int8_t) :: shift(0:1) = 0 ! private: see inverse
         integer(c_int64_t) :: count = 0 ! N, elements, 0..2^62
         integer(c_int64_t) :: block = 0 ! BLOCK_CYCLIC: elements of a block; STRIDED: pieces
         type(c_ptr) :: cuts = c_null_ptr ! RAGGED: parts + 1 of them, the caller's
-        integer(c_int64_t) :: by(0:1) = 0 ! private: what indices are divided by,
-        integer(c_int64_t) :: inverse(0:1) = 0 ! private: and its inverse, times 2^shift;
+        integer(c_int64_t) :: by(0:1) = 0 ! private: what indices are divided by
+        integer(c_int64_t) :: inverse(0:1) = 0 ! private: their inverses, times 2^shift
         integer(c_int64_t) :: rounds = 0 ! private: the count in whole rounds, and what is left
         integer(c_int64_t) :: extra = 0
         integer(c_int64_t) :: tail = 0
     end type
 
     ! ==== layout ====
-    ! an n-d array on a mesh: each mesh axis shards a dim, replicates, or holds partial sums.
+    ! an n-d array on a mesh: which rank has which part.
 
     ! What a mesh axis does with the array.
     integer(c_int32_t), parameter :: DPAR_REPLICATE_KIND = 0
     integer(c_int32_t), parameter :: DPAR_SHARD_KIND = 1
     integer(c_int32_t), parameter :: DPAR_PARTIAL_KIND = 2
 
+    ! What one mesh axis does with the array.
     type, bind(c) :: dpar_placement
         integer(c_int32_t) :: kind = 0 ! DPAR_REPLICATE, ...
-        integer(c_int32_t) :: dim = 0 ! SHARD: the dim that it cuts; negative counts from the end
+        ! SHARD: the dim that the axis cuts.
+        integer(c_int32_t) :: dim = 0
         integer(c_int32_t) :: rule = 0 ! SHARD: DPAR_CHUNK (0), ...
         integer(c_int32_t) :: op = 0 ! PARTIAL: DPAR_SUM, ...
         ! SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor)
         integer(c_int64_t) :: block = 0
         integer(c_int32_t) :: source = 0 ! SHARD: BLOCK_CYCLIC's first part
-        ! SHARD: axes that cut the same dim cut from the smallest on, equal ones (all 0) in the
-        ! order of the mesh
+        ! SHARD: of axes that cut the same dim the smallest cuts first.
         integer(c_int32_t) :: order = 0
         ! SHARD by RAGGED: parts + 1 of them, the caller's.
         type(c_ptr) :: cuts = c_null_ptr
     end type
 
-    ! A value; make it with dpar_layout_init.
+    ! How an array lies on a mesh: a value that dpar_layout_init makes.
     type, bind(c) :: dpar_layout
         type(dpar_mesh) :: mesh
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
         integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0
         type(dpar_placement) :: axis(0:DPAR_MAX_AXES - 1) ! what each mesh axis does
-        ! the axes in the order in which they cut.
+        ! the axes in the order in which they cut
         integer(c_int8_t) :: order(0:DPAR_MAX_AXES - 1) = 0
     end type
 
@@ -344,7 +348,7 @@ module dpar
 
     integer(c_int32_t), parameter :: DPAR_PRIMARY = -1
 
-    ! as per_node: copy 0 sends, always (files that copy 0 wrote)
+    ! as per_node: copy 0 always sends, as where copy 0 wrote the files
     type, bind(c) :: dpar_transfers
         type(dpar_layout) :: mine ! private, all of it
         type(dpar_layout) :: other
@@ -396,27 +400,28 @@ module dpar
         integer(c_int64_t) :: cut_length(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
-    ! What a rank's walk adds up to. Elements.
+    ! What a rank's walk adds up to, in elements.
     type, bind(c) :: dpar_transfer_totals
-        integer(c_int64_t) :: transfers = 0 ! all, to itself too
+        integer(c_int64_t) :: transfers = 0 ! how many, those to itself too
         integer(c_int64_t) :: kept = 0 ! elements that stay on the rank
-        integer(c_int64_t) :: near_by = 0 ! that cross to a rank of the same node
-        integer(c_int64_t) :: away = 0 ! that cross nodes (all that cross, without per_node)
+        integer(c_int64_t) :: near_by = 0 ! elements that go to another rank of the node
+        ! elements that go to another node.
+        integer(c_int64_t) :: away = 0
     end type
 
     ! ==== window ====
     ! operators whose outputs read windows of their inputs, along one dim.
 
-    ! and pooling, stencils: output y reads stride y - pad + dilation k
+    ! pooling and stencils too: output y reads inputs stride y - pad + dilation k
     integer(c_int32_t), parameter :: DPAR_WINDOW_CONVOLUTION = 0
     ! input i goes to outputs stride i - pad + dilation k
     integer(c_int32_t), parameter :: DPAR_WINDOW_TRANSPOSED = 1
     ! `kernel` taps around y's place among the inputs.
     integer(c_int32_t), parameter :: DPAR_WINDOW_INTERPOLATION = 2
-    ! attention: query y sees `kernel` keys, `dilation` apart, centred, moved inward at the ends of
-    ! its dilation group.
+    ! attention: query y sees `kernel` keys, `dilation` (to 4096) apart.
     integer(c_int32_t), parameter :: DPAR_WINDOW_NEIGHBOURHOOD = 3
 
+    ! An operator along one dim. Zero it and fill it in.
     type, bind(c) :: dpar_window
         integer(c_int64_t) :: kernel = 0 ! taps, at least 1
         integer(c_int64_t) :: stride = 0 ! 0 means 1
@@ -425,32 +430,31 @@ module dpar
         integer(c_int64_t) :: pad_high = 0
         integer(c_int32_t) :: ceil_mode = 0 ! pooling: a last window that begins inside counts
         integer(c_int32_t) :: kind = 0 ! DPAR_WINDOW_x
-        ! interpolation: the first and last outputs lie on the first and last inputs (torch's word).
+        ! interpolation, torch's word. 1.
         integer(c_int32_t) :: align_corners = 0
     end type
 
     ! ==== halo ====
-    ! an n-d grid on a mesh whose ranks also hold what lies around their block.
+    ! an n-d grid on a mesh whose ranks also hold the points around their block.
 
     ! Which points a dim of a staggered field has, when the grid has N cells there.
     integer(c_int32_t), parameter :: DPAR_AT_CELLS = 0 ! N, in the middle of the cells
-    ! N + 1 faces; each rank owns those below its cells, the last also the end
+    ! N + 1; each rank owns those below its cells, the last also the end
     integer(c_int32_t), parameter :: DPAR_AT_LOW_FACES = 1
-    ! N + 1 faces; each rank owns those above its cells, the first also face 0
+    ! N + 1; each rank owns those above its cells, the first also face 0
     integer(c_int32_t), parameter :: DPAR_AT_HIGH_FACES = 2
 
-    ! Zero it, fill it in, and let dpar_halo_check judge it.
+    ! A grid and its halo. Zero it, fill it in, and let dpar_halo_check judge it.
     type, bind(c) :: dpar_halo
-        type(dpar_layout) :: grid ! of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
-        ! 0, DPAR_STENCIL_STAR: faces alone.
+        type(dpar_layout) :: grid ! the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
+        ! what arrives. 0, DPAR_STENCIL_STAR.
         integer(c_int32_t) :: shape = 0
-        ! width below the block, points, 0..2^60.
+        ! width below the block, in points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! and above
         integer(c_int32_t) :: points(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_AT_CELLS, ...
         integer(c_int32_t) :: periodic = 0 ! bit d: the end of dim d meets its beginning
-        ! A fold: beyond the end of dim `fold` lies the same edge again, reversed in the later,
-        ! periodic dim `mirror` (the north of a tripolar ocean grid).
+        ! A fold, as the north of a tripolar ocean grid.
         integer(c_int32_t) :: folds = 0
         integer(c_int32_t) :: fold = 0
         integer(c_int32_t) :: mirror = 0
@@ -459,40 +463,36 @@ module dpar
         ! Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later,
         ! periodic dim `mirror` goes.
         integer(c_int32_t) :: poles = 0
-        ! of which the end row lies on the pole.
+        ! poles whose end row lies on the pole.
         integer(c_int32_t) :: pole_rows = 0
-        ! The six faces of a cubed sphere.
+        ! The six faces of a cubed sphere, which meet as said above.
         integer(c_int32_t) :: cube = 0
-        ! Cubed sphere, points on faces of cells along y or x.
+        ! The partner of a field of faces on a cubed sphere.
         type(c_ptr) :: partner = c_null_ptr
-        ! Whose block is it: owner[number of the block in the mesh] is a rank of the communicator,
-        ! each at most once, or -1.
+        ! Who owns a block, where block n is not rank n's.
         type(c_ptr) :: owner = c_null_ptr
-        ! Operators that read windows: where window[d].kernel is not 0 a rank's local array has in
-        ! dim d all from the first to the last of its own points and those that its outputs read (a
-        ! convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
-        ! and low and high beyond.
+        ! Operators that read windows, as convolutions.
         type(dpar_window) :: window(0:DPAR_MAX_DIMS - 1)
-        ! The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
-        ! rule that leaves blocks in one piece.
+        ! The layout of the outputs: the same mesh, whose axes cut the same dims in the same order,
+        ! by any rule that leaves blocks in one piece.
         type(c_ptr) :: outputs = c_null_ptr
     end type
 
     integer(c_int32_t), parameter :: DPAR_POLE_LOW = 1
     integer(c_int32_t), parameter :: DPAR_POLE_HIGH = 2
 
-    ! The walk over one rank's transfers.
+    ! A walk over one rank's transfers.
     ! halos receive copies of what their owners have
     integer(c_int32_t), parameter :: DPAR_HALO_FORWARD = 0
     ! owners receive what halos collected.
     integer(c_int32_t), parameter :: DPAR_HALO_ADJOINT = 1
-    ! points that are held twice alone.
+    ! only points that two ranks hold.
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC = 2
     ! owners receive what copies collected
     integer(c_int32_t), parameter :: DPAR_HALO_SYNC_ADJOINT = 3
 
     type, bind(c) :: dpar_halo_walk
-        type(c_ptr) :: h = c_null_ptr ! private, all of it
+        type(c_ptr) :: h = c_null_ptr ! private, all of it; `h` is read on the way
         integer(c_int32_t) :: rank = 0 ! outside: of so many dims at most
         integer(c_int32_t) :: sends = 0
         integer(c_int32_t) :: mode = 0
@@ -517,21 +517,21 @@ module dpar
     end type
 
     ! ==== halo_cost ====
-    ! what an exchange of halos takes on a process grid, and which grid is the best.
+    ! how long an exchange of halos takes on a process grid, and which grid is the best.
 
-    ! What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers.
+    ! What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers.
     type, bind(c) :: dpar_halo_rates
         ! bytes/s that a rank moves out of one array into another, long runs
         real(c_double) :: copy_Bps = 0.0_c_double
-        ! and for each run (a piece without gaps), whatever its length.
+        ! s for each run (a piece without gaps), whatever its length
         real(c_double) :: run_s = 0.0_c_double
-        real(c_double) :: peer_s = 0.0_c_double ! a peer on the node: s
-        real(c_double) :: message_s = 0.0_c_double ! a peer on another node: s
+        real(c_double) :: peer_s = 0.0_c_double ! s for each peer on the node
+        real(c_double) :: message_s = 0.0_c_double ! s for each peer on another node
         ! bytes/s out of a node, shared by its ranks.
         real(c_double) :: nic_Bps = 0.0_c_double
     end type
 
-    ! The exchange. Dim 0 is the slowest in memory.
+    ! An exchange of halos. Zero it and fill it in.
     type, bind(c) :: dpar_halo_job
         integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
         integer(c_int32_t) :: per_node = 0
@@ -541,26 +541,27 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo, on either side
         integer(c_int64_t) :: bytes = 0 ! a cell, of all fields together
-        integer(c_int64_t) :: together = 0 ! of them that lie side by side (one field's components)
+        ! bytes of them that lie side by side (one field's components)
+        integer(c_int64_t) :: together = 0
     end type
 
     ! A process grid and what one exchange costs on it.
     type, bind(c) :: dpar_halo_grid
         integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
-        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! from one to the next
+        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! ranks from one part to the next
         real(c_double) :: seconds = 0.0_c_double
-        ! of it: the busiest rank's copies, its own wraps too
+        ! of these: the busiest rank's copies, those to itself round a ring too
         real(c_double) :: copy_s = 0.0_c_double
-        real(c_double) :: network_s = 0.0_c_double ! what the busiest node sends and receives
-        integer(c_int64_t) :: bytes = 0 ! that a rank in the middle receives, its own wraps too
-        integer(c_int64_t) :: network_bytes = 0 ! that a node in the middle sends to others
-        integer(c_int32_t) :: peers = 0 ! that a rank in the middle has, besides itself
+        real(c_double) :: network_s = 0.0_c_double ! of these: the network of the busiest node
+        integer(c_int64_t) :: bytes = 0 ! received by a rank in the middle, from itself too
+        integer(c_int64_t) :: network_bytes = 0 ! sent by a node in the middle to others
+        integer(c_int32_t) :: peers = 0 ! of a rank in the middle, besides itself
     end type
 
     ! ==== comm ====
     ! a communicator: ranks that move and add memory together.
 
-    ! One operation, as data: what the functions below fill in.
+    ! One operation, as data: the functions below fill it in.
     type, bind(c) :: dpar_call
         ! DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV.
         integer(c_int32_t) :: kind = 0
@@ -570,10 +571,10 @@ module dpar
         integer(c_int32_t) :: root = 0
         ! send, recv: 0 .. 2^31 - 1. Collectives.
         integer(c_int32_t) :: tag = 0
-        integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms), counts below
+        integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms); counts below
         type(c_ptr) :: in = c_null_ptr ! broadcast: the same as out
         type(c_ptr) :: out = c_null_ptr ! what arrives; broadcast: what is sent, on the root
-        integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; see each function
+        integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; each function says more
         type(c_ptr) :: in_count = c_null_ptr ! elements of the piece for each rank
         ! where it begins in `in`, in elements.
         type(c_ptr) :: in_begin = c_null_ptr
@@ -581,7 +582,7 @@ module dpar
         type(c_ptr) :: out_begin = c_null_ptr ! where it begins in `out`; NULL: one after the other
     end type
 
-    ! An operation under way: the caller's memory, all zero before its first use.
+    ! An operation under way, in your memory.
     type, bind(c) :: dpar_work
         type(c_ptr) :: comm = c_null_ptr ! NULL: nothing is under way
         integer(c_int32_t) :: status = 0 ! how it ended
@@ -596,7 +597,7 @@ module dpar
         type(c_ptr) :: behind = c_null_ptr
     end type
 
-    ! What an engine does; you need it only to write one.
+    ! What an engine does. Only who writes one needs this.
     type, bind(c) :: dpar_engine
         character(kind=c_char) :: name(8) = c_null_char ! "shm", "mpi", "nccl"
         type(c_funptr) :: run = c_null_funptr ! to the end; the call was checked
@@ -615,62 +616,61 @@ module dpar
         type(c_funptr) :: shrink = c_null_funptr ! NULL: it cannot
     end type
 
-    ! Made by an engine; read rank, size and sent, leave the rest.
+    ! A communicator. An engine makes it.
     type, bind(c) :: dpar_comm
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: size = 0
-        ! how long an operation waits for others without getting on.
+        ! How long an operation waits for others without getting on, in seconds.
         real(c_double) :: timeout_s = 0.0_c_double
-        integer(c_int32_t) :: status = 0 ! 0, or how it broke: what every further call returns
+        integer(c_int32_t) :: status = 0 ! 0, or how it broke: then every further call returns it
         type(dpar_why) :: why ! the sentence of the last error on this communicator
         ! bytes that this rank has handed to others through it so far, by kind (DPAR_ALL_REDUCE, ...
-        ! DPAR_SEND), see above.
+        ! DPAR_SEND), as said above.
         integer(c_int64_t) :: sent(0:DPAR_CALLS - 1) = 0
-        ! the memory that strategies on this communicator work in.
+        ! The memory that strategies on this communicator work in.
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as all that follows
         type(c_ptr) :: context = c_null_ptr
         type(c_funptr) :: rest = c_null_funptr ! posts what an operation under way has left to post
         type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL: none has left anything
-        ! its ranks that share memory with this one, where its engine does not
+        ! its ranks that share memory with this one, where its engine has none
         type(c_ptr) :: node = c_null_ptr
     end type
 
     ! ==== options ====
     ! how ranks that share memory are to run.
 
-    ! All zero means the defaults.
+    ! Options of ranks that share memory.
     type, bind(c) :: dpar_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
-        ! dpar_launch: ranks that go on this long after another failed are killed, unless they have
-        ! gone on without it (dpar_comm_shrink).
+        ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
+        ! on without it (dpar_comm_shrink).
         real(c_double) :: grace_s = 0.0_c_double
-        ! registered memory of one rank at most (address space, no memory until it is used).
+        ! registered memory of one rank at most (address space: no memory until it is used).
         integer(c_int64_t) :: heap_bytes = 0
         ! staging memory of one rank in one communicator, for messages from memory that is not
         ! registered.
         integer(c_int64_t) :: slot_bytes = 0
         integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
-        ! bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons
+        ! bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons
         integer(c_int32_t) :: plain = 0
     end type
 
     ! For options.plain.
     ! do not read other processes' memory (process_vm_readv)
     integer(c_int32_t), parameter :: DPAR_WITHOUT_CMA = 1
-    ! a named segment, unlinked at once, in place of a nameless one
+    ! use a named segment, unlinked at once, in place of a nameless one
     integer(c_int32_t), parameter :: DPAR_WITHOUT_MEMFD = 2
     integer(c_int32_t), parameter :: DPAR_WITHOUT_DIRECT = 4 ! treat registered memory as private
-    ! wait by yielding and short sleeps alone
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8
-    integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! no streaming stores
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_FUTEX = 8 ! wait only by yielding and short sleeps
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! use no streaming stores
     ! collectives by levels from 3 ranks on, and where ranks share cores.
     integer(c_int32_t), parameter :: DPAR_WITHOUT_FLAT = 32
 
     ! ==== launch ====
     ! where ranks come from: forked here, threads, or started by a launcher and found.
 
-    ! Who started this process? The launchers that dpar knows, in the order in which it looks.
+    ! The launchers that dpar knows, in the order in which it looks for them.
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_NONE = 0 ! alone: one rank
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_DPAR = 1 ! DPAR_RANK, DPAR_SIZE, ...
     integer(c_int32_t), parameter :: DPAR_LAUNCHER_TORCHRUN = 2
@@ -694,10 +694,11 @@ module dpar
     end type
 
     ! ==== move ====
-    ! transfer lists that run, over any communicator.
+    ! moves an array from one layout to another, or carries out any transfer lists of yours (halos,
+    ! checkpoints), over any communicator.
 
     ! How messages travel.
-    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! as dpar thinks best; today P2P
+    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! the best way; today P2P
     ! sends and receives between the ranks that the transfers name
     integer(c_int32_t), parameter :: DPAR_MOVE_P2P = 1
     ! an all-to-all a round, over all ranks of the communicator
@@ -709,24 +710,25 @@ module dpar
         integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x
         integer(c_int32_t) :: per_node = 0 ! layouts: ranks of a node, as dpar_transfers_first
         integer(c_int32_t) :: tag = 0 ! of the messages
-        type(c_ptr) :: from = c_null_ptr ! layouts: `in` is this rank's part of one,
+        type(c_ptr) :: from = c_null_ptr ! layouts: `in` is this rank's part of one
         type(c_ptr) :: to = c_null_ptr ! `out` becomes its part of the other
-        type(c_ptr) :: send = c_null_ptr ! lists: [sends] boxes of `in` and where they go,
+        type(c_ptr) :: send = c_null_ptr ! lists: [sends] boxes of `in` and where they go
         type(c_ptr) :: receive = c_null_ptr ! [receives] boxes that come into `out`
         integer(c_int64_t) :: sends = 0
         integer(c_int64_t) :: receives = 0
         type(c_ptr) :: in = c_null_ptr ! NULL for a rank without a part
         type(c_ptr) :: out = c_null_ptr
-        ! of the array that `in` is; layouts.
+        ! shape of the array that `in` is.
         type(c_ptr) :: in_shape = c_null_ptr
         ! the same for out; elements beyond the local shape stay
         type(c_ptr) :: out_shape = c_null_ptr
-        integer(c_int64_t) :: piece_bytes = 0 ! a message at most; 0: 64 KiB .. 1 MiB
-        ! of the host. NULL: from dpar_comm_alloc (on a device: pages of the system), and given back
+        integer(c_int64_t) :: piece_bytes = 0 ! bytes of a message at most; 0: 64 KiB .. 1 MiB
+        ! of the host. NULL: dpar_comm_alloc gives it (on a device: pages of the system) and takes
+        ! it back
         type(c_ptr) :: scratch = c_null_ptr
         ! aligned to 64; dpar_move_bytes says how many are needed
         integer(c_int64_t) :: scratch_bytes = 0
-        ! on a device: as many of its bytes.
+        ! on a device: as many bytes of its memory.
         type(c_ptr) :: there = c_null_ptr
         integer(c_int64_t) :: there_bytes = 0
     end type
@@ -746,23 +748,23 @@ module dpar
         integer(c_int32_t) :: through = 0
         ! DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit floats in F32
         integer(c_int32_t) :: op = 0
-        integer(c_int32_t) :: negate = 0 ! 1: the sign bit of floats; integers wrap
+        integer(c_int32_t) :: negate = 0 ! 1: change the sign bit of floats; integers wrap
         integer(c_int32_t) :: clear = 0 ! 1: `from` is 0 afterwards
         integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MEM_DIMS
         integer(c_int32_t) :: room = 0 ! 0
         integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
         integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! elements, of either sign
-        ! 0 in a dim: the same there; in all.
+        ! 0 in a dim: the same all along it.
         integer(c_int64_t) :: from_stride(0:DPAR_MEM_DIMS - 1) = 0
     end type
 
     ! Elements that lie one after the other.
     type, bind(c) :: dpar_mem_span
         type(c_ptr) :: to = c_null_ptr
-        ! may be `to` where types have as many bytes.
+        ! may be `to` where both types have as many bytes.
         type(c_ptr) :: from = c_null_ptr
         integer(c_int64_t) :: count = 0
-        ! F64, F32, BF16, F16, any two. Of one type, scale 1 and no add.
+        ! F64, F32, BF16, F16, any two. With one type, scale 1 and no add.
         integer(c_int32_t) :: to_type = 0
         integer(c_int32_t) :: from_type = 0
         integer(c_int32_t) :: add = 0 ! 1
@@ -770,7 +772,8 @@ module dpar
         real(c_double) :: scale = 0.0_c_double
     end type
 
-    ! v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the collectives do.
+    ! A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as
+    ! the collectives do.
     type, bind(c) :: dpar_mem_reduce
         type(c_ptr) :: to = c_null_ptr ! may be a part
         type(c_ptr) :: from = c_null_ptr
@@ -783,21 +786,21 @@ module dpar
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN
         integer(c_int32_t) :: add = 0 ! 1
         integer(c_int32_t) :: room = 0 ! 0
-        real(c_double) :: scale = 0.0_c_double ! 1: nothing to multiply. Rounded to `sums`
+        real(c_double) :: scale = 0.0_c_double ! 1: no multiplication. It is rounded to `sums`
     end type
 
-    ! found = first + the smallest i with in[i] NaN or infinite.
+    ! Looks for NaN and infinity: *found = first + the smallest i with such an in[i].
     type, bind(c) :: dpar_mem_finite
         type(c_ptr) :: in = c_null_ptr
         integer(c_int64_t) :: count = 0
         integer(c_int64_t) :: first = 0
         integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
-        ! 1: *found stays where it is not below 0.
+        ! 1: *found stays where it is 0 or more.
         integer(c_int32_t) :: keep = 0
         type(c_ptr) :: found = c_null_ptr
     end type
 
-    ! The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
+    ! What a device's memory can do: a table of functions.
     type, bind(c) :: dpar_mem
         type(c_ptr) :: ctx = c_null_ptr ! the first argument of each: a device, a stream
         ! Copies n boxes, after all work that was given to ctx before (kernels that computed what is
@@ -808,7 +811,7 @@ module dpar
         ! moves, until unpin.
         type(c_funptr) :: pin = c_null_funptr
         type(c_funptr) :: unpin = c_null_funptr
-        ! n spans, of which none writes what another one reads or writes.
+        ! Does n spans, of which none writes what another one reads or writes.
         type(c_funptr) :: span = c_null_funptr
         type(c_funptr) :: reduce = c_null_funptr
         type(c_funptr) :: finite = c_null_funptr
@@ -817,15 +820,14 @@ module dpar
     end type
 
     ! ==== halo_exchange ====
-    ! halos that move: any number of fields of one grid, in the caller's memory, over any
-    ! communicator.
+    ! halos that move: any number of fields of one grid, in your memory, over any communicator.
 
-    ! One array. Zero it and fill in what differs.
+    ! One array of a plan. Zero it and fill in what differs.
     type, bind(c) :: dpar_halo_field
-        ! whose points these are, and how wide is exchanged.
+        ! the field's points, and the widths that are exchanged.
         type(c_ptr) :: halo = c_null_ptr
-        ! NULL; or the halo that the array has room for, where it is wider than the one that is
-        ! exchanged, see below
+        ! NULL; or the halo that the array has room for, where that is wider than the one that is
+        ! exchanged.
         type(c_ptr) :: room = c_null_ptr
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; must be said
         ! 1: each component changes its sign over a fold or a pole.
@@ -833,17 +835,15 @@ module dpar
         ! cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
         integer(c_int32_t) :: pair = 0
         ! 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to
-        ! nearest, also where no message is needed.
+        ! nearest, also where no message is needed, so that bits are the same everywhere
         integer(c_int32_t) :: wire = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
-        ! elements between them; 0: 1. (Planes of components: strides too, for without these an
-        ! array has its components last; E_ARG.)
+        ! elements between components; 0.
         integer(c_int64_t) :: component_stride = 0
         ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
         ! + component * component_stride], own.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! with strides: index of the first own point in the array (all 0: data is its address, halos
-        ! lie before it too).
+        ! with strides: index of the first own point in the array.
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
         ! address of index 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
@@ -853,18 +853,16 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
     end type
 
-    ! Two fields that follow each other in the list are u, along the last dim, and v, along the one
-    ! before, each on points of its own.
+    ! Pairs of fields on a cubed sphere.
     integer(c_int32_t), parameter :: DPAR_HALO_U = 1
     integer(c_int32_t), parameter :: DPAR_HALO_V = 2
 
     ! How it travels.
-    ! DIRECT where peers' memory can be reached (with more ranks than cores boxes of less than 64
-    ! KiB are packed), else messages
+    ! DIRECT where peers' memory can be reached, else messages.
     integer(c_int32_t), parameter :: DPAR_HALO_AUTO = 0
     integer(c_int32_t), parameter :: DPAR_HALO_MESSAGES = 1 ! packed, one message a peer
     integer(c_int32_t), parameter :: DPAR_HALO_PACKED = 2 ! packed into memory that the peer reads
-    ! long runs are read where they lie, short ones packed by their owner
+    ! peers read long runs where they lie.
     integer(c_int32_t), parameter :: DPAR_HALO_DIRECT = 3
 
     ! What is exchanged, and how. Zero it and fill in field and fields.
@@ -872,14 +870,15 @@ module dpar
         type(c_ptr) :: field = c_null_ptr ! [fields]; read by bytes, init and tune alone
         integer(c_int32_t) :: fields = 0 ! 1 .. 4096
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
-        ! 1: dim after dim, the last dim first, edges and corners travel in two and three steps.
+        ! 1: dim after dim, the last dim first, so that edges and corners travel in two and three
+        ! steps.
         integer(c_int32_t) :: ordered = 0
-        ! 1: shared points alone, which several ranks hold.
+        ! 1: only shared points, which several ranks hold.
         integer(c_int32_t) :: shared = 0
         integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
-        ! of the messages; your own between begin and end have another.
+        ! of the messages; your own messages between begin and end have another.
         integer(c_int32_t) :: tag = 0
-        ! 1: keep times for dpar_halo_exchange_report (two clock readings a phase)
+        ! 1: keep times for dpar_halo_exchange_report.
         integer(c_int32_t) :: timers = 0
     end type
 
@@ -961,16 +960,16 @@ module dpar
     end type
 
     ! ==== halo_show ====
-    ! who sends what to whom when halos are exchanged, as a picture.
+    ! a picture of an exchange of halos.
 
-    ! What is shown: the blocks of all ranks in two dims of the grid, seen from one rank.
+    ! What is shown: the blocks of all ranks in two dims of the grid, and the halo of one rank.
     type, bind(c) :: dpar_halo_picture
         type(c_ptr) :: halo = c_null_ptr ! dpar_halo_check took it
         integer(c_int32_t) :: rank = 0 ! whose halo
         ! the dims; equal (all zero): the last and the one before it.
         integer(c_int32_t) :: across = 0
         integer(c_int32_t) :: down = 0
-        integer(c_int64_t) :: bytes = 0 ! of a point; 0: points are counted
+        integer(c_int64_t) :: bytes = 0 ! of a point; 0: count points
         type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL: none
     end type
 
@@ -981,31 +980,32 @@ module dpar
     ! what dpar sees on this machine, how its ranks reach each other, how fast, and what is wrong.
 
     ! ==== halo_check ====
-    ! did an exchange of halos (halo_exchange.h) bring the right things? In a code that is
-    ! suspected, or in its tests.
+    ! did an exchange of halos (halo_exchange.h) bring the right things? For a code that is
+    ! suspected, or its tests.
 
-    ! What is looked for. There is none at 0.
-    ! Nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1). Local.
+    ! What to look for. 0 is none of these.
+    ! Looks for nothing: all halo cells that an exchange fills become NaN (integers: 2^n - 1).
+    ! Local.
     integer(c_int32_t), parameter :: DPAR_HALO_POISON = 1
-    ! A NaN that is still there, in a cell that exchanges fill: E_ARG with field, cell and rank. Of
-    ! fields that have no NaN themselves. Local.
+    ! A NaN that is still there, in a cell that exchanges fill, of fields that have no NaN
+    ! themselves. E_ARG with field, cell and rank. Local.
     integer(c_int32_t), parameter :: DPAR_HALO_UNFILLED = 2
-    ! A value that an exchange would change, bit for bit: a halo that is stale; with a plan of
+    ! A value that an exchange would change, bit for bit: a halo that is stale, or with a plan of
     ! shared points a copy that is not its owner's. E_MISMATCH on all ranks with the first: field,
-    ! point, both ranks, both values. Nothing changes (halos do while it runs). COLLECTIVE; an
-    ! exchange and a copy of the halos (dpar_comm_alloc).
+    ! point, both ranks, both values. Halos change while it runs, nothing does afterwards.
+    ! COLLECTIVE: an exchange, and a copy of the halos (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_HALO_STALE = 3
-    ! A halo cell that is not its owner's, over another way: each field's own points are gathered on
-    ! rank 0 by plain messages, put together as the serial code would hold them, and the halos of
-    ! all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer lists).
-    ! E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes memory for the whole grid on
-    ! rank 0 (dpar_comm_alloc).
+    ! A halo cell that is not its owner's, found another way than exchanges go. Rank 0 gathers each
+    ! field's own points by plain messages and puts them together as the serial code would hold
+    ! them. The halos of all ranks are looked up there, cell by cell: indices by the rules of
+    ! halo.h, no transfer lists. E_MISMATCH on all ranks with the first. COLLECTIVE; slow, takes
+    ! memory for the whole grid on rank 0 (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
     ! ==== dpar_mpi.h ====
     ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
 
-    ! All zero means the defaults. The same on all ranks.
+    ! Options of dpar_mpi_make, the same on all ranks.
     type, bind(c) :: dpar_mpi_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
         ! 1: reductions in rank order, the same bits on all ranks and in every run.
@@ -1020,7 +1020,7 @@ module dpar
     end type
 
     abstract interface
-        ! What a rank runs; its result is 0 when all went well.
+        ! What a rank runs. It returns 0 when all went well.
         function dpar_main(world, arg) bind(c)
             import
             type(c_ptr), value :: world
@@ -1041,7 +1041,7 @@ module dpar
 
         ! ==== type ====
 
-        ! Bytes of one element; 0 where it has no address of its own (F4) or the type is none.
+        ! Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
         function dpar_type_bytes(type) bind(c)
             import
             integer(c_int32_t), value :: type
@@ -1104,8 +1104,7 @@ module dpar
 
         ! ==== mesh ====
 
-        ! A mesh of named axes: `names` lists them, "dp tp" or "dp-tp", each once, 1 to 15
-        ! characters.
+        ! A mesh of named axes. `names` lists them, "dp tp" or "dp-tp".
         function dpar_mesh_init(mesh, names, sizes, order, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
@@ -1117,8 +1116,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_init
         end function
 
-        ! Megatron's way: an order string whose first name is fastest, as "tp-cp-ep-dp-pp", and
-        ! sizes of the axes in `names`, in any order.
+        ! A mesh by Megatron's order string, "tp-cp-ep-dp-pp".
         function dpar_mesh_ordered(mesh, order, names, sizes, ranks, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: mesh
@@ -1130,7 +1128,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_ordered
         end function
 
-        ! Another factorisation of the same ranks.
+        ! Other axes over the same ranks.
         function dpar_mesh_view(view, mesh, names, sizes, order, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: view
@@ -1142,8 +1140,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_view
         end function
 
-        ! The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's
-        ! slice).
+        ! The axes in `which` through `rank`, as a mesh of their own.
         function dpar_mesh_slice(out, mesh, which, rank, why) bind(c)
             import
             type(dpar_mesh), intent(inout), target :: out
@@ -1154,7 +1151,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_slice
         end function
 
-        ! The axis of that name, or -1. O(axes).
+        ! The index of the axis with that name.
         function dpar_mesh_find(mesh, name) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1162,7 +1159,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_find
         end function
 
-        ! Coordinates of `rank`, one an axis.
+        ! Writes the coordinates of `rank`, one an axis, and returns 1.
         function dpar_mesh_coords(mesh, rank, coord) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1171,7 +1168,7 @@ module dpar
             integer(c_int) :: dpar_mesh_coords
         end function
 
-        ! Rank at coord[0 .. axes-1]; -1 when one of them is out of range.
+        ! The rank at coord[0 .. axes-1].
         function dpar_mesh_rank(mesh, coord) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1190,7 +1187,7 @@ module dpar
             integer(c_int32_t) :: dpar_mesh_shift
         end function
 
-        ! Groups: the ranks that differ from `rank` only along the axes in `which`.
+        ! A rank's group: the ranks that differ from it only along the axes in `which`.
         function dpar_mesh_group_size(mesh, which) bind(c)
             import
             type(dpar_mesh), intent(in), target :: mesh
@@ -1227,8 +1224,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_dims
         end function
 
-        ! The process grid with the least cut of all with product(parts) = ranks and parts[d] <=
-        ! cells[d].
+        ! The process grid with the least cut.
         function dpar_cart_create(grid, parts, cut, why) bind(c)
             import
             type(dpar_cart_grid), intent(in), target :: grid
@@ -1238,7 +1234,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_create
         end function
 
-        ! The rank that has a cell; -1 when the cell is outside, or there is no such grid.
+        ! The rank that has a cell. -1 when the cell is outside or there is no such grid.
         function dpar_cart_owner(dims, cells, parts, cell) bind(c)
             import
             integer(c_int32_t), value :: dims
@@ -1271,9 +1267,7 @@ module dpar
             integer(c_int32_t) :: dpar_cart_init
         end function
 
-        ! A placement of a kind. Bricks: sides q with product(q) = per_node and q[d] dividing
-        ! parts[d] that leave the least surface between nodes, counted as the cut of
-        ! dpar_cart_create with parts[d] / q[d] nodes along axis d.
+        ! A placement of a kind, with nodes of per_node >= 1 ranks.
         function dpar_place_init(place, grid, kind, per_node, why) bind(c)
             import
             type(dpar_place), intent(inout), target :: place
@@ -1292,7 +1286,7 @@ module dpar
             integer(c_int32_t) :: dpar_place_rank
         end function
 
-        ! The coordinate of a rank, inverse of dpar_place_rank, at the same cost.
+        ! The coordinate of a rank: the inverse of dpar_place_rank, at the same cost.
         function dpar_place_coords(place, rank, coord) bind(c)
             import
             type(dpar_place), intent(in), target :: place
@@ -1301,7 +1295,7 @@ module dpar
             integer(c_int32_t) :: dpar_place_coords
         end function
 
-        ! What crosses between nodes in one exchange, one way (as much comes back).
+        ! What crosses between nodes in one exchange, one way.
         function dpar_place_cost(place, stencil, total, worst, why) bind(c)
             import
             type(dpar_place), intent(in), target :: place
@@ -1323,7 +1317,7 @@ module dpar
             integer(c_int32_t) :: dpar_place_best
         end function
 
-        ! Assigns logical axes, listed by increasing traffic, to the axes of a torus.
+        ! Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus.
         function dpar_torus_assign(torus, split, why) bind(c)
             import
             type(dpar_torus), intent(inout), target :: torus
@@ -1332,7 +1326,7 @@ module dpar
             integer(c_int32_t) :: dpar_torus_assign
         end function
 
-        ! The chip at a logical coordinate and back.
+        ! The chip at a logical coordinate, and back.
         function dpar_torus_physical(torus, logical, physical) bind(c)
             import
             type(dpar_torus), intent(in), target :: torus
@@ -1351,7 +1345,7 @@ module dpar
 
         ! ==== split ====
 
-        ! The part that has element i of `count`.
+        ! The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED.
         function dpar_split_owner(rule, count, parts, i) bind(c)
             import
             integer(c_int32_t), value :: rule
@@ -1361,8 +1355,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_owner
         end function
 
-        ! The elements of a part: *elements of them, from *first on (`count` for a part that has
-        ! none).
+        ! The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run.
         function dpar_split_range(rule, count, parts, part, first, elements) bind(c)
             import
             integer(c_int32_t), value :: rule
@@ -1374,7 +1367,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_range
         end function
 
-        ! `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1.
+        ! A split by any rule but RAGGED, which has its own init.
         function dpar_split_init(s, rule, count, parts, block, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1386,14 +1379,14 @@ module dpar
             integer(c_int32_t) :: dpar_split_init
         end function
 
-        ! The same rule for another number of elements, 0..2^62.
+        ! Changes the number of elements to another, 0..2^62.
         subroutine dpar_split_resize(s, count) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
             integer(c_int64_t), value :: count
         end subroutine
 
-        ! Parts by cuts: cuts[0] = 0 <= cuts[1] <= ...
+        ! RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ...
         function dpar_split_ragged(s, parts, cuts, why) bind(c)
             import
             type(dpar_split), intent(inout), target :: s
@@ -1403,8 +1396,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_ragged
         end function
 
-        ! Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole
-        ! atoms (the last one may be short).
+        ! Cuts by weights: fills cuts[0 ..
         function dpar_split_weights(cuts, count, parts, weights, atom, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
@@ -1416,8 +1408,8 @@ module dpar
             integer(c_int32_t) :: dpar_split_weights
         end function
 
-        ! Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the
-        ! layers of a model over pipeline stages).
+        ! Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run
+        ! is as light as can be.
         function dpar_split_balance(cuts, items, cost, parts, why) bind(c)
             import
             integer(c_int64_t), intent(inout), target :: cuts(*)
@@ -1428,7 +1420,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_balance
         end function
 
-        ! Elements of a part. O(1). Parts outside 0..P-1 have none.
+        ! Elements of a part; 0 for parts outside 0..P-1.
         function dpar_split_size(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1436,8 +1428,7 @@ module dpar
             integer(c_int64_t) :: dpar_split_size
         end function
 
-        ! The first element of a part; `count` for a part that has none (DTensor's convention, so
-        ! that an empty shard is never taken for another one).
+        ! The first element of a part; `count` for a part that has none, as in DTensor.
         function dpar_split_offset(s, part) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1445,8 +1436,7 @@ module dpar
             integer(c_int64_t) :: dpar_split_offset
         end function
 
-        ! Where element i lies: *local is its index in its part (may be NULL), *run how many
-        ! elements from i on follow one another in that part (may be NULL).
+        ! Where element i lies: returns the part that has it, -1 when i is not in 0..N-1.
         function dpar_split_locate(s, i, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1456,7 +1446,7 @@ module dpar
             integer(c_int32_t) :: dpar_split_locate
         end function
 
-        ! The element that is `local` in `part`, -1 when there is none.
+        ! The element that is number `local` of `part`.
         function dpar_split_global(s, part, local, run) bind(c)
             import
             type(dpar_split), intent(in), target :: s
@@ -1468,7 +1458,7 @@ module dpar
 
         ! ==== layout ====
 
-        ! Shorthands: Shard(dim) by CHUNK, by any rule with its block, Replicate, Partial(op).
+        ! Shorthands: a shard by CHUNK, a shard by any rule, a replica, partial values of an op.
         function dpar_shard(dim) bind(c)
             import
             integer(c_int32_t), value :: dim
@@ -1494,7 +1484,7 @@ module dpar
             type(dpar_placement) :: dpar_partial
         end function
 
-        ! Array of extent[0 .. dims-1] on a mesh, placement[i] for mesh axis i.
+        ! An array of extent[0 .. dims-1] on a mesh.
         function dpar_layout_init(l, mesh, dims, extent, placement, why) bind(c)
             import
             type(dpar_layout), intent(inout), target :: l
@@ -1506,7 +1496,7 @@ module dpar
             integer(c_int32_t) :: dpar_layout_init
         end function
 
-        ! Local shape of a rank and the first index that it owns of each dim.
+        ! The local shape of a rank, and the first index that it owns of each dim.
         subroutine dpar_layout_local(l, rank, shape, offset) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1522,7 +1512,7 @@ module dpar
             integer(c_int64_t), intent(inout), target :: shape(*)
         end subroutine
 
-        ! Elements in a rank's local array.
+        ! Elements of a rank's local array.
         function dpar_layout_numel(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1530,8 +1520,7 @@ module dpar
             integer(c_int64_t) :: dpar_layout_numel
         end function
 
-        ! One dim of one rank: the index that lies at `local`, and how many follow it in a row (run
-        ! may be NULL).
+        ! One dim of one rank: the global index that lies at `local`.
         function dpar_layout_global(l, rank, dim, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1542,8 +1531,8 @@ module dpar
             integer(c_int64_t) :: dpar_layout_global
         end function
 
-        ! Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no
-        ! other.
+        ! Where index i of a dim lies. Sets coord[] of the axes that shard the dim and no other,
+        ! *local to its local index and *run to how many follow one another from there.
         function dpar_layout_locate(l, dim, i, coord, local, run) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1555,7 +1544,7 @@ module dpar
             integer(c_int) :: dpar_layout_locate
         end function
 
-        ! The rank that holds the copy-th copy of the element at index[0 ..
+        ! The rank that holds copy number `copy` of the element at index[0 ..
         function dpar_layout_owner(l, index, copy, local) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1565,7 +1554,7 @@ module dpar
             integer(c_int32_t) :: dpar_layout_owner
         end function
 
-        ! Does the rank hold copy 0 of what it has? It is the one that writes a checkpoint.
+        ! Does the rank hold copy 0 of what it has? That rank writes it to a checkpoint.
         function dpar_layout_is_primary(l, rank) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1583,7 +1572,7 @@ module dpar
             integer(c_int) :: dpar_layout_next
         end function
 
-        ! Strides of a local array, which is dense.
+        ! The strides of a rank's local array, which is dense in its own shape.
         subroutine dpar_layout_strides(l, rank, whole, stride) bind(c)
             import
             type(dpar_layout), intent(in), target :: l
@@ -1603,7 +1592,7 @@ module dpar
 
         ! ==== redistribute ====
 
-        ! Can `from` become `to`? Same dims and extents.
+        ! Can `from` become `to`? E_ARG with a sentence when not.
         function dpar_redistribute_check(from, to, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1612,9 +1601,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_check
         end function
 
-        ! All that `rank` receives (its elements of `to`, each once; of Partial sources each
-        ! contribution once, the first with DPAR_COPY, the others with the op), or all that it
-        ! sends.
+        ! Begins the list of all that `rank` receives, or of all that it sends.
         function dpar_transfers_first(w, from, to, rank, direction, per_node) bind(c)
             import
             type(dpar_transfers), intent(inout), target :: w
@@ -1641,8 +1628,7 @@ module dpar
             type(dpar_transfer_totals), intent(inout), target :: sum
         end subroutine
 
-        ! Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout
-        ! that shards the sums first.
+        ! A cheaper way where `to` replicates Partial axes (an all-reduce).
         function dpar_redistribute_reduced(from, to, middle) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1651,7 +1637,7 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_reduced
         end function
 
-        ! Where `to` has replicas, they need not all read the same.
+        ! A cheaper way to read a saved array where `to` has replicas.
         function dpar_redistribute_spread(to, middle) bind(c)
             import
             type(dpar_layout), intent(in), target :: to
@@ -1659,7 +1645,8 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_spread
         end function
 
-        ! Which rank should play which part of `to` so that least moves.
+        ! Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the
+        ! rank of `from` that plays rank p of `to`.
         function dpar_redistribute_assign(from, to, rank_of, scratch, why) bind(c)
             import
             type(dpar_layout), intent(in), target :: from
@@ -1672,8 +1659,7 @@ module dpar
 
         ! ==== window ====
 
-        ! outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch
-        ! and cuDNN.
+        ! How many outputs n inputs have.
         function dpar_window_outputs(v, inputs, outputs, why) bind(c)
             import
             type(dpar_window), intent(in), target :: v
@@ -1685,7 +1671,7 @@ module dpar
 
         ! ==== halo ====
 
-        ! E_ARG or E_RANGE with a sentence.
+        ! Judges a grid and its halo. E_ARG or E_RANGE with a sentence.
         function dpar_halo_check(h, why) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1693,7 +1679,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_check
         end function
 
-        ! Points of a dim in all: its cells, and one more for faces unless periodic.
+        ! Points of a dim over all ranks.
         function dpar_halo_points(h, dim) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1701,7 +1687,7 @@ module dpar
             integer(c_int64_t) :: dpar_halo_points
         end function
 
-        ! The points that a rank owns. 0, and nothing written, when it owns none.
+        ! The points that a rank owns. 1.
         function dpar_halo_owned(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1710,8 +1696,7 @@ module dpar
             integer(c_int) :: dpar_halo_owned
         end function
 
-        ! The points of its local array: owned ones and the halo, so that lo may be negative and hi
-        ! pass the end.
+        ! The points of a rank's local array.
         function dpar_halo_box(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1720,7 +1705,7 @@ module dpar
             integer(c_int) :: dpar_halo_box
         end function
 
-        ! What a rank computes: with windows its outputs, else the points that it owns.
+        ! What a rank computes: the points that it owns, with windows its outputs.
         function dpar_halo_outputs(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1729,7 +1714,7 @@ module dpar
             integer(c_int) :: dpar_halo_outputs
         end function
 
-        ! The part of it that reads nothing that an exchange brings.
+        ! The part of what a rank computes that reads nothing that an exchange brings.
         function dpar_halo_core(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1738,7 +1723,7 @@ module dpar
             integer(c_int) :: dpar_halo_core
         end function
 
-        ! The n-th of the disjoint boxes that make up the rest of it.
+        ! The n-th of the disjoint boxes that make up the rest of what a rank computes.
         function dpar_halo_boundary(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1748,7 +1733,7 @@ module dpar
             integer(c_int) :: dpar_halo_boundary
         end function
 
-        ! The n-th of the disjoint boxes that make up the local box outside the owned points.
+        ! The n-th of the disjoint boxes that make up the halo.
         function dpar_halo_slab(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1766,8 +1751,7 @@ module dpar
             integer(c_int64_t) :: dpar_halo_compact
         end function
 
-        ! What `rank` receives (each halo point that has an image, inside, around or over the fold,
-        ! exactly once; nothing else), or what it sends.
+        ! Begins the list of what `rank` receives, or of what it sends.
         function dpar_halo_first(w, h, rank, direction, mode, why) bind(c)
             import
             type(dpar_halo_walk), intent(inout), target :: w
@@ -1779,7 +1763,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_first
         end function
 
-        ! 1 and the next transfer, or 0 at the end.
+        ! 1 and the next transfer; 0 at the end.
         function dpar_halo_next(w, t) bind(c)
             import
             type(dpar_halo_walk), intent(inout), target :: w
@@ -1789,14 +1773,14 @@ module dpar
 
         ! ==== halo_cost ====
 
-        ! Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node.
+        ! Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of
+        ! 200 Gb/s a node.
         subroutine dpar_halo_rates_init(rates) bind(c)
             import
             type(dpar_halo_rates), intent(inout), optional, target :: rates
         end subroutine
 
-        ! The cost of the grid with these parts and strides (a permutation of the axes: the products
-        ! of the parts of the faster ones).
+        ! The cost of the grid with these parts and strides.
         function dpar_halo_grid_cost(job, rates, grid, why) bind(c)
             import
             type(dpar_halo_job), intent(in), target :: job
@@ -1818,7 +1802,7 @@ module dpar
 
         ! ==== comm ====
 
-        ! All ranks have come before any goes on.
+        ! Returns when all ranks have come.
         function dpar_barrier(c, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1838,7 +1822,7 @@ module dpar
             integer(c_int32_t) :: dpar_broadcast
         end function
 
-        ! out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ....
+        ! out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ..., for i < count.
         function dpar_reduce(c, in, out, count, type, op, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1852,7 +1836,7 @@ module dpar
             integer(c_int32_t) :: dpar_reduce
         end function
 
-        ! The same, into the out of every rank.
+        ! A reduction into the out of every rank.
         function dpar_all_reduce(c, in, out, count, type, op, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1865,7 +1849,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_reduce
         end function
 
-        ! in[count] of rank r comes to out[r * count] of every rank.
+        ! in[count] of rank r goes to out[r * count] of every rank.
         function dpar_all_gather(c, in, out, count, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1902,7 +1886,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_to_all
         end function
 
-        ! in[count] of rank r comes to out[r * count] of the root (elsewhere out may be NULL).
+        ! in[count] of rank r goes to out[r * count] of the root.
         function dpar_gather(c, in, out, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1915,8 +1899,7 @@ module dpar
             integer(c_int32_t) :: dpar_gather
         end function
 
-        ! Piece r of in[size * count] of the root comes to out[count] of rank r (elsewhere in may be
-        ! NULL).
+        ! Piece r of in[size * count] of the root goes to out[count] of rank r.
         function dpar_scatter(c, in, out, count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1929,7 +1912,7 @@ module dpar
             integer(c_int32_t) :: dpar_scatter
         end function
 
-        ! The same with pieces of different sizes.
+        ! Collectives with pieces of different sizes.
         function dpar_all_gather_v(c, in, out, count, begin, type, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1969,7 +1952,7 @@ module dpar
             integer(c_int32_t) :: dpar_all_to_all_v
         end function
 
-        ! in_count elements of each rank.
+        ! Each rank gives in_count elements.
         function dpar_gather_v(c, in, in_count, out, count, begin, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1984,7 +1967,7 @@ module dpar
             integer(c_int32_t) :: dpar_gather_v
         end function
 
-        ! count and begin matter on the root alone.
+        ! Each rank gets out_count elements.
         function dpar_scatter_v(c, in, count, begin, out, out_count, type, root, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -1999,9 +1982,7 @@ module dpar
             integer(c_int32_t) :: dpar_scatter_v
         end function
 
-        ! One message. Of those between two ranks with the same tag the first sent is the first
-        ! received (an engine without tags, NCCL, matches in the order of posting and wants equal
-        ! tags).
+        ! One message to another rank, or from it.
         function dpar_send(c, in, count, type, to, tag, work) bind(c)
             import
             type(c_ptr), value :: c
@@ -2026,7 +2007,7 @@ module dpar
             integer(c_int32_t) :: dpar_recv
         end function
 
-        ! n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order.
+        ! n sends and receives at once, in any order.
         function dpar_batch(c, calls, n, works) bind(c)
             import
             type(c_ptr), value :: c
@@ -2052,14 +2033,14 @@ module dpar
             integer(c_int32_t) :: dpar_test
         end function
 
-        ! Waits until it is done (engine NCCL: until the stream will be) and says how it ended.
+        ! Waits until it is done (over NCCL: until the stream will be) and says how it ended.
         function dpar_wait(work) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_wait
         end function
 
-        ! All of them, even after one failed.
+        ! Waits for all of them, even after one failed, and returns the first failure.
         function dpar_wait_all(works, n) bind(c)
             import
             type(dpar_work), intent(inout), optional, target :: works(*)
@@ -2098,7 +2079,8 @@ module dpar
             integer(c_int32_t) :: dpar_comm_shrink
         end function
 
-        ! Ends it; the world's ends the rank's part in the job and all communicators split from it.
+        ! Closes a communicator. Closing the world's ends the rank's part in the job and all
+        ! communicators split from it.
         function dpar_comm_close(c) bind(c)
             import
             type(c_ptr), value :: c
@@ -2121,7 +2103,7 @@ module dpar
             type(c_ptr), value :: memory
         end subroutine
 
-        ! Posted work goes on by itself, in a thread of the engine, until turned off.
+        ! Lets posted work go on by itself, in a thread of the engine, until turned off.
         function dpar_comm_progress(c, on) bind(c)
             import
             type(c_ptr), value :: c
@@ -2129,8 +2111,7 @@ module dpar
             integer(c_int32_t) :: dpar_comm_progress
         end function
 
-        ! Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the
-        ! text.
+        ! Breaks a communicator on all ranks.
         subroutine dpar_comm_abort(c, status, text) bind(c)
             import
             type(c_ptr), value :: c
@@ -2145,7 +2126,7 @@ module dpar
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
-        ! What each rank did last, from the flight recorder, as text.
+        ! What each rank did last, as text.
         subroutine dpar_comm_report(c, out) bind(c)
             import
             type(c_ptr), value :: c
@@ -2165,7 +2146,7 @@ module dpar
             integer(c_int32_t) :: dpar_launch
         end function
 
-        ! The same, with options (NULL: defaults) and the sentence that says which rank failed and
+        ! dpar_launch with options (NULL: defaults) and the sentence that says which rank failed and
         ! how.
         function dpar_launch_with(n, fn, arg, options, why) bind(c)
             import
@@ -2177,7 +2158,7 @@ module dpar
             integer(c_int32_t) :: dpar_launch_with
         end function
 
-        ! Reads the environment (this is its purpose).
+        ! Who started this process? Reads the launcher's environment variables.
         function dpar_start_read(job, why) bind(c)
             import
             type(dpar_start), intent(inout), target :: job
@@ -2196,8 +2177,7 @@ module dpar
 
         ! ==== move ====
 
-        ! Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each
-        ! element of it.
+        ! Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`.
         function dpar_redistribute_run(c, move, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2228,14 +2208,14 @@ module dpar
 
         ! ==== mem ====
 
-        ! Copies one box in the host's memory.
+        ! Copies one box in the host's memory, as a `move` does.
         function dpar_mem_move_box(box) bind(c)
             import
             type(dpar_mem_box), intent(in), target :: box
             integer(c_int32_t) :: dpar_mem_move_box
         end function
 
-        ! The host's own table: functions that do it at once, with plain loops.
+        ! The host's own table: plain loops that are done at once.
         function dpar_mem_host() bind(c)
             import
             type(dpar_mem) :: dpar_mem_host
@@ -2243,8 +2223,8 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
-        ! dpar_comm_alloc), who gives it back after close.
+        ! Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
+        ! dpar_comm_alloc).
         function dpar_halo_exchange_bytes(c, options, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2254,8 +2234,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_bytes
         end function
 
-        ! Plans the exchange. Arrays of the fields and their halos stay where they are as long as
-        ! the plan lives.
+        ! Plans the exchange. COLLECTIVE over c.
         function dpar_halo_exchange_init(memory, bytes, c, options, plan, why) bind(c)
             import
             type(c_ptr), value :: memory
@@ -2267,7 +2246,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_init
         end function
 
-        ! Another array of the same shape in place of field f's.
+        ! Puts another array of the same shape in place of field f's, between exchanges.
         function dpar_halo_exchange_bind(x, f, data, halos) bind(c)
             import
             type(c_ptr), value :: x
@@ -2277,8 +2256,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_bind
         end function
 
-        ! Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself
-        ! copied, or added where no peer's come before them.
+        ! Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of
+        ! itself (or adds them, where no peer's come before).
         function dpar_halo_exchange_begin(x) bind(c)
             import
             type(c_ptr), value :: x
@@ -2306,15 +2285,15 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_end
         end function
 
-        ! begin and end. COLLECTIVE; errors as these.
+        ! begin and end in one. COLLECTIVE.
         function dpar_halo_exchange_run(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_exchange_run
         end function
 
-        ! Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of
-        ! them.
+        ! Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result
+        ! to all of them.
         function dpar_halo_exchange_assemble(x, op) bind(c)
             import
             type(c_ptr), value :: x
@@ -2322,16 +2301,14 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_assemble
         end function
 
-        ! Gives the staging memory back. COLLECTIVE.
+        ! Closes a plan: gives the staging memory back, a barrier over c.
         function dpar_halo_exchange_close(x) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t) :: dpar_halo_exchange_close
         end function
 
-        ! Runs forward exchanges of these fields in every way that is possible (about 20 ms each)
-        ! and writes the fastest into way, ordered and run_bytes of the options, which are not
-        ! looked at.
+        ! Finds the fastest way to exchange these fields.
         function dpar_halo_exchange_tune(memory, bytes, c, options, seconds, why) bind(c)
             import
             type(c_ptr), value :: memory
@@ -2462,9 +2439,8 @@ module dpar
             integer(c_int32_t) :: dpar_grid_test
         end function
 
-        ! The own cells that are further than the halo's width from what an exchange or a mirror
-        ! fills, and the n-th of the disjoint boxes that make up the other own cells (at most 2
-        ! dims).
+        ! core: the own cells that are further than the halo's width from what an exchange or a
+        ! mirror fills.
         function dpar_grid_core(grid, box) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2532,7 +2508,7 @@ module dpar
 
         ! ==== halo_show ====
 
-        ! SVG: blocks with their rank's number.
+        ! Draws the picture as SVG. Blocks have their rank's number.
         function dpar_halo_draw(t, p, format, why) bind(c)
             import
             type(dpar_text), intent(inout), target :: t
@@ -2544,7 +2520,7 @@ module dpar
 
         ! ==== doctor ====
 
-        ! Writes what dpar sees and, a line "WRONG.
+        ! Writes what dpar sees, and a line "WRONG.
         function dpar_doctor(world, out) bind(c)
             import
             type(c_ptr), value :: world
@@ -2554,7 +2530,7 @@ module dpar
 
         ! ==== halo_check ====
 
-        ! Between exchanges. OK: nothing was found.
+        ! Checks a plan's fields between exchanges.
         function dpar_halo_exchange_check(x, what, why) bind(c)
             import
             type(c_ptr), value :: x
@@ -2572,7 +2548,7 @@ module dpar
 
         ! ==== dpar_mpi.h ====
 
-        ! A communicator over the ranks of `user`, which stays the caller's.
+        ! A communicator over the ranks of `user`, which stays yours.
         function dpar_mpi_make(user, options, out, why) bind(c, name="dpar_mpi_make_f")
             import
             integer(c_int), value :: user

@@ -55,6 +55,7 @@
     X(E_MISMATCH, -12, "ranks called different operations")                                        \
     X(E_SYSTEM, -13, "the operating system refused")
 
+/* How a call ended: one of these. */
 typedef int32_t dpar_status;
 
 enum {

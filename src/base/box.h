@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* box - a rectangle of indices, and one rectangle that travels: what layouts, redistributions and
- * halos speak in. */
+/* box - a rectangle of indices, and a rectangle that travels from one rank to another. */
 #ifndef DPARI_BASE_BOX_H
 #define DPARI_BASE_BOX_H
 
@@ -18,18 +17,23 @@ typedef struct dpar_box {
 /* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
 DPAR_API int64_t dpar_box_volume(const dpar_box *box);
 
-/* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
- * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
- * from here. Of a send, element j of dim d goes from mine[d] + j to theirs[d] + j; of a receive it
- * comes from theirs[d] + j to mine[d] + j. Where bit d of `flip` is set (folds) the receiver's end
- * counts backwards: extent[d] - 1 - j in place of j. A packed message holds the box in the sender's
- * order, the last dim fastest.
+/* One rectangle that goes from one rank to another, or stays where peer is the rank itself.
+ * Layouts, redistributions and halos list these.
  *
- * Two dims may change places on the way (edges of a cubed sphere): `extent` is the sender's, and
- * what lies at j of the sender arrives at j with j[swap[0]] and j[swap[1]] exchanged, the extents
- * likewise; `flip` then reverses dims of the receiver. Vectors turn where the grid does: a pair (u
- * along the last dim, v along the one before) arrives after `turn` quarter turns, 1: (-v, u), 2:
- * (-u, -v), 3: (v, -u). Over folds and poles it is 2, so that each component changes its sign. */
+ *     send:     element j of dim d goes from mine[d] + j here to theirs[d] + j at the peer
+ *     receive:  it comes from theirs[d] + j at the peer to mine[d] + j here
+ *
+ * Both sides list the same transfers in the same order: the k-th send from a to b is the k-th
+ * receive of b from a. A packed message holds the box in the sender's order, the last dim fastest.
+ *
+ * Folded grids, poles and cubed spheres use the rest. Where bit d of `flip` is set, the receiver
+ * counts dim d backwards: extent[d] - 1 - j in place of j. Where swap[0] and swap[1] differ, these
+ * two dims change places on the way. `extent` is then the sender's: what the sender has at j
+ * arrives at j with the two exchanged. `flip` reverses dims of the receiver.
+ *
+ * Vectors turn where the grid does. A pair (u along the last dim, v along the one before) arrives
+ * after `turn` quarter turns as (-v, u) for 1, (-u, -v) for 2, (v, -u) for 3. Over folds and poles
+ * `turn` is 2: each component changes its sign. */
 typedef struct dpar_transfer {
     int32_t peer;                  /* the other rank */
     int32_t dims;                  /* 0..DPAR_MAX_DIMS */

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* text - a sink that writes into the caller's buffer, as snprintf does: it never passes the end,
- * always leaves a NUL, and counts what the whole text would have needed. No locale, no libc. */
+/* text - writes text into the caller's buffer, as snprintf does. It never passes the end, always
+ * leaves a NUL, and counts the characters of the whole text. It uses no locale and no libc.
+ *
+ *     static char buffer[2000];
+ *     dpar_text t;
+ *     dpar_text_init(&t, buffer, sizeof buffer);
+ *     dpar_schedule_draw(&t, &gantt, DPAR_GANTT_TEXT, &why);    what draws and reports appends to
+ * it puts(buffer); */
 #ifndef DPARI_BASE_TEXT_H
 #define DPARI_BASE_TEXT_H
 
 #include "base.h"
 
+/* Where text goes, and how much of it there was. */
 typedef struct dpar_text {
-    char *at;     /* the caller's buffer */
-    size_t room;  /* its bytes; 0 is allowed: then only `used` is counted */
-    size_t used;  /* characters of the whole text, without the NUL; > room - 1 means it was cut */
+    char *at;     /* the caller's */
+    size_t room;  /* bytes of the buffer; 0: nothing is written, only `used` counts */
+    size_t used;  /* characters of the whole text, without the NUL; the text was cut when used >=
+                     room */
     size_t line;  /* where the current line began */
     size_t width; /* UTF-8 characters since then */
 } dpar_text;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* type - words that all headers share: the number formats (what a chip computes in, what a message
- * holds) and the collectives (what one costs, what one does). */
+/* type - constants that all headers share: number formats, and the collectives. */
 #ifndef DPARI_BASE_TYPE_H
 #define DPARI_BASE_TYPE_H
 
 #include "base.h"
 
-/* A field that was left out says no type: E_ARG where data is described; where a type may be left
- * to another (what travels, an optimizer's moments) the field says what 0 means there.
- * From F64 below DPAR_FORMATS are the formats that chips state a peak for; from F16 on they are
- * only stored. BF16 stands for F16 too where a peak is meant. */
+/* Number formats: what an array holds, what a message carries, what a chip computes in.
+ *
+ * DPAR_NO_TYPE is a field that was left out. That is E_ARG where the field describes data. Where it
+ * may be left out, as for what travels or an optimizer's moments, the field says what 0 means.
+ *
+ * For the formats from F64 on, below DPAR_FORMATS, chips state a peak of FLOP/s. BF16 there stands
+ * for F16 too. The types from F16 on only say how numbers are stored. */
 enum {
     DPAR_NO_TYPE,
     DPAR_F64,
@@ -29,15 +31,16 @@ enum {
     DPAR_TYPES
 };
 
-/* Bytes of one element; 0 where it has no address of its own (F4) or the type is none. O(1). */
+/* Bytes of one element: 0 for F4, which has no address of its own, and for what is no type.
+ * O(1). */
 DPAR_API int32_t dpar_type_bytes(int32_t type);
 /* "f32", "bf16", ...; "none" for DPAR_NO_TYPE; "?" for others. Static text. */
 DPAR_API const char *dpar_type_name(int32_t type);
 /* Can ranks add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. O(1). */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
 
-/* The collectives, as MPI and NCCL have them, and the two halves of a message. A kind that was left
- * out is none of them. */
+/* The collectives, as MPI and NCCL have them, and the two halves of a message. DPAR_NO_CALL is a
+ * kind that was left out. */
 enum {
     DPAR_NO_CALL,
     DPAR_ALL_REDUCE,

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* options - how ranks that share memory are to run; for dpar_launch_with and dpar_init (launch.h).
- * Header-only. */
+/* options - how ranks that share memory are to run.
+ *
+ *     dpar_options o = {0};
+ *     o.timeout_s = 20;
+ *     dpar_launch_with(4, work, NULL, &o, &why);    or dpar_init(&world, &o, &why) */
 #ifndef DPARI_COMM_OPTIONS_H
 #define DPARI_COMM_OPTIONS_H
 
 #include "../base/base.h"
 
-/* All zero means the defaults. */
+/* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
-    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed,
-                           unless they have gone on without it (dpar_comm_shrink); 0: 10 s */
-    int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
+    double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
+                           they have gone on without it (dpar_comm_shrink); 0: 10 s */
+    int64_t heap_bytes; /* registered memory of one rank at most (address space: no memory until it
                            is used); 0: the machine's memory */
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
-    int32_t plain;      /* bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons */
+    int32_t plain;      /* bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons */
 } dpar_options;
 
 /* For options.plain. */
 enum {
     DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
-    DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
+    DPAR_WITHOUT_MEMFD = 2,  /* use a named segment, unlinked at once, in place of a nameless one */
     DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
-    DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
-    DPAR_WITHOUT_STREAM = 16, /* no streaming stores */
-    DPAR_WITHOUT_FLAT = 32 /* collectives by levels from 3 ranks on, and where ranks share cores;
-                              otherwise from 17 ranks on that have a core each */
+    DPAR_WITHOUT_FUTEX = 8,  /* wait only by yielding and short sleeps */
+    DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
+    DPAR_WITHOUT_FLAT = 32    /* collectives by levels from 3 ranks on, and where ranks share cores.
+                                 Otherwise they are from 17 ranks on that have a core each */
 };
 
 #endif

@@ -27,42 +27,49 @@
 
 /* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
  * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
- * forks N ranks, as dpar_launch does, of `--ranks N` or `--ranks=N` among the arguments; without
- * that, as many as there are cores, 4 at most. The last --ranks counts, those behind "--" do not;
- * argv is only read, its other words are yours. Under a launcher N must be its number of ranks.
- * DPAR_TIMEOUT in the environment is the deadline of their operations, in seconds (300).
- * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
- * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed
- * (1 where that is not 1 .. 255). The sentence goes to stderr, once, unless dpar_fail has said one;
- * where processes of a launcher do not meet, once a process. COLLECTIVE over the job. */
+ * forks N ranks, as dpar_launch does. COLLECTIVE over the job.
+ *
+ * N comes from `--ranks N` or `--ranks=N` among the arguments. Without that it is the number of
+ * cores, 4 at most. The last --ranks counts, those behind "--" do not. argv is only read; its other
+ * words are yours. Under a launcher N must be its number of ranks. DPAR_TIMEOUT in the environment
+ * is the deadline of operations, in seconds (300).
+ *
+ * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
+ * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed,
+ * or 1 where that is not 1 .. 255. The sentence goes to stderr, once, unless dpar_fail has said
+ * one. Where processes of a launcher do not meet, each says it. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
 
-/* Ends the job in order: `return dpar_fail(world, &why);`. The first rank that comes here writes
- * "rank 2 of 4: " and the sentence to stderr, all others keep quiet: those that were refused the
- * same call, and those whose operations now end in E_PEER, because c is broken. Returns 1. why
- * NULL: the sentence of c->why. c NULL (it could not be made): the sentence alone. Over MPI one
- * rank a node writes. Not collective, it waits for nobody. */
+/* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
+ * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused
+ * the same call, or their operations now end in E_PEER because c is broken.
+ *
+ * why NULL: the sentence of c->why. c NULL (it could not be made): the sentence alone. Over MPI one
+ * rank a node writes. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
 
-/* Memory that other ranks reach directly, dpar_comm_alloc: zeroed, aligned to 4096, until
+/* Memory that other ranks reach directly, by dpar_comm_alloc: zeroed, aligned to 4096, until
  * dpar_comm_release or the end of the world. NULL: c->why has the sentence. Not collective. */
 DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes);
 
-/* The largest, smallest x of all ranks, their sum, their mean: the same bits on all ranks. NaN
- * after an error: c->status and c->why say which, and later ones are NaN at once. (Of NaN the
- * result is NaN, too, while c->status stays 0.) COLLECTIVE: an all-reduce of 8 bytes. */
+/* The largest or smallest x of all ranks, their sum, their mean: the same bits on all ranks. NaN
+ * after an error: c->status and c->why say which, and later ones are NaN at once. Where an x is NaN
+ * the result is NaN, too, but c->status stays 0. COLLECTIVE: an all-reduce of 8 bytes. */
 DPAR_API double dpar_max(dpar_comm *c, double x);
 DPAR_API double dpar_min(dpar_comm *c, double x);
 DPAR_API double dpar_sum(dpar_comm *c, double x);
 DPAR_API double dpar_mean(dpar_comm *c, double x);
 
-/* Have all ranks the same count elements of `type` at data, bit by bit? What training needs of its
- * first weights. OK: yes. E_MISMATCH: no, and on all ranks *why names the first element in which
- * any rank differs from rank 0: "element 7 is 0.25 on rank 0, 0.75 on rank 3"; or what differs of
- * count and type. E_ARG: a type without an address (F4), a count below 0, NULL; then all ranks hear
- * of it. Else as the collectives. The sentence is in c->why, too. data: memory that the CPU reads.
- * COLLECTIVE. Reads the data once, and two all-reduces of 24 bytes; where it differs, once more,
- * and one for each bit of count. */
+/* Do all ranks have the same count elements of `type` at data, bit by bit? Training asks this of
+ * its first weights. data: memory that the CPU reads. COLLECTIVE. OK: yes.
+ *
+ * E_MISMATCH: no. On all ranks *why names the first element in which any rank differs from rank 0,
+ * "element 7 is 0.25 on rank 0, 0.75 on rank 3", or what differs of count and type. E_ARG: a type
+ * without an address (F4), a count below 0, NULL; all ranks hear of it. Else as the collectives.
+ * The sentence is in c->why, too.
+ *
+ * It reads the data once, and takes two all-reduces of 24 bytes. Where data differ it reads them
+ * once more, with an all-reduce for each bit of count. */
 DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t count, int32_t type,
                                      dpar_why *why);
 

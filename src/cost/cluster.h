@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cluster - the machine as its costs are seen: a chip, the links inside a node, the NICs of a
- * node, the fabric. A few constants say what share of the data sheet is reached.
- * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
+/* cluster - a machine as its costs are seen: a chip, the links inside a node, a node's NICs, the
+ * fabric. A few constants say what share of the data sheet is reached. Bandwidths are bytes/s in
+ * ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30.
+ *
+ *     dpar_cluster c;
+ *     dpar_cluster_read(&c, "8x8:h100-80,nic=8x50", 20, &why);    64 GPUs; a node: 8 NICs */
 #ifndef DPARI_COST_CLUSTER_H
 #define DPARI_COST_CLUSTER_H
 
 #include "../base/base.h"
 #include "../base/type.h"
 
-/* Chips that share one set of calibration constants. */
+/* Generations: chips that share one set of calibration constants. */
 enum {
     DPAR_GEN_OTHER,
     DPAR_GEN_VOLTA,
@@ -20,6 +23,7 @@ enum {
     DPAR_GENERATIONS
 };
 
+/* A chip, as its data sheet has it. */
 typedef struct dpar_gpu {
     char name[20];
     int32_t generation;         /* DPAR_GEN_* */
@@ -27,57 +31,60 @@ typedef struct dpar_gpu {
     double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
     double memory_bytes;        /* what a program can allocate, bytes */
     double memory_Bps;          /* HBM bandwidth, bytes/s */
-    double pcie_Bps;            /* to the host, one direction */
-    char source[64];            /* where the numbers are from, with its date */
+    double pcie_Bps;            /* to the host, one direction, bytes/s */
+    char source[64];            /* the source of the numbers, with its date */
 } dpar_gpu;
 
-/* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
- * by name ("gemm=0.8") and can be fitted from measurements (calibrate.h). */
+/* The constants of a machine. Each has a default for each generation, can be given by name
+ * ("gemm=0.8") and can be fitted to measurements (calibrate.h). */
 enum {
     DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
-    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches (real work) */
+    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches */
     DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
-    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the floor under small layers */
+    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the least time of small layers */
     DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
     DPAR_CAL_LINK_S,     /* seconds a step of a collective inside a node */
     DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
     DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
     DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
     DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
-    DPAR_CAL_SKEW, /* waiting for the slowest: share of the compute a doubling of dp x cp x tiles */
+    DPAR_CAL_SKEW,   /* waiting for the slowest: share of the compute for each doubling of dp x cp x
+                        tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CALS
 };
 
+/* The values of these constants. */
 typedef struct dpar_calibration {
     double value[DPAR_CALS];
     double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
     int32_t rows;            /* measurements behind it; 0: defaults */
-    char source[64];         /* which, with the date */
+    char source[64];         /* which measurements, with the date */
 } dpar_calibration;
 
+/* A machine: nodes of alike chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;
     int32_t nodes;         /* >= 1 */
     int32_t gpus_per_node; /* ranks that share the in-node links; >= 1 */
-    double link_Bps;       /* in-node, a GPU, one direction */
+    double link_Bps;       /* bytes/s inside a node, a GPU, one direction */
     int32_t link_switched; /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
-    int32_t link_reduces;  /* in-switch reduction inside a node (NVLS) */
+    int32_t link_reduces;  /* 1: reduction in the switch inside a node (NVLS) */
     int32_t nics;          /* NICs a node; 0: no network (one node) */
-    double nic_Bps;        /* a NIC, one direction */
-    int32_t net_reduces;   /* in-network reduction between nodes (SHARP) */
+    double nic_Bps;        /* bytes/s of a NIC, one direction */
+    int32_t net_reduces;   /* 1: reduction in the network between nodes (SHARP) */
     double taper;          /* share of the injection bandwidth that the fabric carries, (0, 1] */
-    double host_bytes;     /* host memory a node, for offload; 0 unknown (offload is refused) */
-    double nvme_Bps;       /* a node; 0: none */
+    double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
+    double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
     dpar_calibration cal;
-    char source[96]; /* where the machine's numbers are from, with the date */
+    char source[96]; /* the source of the machine's numbers, with the date */
 } dpar_cluster;
 
-/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is
- * written on success only. O(presets). */
+/* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written
+ * on success only. O(presets). */
 DPAR_API dpar_status dpar_cluster_find(dpar_cluster *c, const char *name, dpar_why *why);
-/* The names of machines and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
+/* The names of machines, and of chips: index 0..n-1; NULL past the end. A chip alone is the gpu of
  * the machine "1:NAME" (dpar_cluster_read). O(1). */
 DPAR_API const char *dpar_cluster_name(int32_t index);
 DPAR_API const char *dpar_gpu_name(int32_t index);
@@ -85,27 +92,31 @@ DPAR_API const char *dpar_gpu_name(int32_t index);
 /* The default constants of a generation, with source, date and error bars. Any other number: those
  * of DPAR_GEN_OTHER. O(1). */
 DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation);
-/* "gemm", "attention", "hbm", "launch_us", "link_share", ...: the keys of dpar_cluster_read; NULL
- * for a number that is none. Static text. O(1). */
+/* The name of a constant, a key of dpar_cluster_read: "gemm", "attention", "hbm", "launch_us",
+ * "link_share", ... NULL for a number that is none. Static text. O(1). */
 DPAR_API const char *dpar_calibration_name(int32_t which);
 
-/* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
- * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
- *   "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
- *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
- * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
- * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
- * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
- * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
- * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence; *c is written only on success. O(bytes + presets). */
+/* Reads a machine from text: a preset's name or NODESxGPUS:GPU, followed by ",key=value" settings.
+ * One setting a line with '#' comments, a file, is fine too.
+ *
+ *     "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
+ *     "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
+ *
+ * Keys, in any order; of the same key the last counts:
+ *
+ *     nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
+ *     memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node),
+ *     nvme (GB/s), and every name of a constant
+ *
+ * "hbm" is both: up to 2 it is the share, above it GB/s. What NODESxGPUS:GPU does not say is the
+ * chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
+ * sentence; *c is written on success only. O(bytes + presets). */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 
-/* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
- * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
- * machine without NICs. Each with a sentence; *c is written
- * only on success. O(1). */
+/* Changes the number of GPUs: whole nodes, or with gpus < gpus_per_node a part of one node and of
+ * its NICs. E_DIVIDE: neither. E_ARG: gpus < 1, or several nodes of a machine without NICs. Each
+ * has a sentence; *c is written on success only. O(1). */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 #endif

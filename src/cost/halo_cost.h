@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_cost - what an exchange of halos takes on a process grid, and which grid is the best: by the
- * runs of memory that its faces are made of, by area, and by the network. */
+/* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
+ * looks at the runs of memory that faces are made of, at their area, and at the network.
+ *
+ *     dpar_halo_job job = {0};
+ *     dpar_halo_grid grid = {0};
+ *     job.ranks = 64;
+ *     job.per_node = 32;
+ *     job.dims = 3;
+ *     job.cells[0] = job.cells[1] = job.cells[2] = 512;
+ *     job.width[0] = job.width[1] = job.width[2] = 2;
+ *     job.bytes = 8;
+ *     dpar_halo_grid_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
 #ifndef DPARI_COST_HALO_COST_H
 #define DPARI_COST_HALO_COST_H
 
 #include "../base/base.h"
 #include "../index/cart.h"
 
-/* What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers. */
+/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
 typedef struct dpar_halo_rates {
     double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
-    double run_s;     /* and for each run (a piece without gaps), whatever its length: s */
-    double peer_s;    /* a peer on the node: s */
-    double message_s; /* a peer on another node: s */
+    double run_s;     /* s for each run (a piece without gaps), whatever its length */
+    double peer_s;    /* s for each peer on the node */
+    double message_s; /* s for each peer on another node */
     double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
 } dpar_halo_rates;
 
-/* Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node. O(1). */
+/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
+ * a node. O(1). */
 DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
 
-/* The exchange. Dim 0 is the slowest in memory. */
+/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
 typedef struct dpar_halo_job {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
@@ -28,36 +39,39 @@ typedef struct dpar_halo_job {
     int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
     int64_t bytes;                /* a cell, of all fields together */
-    int64_t together;             /* of them that lie side by side (one field's components) */
+    int64_t together;             /* bytes of them that lie side by side (one field's components) */
 } dpar_halo_job;
 
 /* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
  * axes of a dpar_mesh. */
 typedef struct dpar_halo_grid {
     int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t stride[DPAR_MAX_DIMS]; /* from one to the next */
+    int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
     double seconds;
-    double copy_s;         /* of it: the busiest rank's copies, its own wraps too */
-    double network_s;      /* what the busiest node sends and receives */
-    int64_t bytes;         /* that a rank in the middle receives, its own wraps too */
-    int64_t network_bytes; /* that a node in the middle sends to others */
-    int32_t peers;         /* that a rank in the middle has, besides itself */
+    double copy_s;    /* of these: the busiest rank's copies, those to itself round a ring too */
+    double network_s; /* of these: the network of the busiest node */
+    int64_t bytes;    /* received by a rank in the middle, from itself too */
+    int64_t network_bytes; /* sent by a node in the middle to others */
+    int32_t peers;         /* of a rank in the middle, besides itself */
 } dpar_halo_grid;
 
-/* The cost of the grid with these parts and strides (a permutation of the axes: the products of the
- * parts of the faster ones). The largest block; ranks of the first node and of the one in the
- * middle of the grid:
+/* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
+ * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
+ * node and of the one in the middle of the grid:
+ *
  *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
  *                                                   other nodes, or in runs below 64 bytes)
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *
  * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
 DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                          dpar_halo_grid *grid, dpar_why *why);
-/* The grid and the order of its axes with the least seconds; of equal ones the one that cuts the
- * slower dims more often, then the last dim fastest. Blocks hold at least one cell. E_ARG, E_RANGE,
- * E_NONE (no such grid) with a sentence. rates NULL: the default. All ranks that compute it get the
- * same; of different machines let one rank decide. Every ordered factorisation x permutation:
- * milliseconds to 1000 ranks in 3 dims. */
+/* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
+ * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
+ * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
+ *
+ * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
+ * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
 DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                            dpar_halo_grid *grid, dpar_why *why);
 

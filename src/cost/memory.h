@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory - bytes a rank, by term. ZeRO divides the bytes of a parameter over its ranks: from stage
- * 1 on master and moments, from 2 on gradients, from 3 on weights (Rajbhandari 2020). Formulas and
- * their sources: memory.c. */
+/* memory - how many bytes a rank needs, by term. dpar_plan_price fills it in.
+ *
+ *     plan.memory.total <= cluster.gpu.memory_bytes                  does it fit?
+ *     plan.memory.term[DPAR_MEM_ACTIVATIONS]
+ *
+ * ZeRO divides the bytes of a parameter over its ranks: from stage 1 on master and moments, from 2
+ * on gradients, from 3 on weights (Rajbhandari 2020). Formulas and their sources: memory.c. */
 #ifndef DPARI_COST_MEMORY_H
 #define DPARI_COST_MEMORY_H
 
@@ -24,18 +28,19 @@ enum {
     DPAR_MEMS
 };
 
+/* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;           /* sum of all terms: the expected use */
-    double lower, upper;    /* with 3 % and 10 % of fragmentation */
+    double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
     double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
-/* "weights", ...: the names in JSON; "?" for a number that is none. Static text. O(1). */
+/* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
 #endif

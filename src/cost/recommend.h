@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* recommend - one strategy in words, as an engineer would put it, and why. */
+/* recommend - one strategy in words, as an engineer would put it, and why.
+ *
+ *     dpar_plan_recommend(&job, &search, &advice, &why);
+ *     puts(advice.name), puts(advice.why);                 "TP=4 + FSDP=4", and the reason */
 #ifndef DPARI_COST_RECOMMEND_H
 #define DPARI_COST_RECOMMEND_H
 
 #include "planner.h"
 
-/* Its parts: names (DDP, FSDP, HSDP, TP, PP, SP, domain
- * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
- * warnings of common mistakes. */
+/* Warnings of common mistakes, bits of dpar_advice.warnings. */
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
     DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
@@ -21,16 +22,18 @@ typedef struct dpar_advice {
     char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
+    int32_t warnings; /* DPAR_WARN_*, of the plan or of what the user asked */
     char warning_text[400];
 } dpar_advice;
-/* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
- * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
- * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
- * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
- * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
- * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
- * 30 searches: milliseconds. */
+/* The simplest good strategy. DDP whenever it fits. Else every kind of parallelism that the
+ * flowchart "does it fit? parameters or activations?" offers is priced at its best. The first of
+ * them, simplest first, that is at most 30 % slower than the fastest is taken. The model errs by
+ * about as much between kinds, and fewer kinds are fewer things to go wrong.
+ *
+ * search->fixed does not bind the answer: the warnings judge it. E_MEMORY when nothing fits:
+ * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
+ * E_NONE: no way divides the batch. E_ARG: a batch below 0, or gpus that are not the cluster's.
+ * About 30 searches: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 

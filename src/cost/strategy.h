@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
+/* strategy - one way to spread a workload: the degrees of parallelism, the options, the bytes a
+ * parameter.
+ *
+ *     dpar_strategy s;
+ *     dpar_strategy_init(&s);
+ *     dpar_strategy_read(&s, "tp=8,sp=1,pp=4,dp=2,zero=1,m=64", 31, NULL, &why); */
 #ifndef DPARI_COST_STRATEGY_H
 #define DPARI_COST_STRATEGY_H
 
@@ -8,44 +13,52 @@
 #include "cluster.h"
 #include "workload.h"
 
+/* How context parallel ranks come to each other's keys. */
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
 enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* dpar_order's rules below it have a price */
+/* What lies in the host's memory. */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
     DPAR_OFFLOAD_ACTIVATIONS = 4,
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
+/* Whose messages travel while ranks compute. */
 enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
 
-/* Bytes a parameter, by what they are for. Activations are the model's (dpar_model.element): set 4
- * there for fp32 training. */
+/* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
+ * their type; set it to 4 for fp32 training. */
 typedef struct dpar_recipe {
     char name[16];
-    double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
-    double gathered; /* of a weight that ZeRO-3 gathered, and of a gathered gradient */
-    double reduced;  /* of a gradient on the wire */
+    /* bytes a parameter; their sum is the 8 to 20 of the literature */
+    double weight, gradient, master, moments;
+    double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
+    double reduced;  /* bytes of a gradient on the wire */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 
-/* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
- * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
- * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
- * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
- * one). E_UNKNOWN lists them. O(recipes). */
+/* Recipes by name. "megatron" (alias "bf16") is the default. E_UNKNOWN lists them. O(recipes).
+ *
+ *     zero          16 = 2+2+4+8             megatron   18 = 2+4+4+8
+ *     deepspeed     20                       fp32       16 = 4+4+8
+ *     pure-bf16     8                        adam8      12
+ *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
+ *     fp8           19                       bf16-moments  14
+ *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
+ *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
 /* Their names: index 0..n-1; NULL past the end. O(1). */
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
-/* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
- * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
+/* One way to spread a workload: tp * cp * dp * pp * tiles ranks. tp is the fastest axis, then cp,
+ * then dp, then pp (Megatron's tp-cp-dp-pp). Tiles of a domain take the place of cp. */
 typedef struct dpar_strategy {
-    int32_t tp, sp, cp, cp_kind; /* sp: 0 or 1 */
+    int32_t tp, sp, cp, cp_kind; /* tensor, sequence (0 or 1), context parallel; DPAR_CP_x */
     int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
     int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
     int32_t zero;                /* 0..3 */
-    int32_t pp, vp, schedule;    /* schedule: DPAR_1F1B, ...; must be said */
-    int32_t ep, etp;             /* experts over ep groups, each cut by etp */
+    int32_t pp, vp, schedule;    /* pipeline: ranks, chunks of each, DPAR_1F1B, ... (to be said) */
+    int32_t ep, etp;             /* experts in ep shares, each of them cut by etp */
     int32_t micro_batch;         /* samples */
     int32_t micro_batches;       /* a step and data-parallel rank */
     int32_t recompute;           /* DPAR_RECOMPUTE_* */
@@ -55,7 +68,8 @@ typedef struct dpar_strategy {
     int32_t tiles[3];            /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
-/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. O(1). */
+/* A strategy of one rank: every degree 1, micro_batch = micro_batches = 1, no recomputation, 1F1B,
+ * default overlap. O(1). */
 DPAR_API void dpar_strategy_init(dpar_strategy *s);
 /* Fields of a strategy, as bits of a mask and in the order of `named`. */
 enum {
@@ -81,34 +95,38 @@ enum {
     DPAR_FIELDS
 };
 
-/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
- * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
- * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
- * field named, in the order of DPAR_FIELD_*. E_PARSE with a sentence: *s is as it was. O(bytes). */
+/* Reads a strategy from text and changes only what is named, in any order:
+ *
+ *     "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ *      recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,
+ *      overlap=dp+tp,tiles=2x2"
+ *
+ * `named` (may be NULL) gets bit DPAR_FIELD_x for each field named. E_PARSE with a sentence: *s is
+ * as it was. O(bytes). */
 DPAR_API dpar_status dpar_strategy_read(dpar_strategy *s, const char *text, size_t bytes,
                                         uint32_t *named, dpar_why *why);
-/* Appends "dp=2,zero=1,tp=8,sp=1,pp=4,...": what dpar_strategy_read reads back; defaults are left
- * out. O(fields). */
+/* Appends a strategy as text that dpar_strategy_read reads back: "dp=2,zero=1,tp=8,sp=1,pp=4,...".
+ * Defaults are left out. O(fields). */
 DPAR_API void dpar_strategy_write(const dpar_strategy *s, dpar_text *t);
 
-/* Ranks that the strategy uses: tp x cp x dp x pp x tiles; 0 when a degree is below 1 or the
+/* Ranks that the strategy uses: tp x cp x dp x pp x tiles. 0 when a degree is below 1 or the
  * product passes 2^31 - 1. O(1). */
 DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
 
-/* Everything that is asked at once. */
+/* What is to be spread, on which machine, with which bytes a parameter. */
 typedef struct dpar_job {
     const dpar_workload *work;
     const dpar_cluster *cluster;
     dpar_recipe recipe;
 } dpar_job;
 
-/* Which rule a configuration breaks; the planner counts rejections by it. */
+/* Which rule a configuration breaks. The planner counts rejections by it. */
 enum {
     DPAR_RULE_NONE,
     DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
     DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
     DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
-    DPAR_RULE_TP_WIDE,   /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_TP_WIDE,   /* tp spans nodes: the usual search leaves it out, pricing does not */
     DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
     DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
     DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
@@ -121,7 +139,7 @@ enum {
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
-/* "degree", "tp-heads", ...; "?" for a number that is none. Static text. O(1). */
+/* The name of a rule: "degree", "tp-heads", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_rule_name(int32_t rule);
 
 /* What ranks send for. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
- * communicators count (dpar_comm.sent), to the byte. */
+/* traffic - how many bytes a step sends, by what for and by which operation. They are what
+ * communicators count (dpar_comm.sent), to the byte.
+ *
+ *     dpar_traffic_count(&job, &strategy, &t);
+ *     t.bytes[DPAR_TRAFFIC_DP][DPAR_ALL_REDUCE] */
 #ifndef DPARI_COST_TRAFFIC_H
 #define DPARI_COST_TRAFFIC_H
 
@@ -8,19 +11,22 @@
 #include "strategy.h"
 
 /* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
- * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
+ * dpar_strategy_ranks, and its own number where all cuts are even. */
 typedef struct dpar_traffic {
     double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* by DPAR_TRAFFIC_*; messages: DPAR_SEND_RECV */
     double total;
 } dpar_traffic;
 
-/* The traffic of one step, each operation counted as dpar_comm.sent counts it (comm.h): by the n
- * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
- * of the full vector S, a message S. The calls are those that dpar_plan_price prices, and what is
- * too small to be priced. Whole numbers, exact, where degrees divide what they cut:
+/* The traffic of one step of a strategy that dpar_plan_price takes. The calls are those that it
+ * prices, and what is too small to be priced. Whole numbers, exact, where degrees divide what they
+ * cut. O(pp x layer classes).
+ *
+ * Each operation counts as dpar_comm.sent does (comm.h), for the n ranks of a group together and a
+ * full vector of S bytes. An all-reduce is 2 (n-1) S; all-gather, reduce-scatter and all-to-all are
+ * (n-1) S; a message is S.
  *
  *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
- *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: so,
+ *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: as 2,
  *           and weights gathered twice a micro-batch; without a pipeline less the two units that
  *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
  *           dpar_plan_price counts them). Replicas: an all-reduce of the shards.
@@ -38,12 +44,14 @@ typedef struct dpar_traffic {
  *           there and back.
  *     HALO  of a tile with neighbours on all sides.
  *
- * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
- * unit equal: dpar_ddp_bucket, dpar_fsdp_layout say by how much. Nor what runs ask for beside a
- * step of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to
- * print. Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads,
- * the second copy of the weights in DualPipe. The strategy must be one that dpar_plan_price takes.
- * O(pp x layer classes). */
+ * Not in it:
+ *
+ *  - padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a unit
+ *    equal; dpar_ddp_bucket and dpar_fsdp_layout say by how much.
+ *  - what a run asks for besides a step of the model: a norm for clipping (dpar_fsdp_norm, 8
+ *    bytes), the balancing loss, losses to print.
+ *  - what the planner does not know of: copies of key-value heads with tp > kv_heads, the second
+ *    copy of the weights in DualPipe. */
 DPAR_API void dpar_traffic_count(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
 
 #endif

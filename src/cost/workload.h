@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* workload - a job's work as a short list of layer classes, each a short list of operations with
- * their shapes. Prices, memory and plans are sums over it: a new architecture is a new list, and
- * the cost of a configuration does not grow with the number of layers. */
+/* workload - a job's work: a short list of layer classes, each a short list of operations with
+ * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
+ * the cost of pricing does not grow with the number of layers.
+ *
+ *     static dpar_workload w;                                  26 KB
+ *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
+ *     dpar_workload_init(&w, &model, 0, &why); */
 #ifndef DPARI_COST_WORKLOAD_H
 #define DPARI_COST_WORKLOAD_H
 
@@ -19,14 +23,15 @@ enum {
     DPAR_OP_STREAM     /* element-wise: only bytes (and few FLOP) */
 };
 
-/* How tensor parallelism cuts it. */
+/* How tensor parallelism (TP) cuts it. */
 enum {
     DPAR_CUT_NONE,     /* every TP rank does or holds all of it */
-    DPAR_CUT_SEQUENCE, /* as NONE, or 1/tp of the tokens under sequence parallelism */
+    DPAR_CUT_SEQUENCE, /* as NONE; under sequence parallelism 1/tp of the tokens */
     DPAR_CUT_COLUMN,   /* output width / tp */
     DPAR_CUT_ROW,      /* inner width / tp */
     DPAR_CUT_TENSOR,   /* bytes or heads / tp */
-    /* of a mixture: experts over ep, each over etp; sequence parallelism shares the tokens out */
+    /* Of a mixture of experts: experts over ep, each over etp. Sequence parallelism shares the
+     * tokens out. */
     DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
     DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
     DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
@@ -43,18 +48,19 @@ enum {
     DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
 };
 
+/* An operation of a layer. */
 typedef struct dpar_op {
     int8_t kind;       /* DPAR_OP_* */
     int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
     int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
     int8_t keep;       /* DPAR_KEEP_* */
-    int16_t kernels;   /* launched in the forward pass; the backward launches twice as many */
+    int16_t kernels;   /* kernels of the forward pass; the backward has twice as many */
     int16_t heads;     /* attention: heads (to cut); 0 otherwise */
-    double n, k;       /* see DPAR_OP_* */
-    double copies;     /* see DPAR_OP_*; 1 for most */
+    double n, k;       /* as DPAR_OP_* says */
+    double copies;     /* as DPAR_OP_* says; 1 for most */
     double params;     /* weights, all ranks together */
-    double touch;      /* HBM bytes a token that the forward moves beside GEMM operands */
-    double touch_back; /* and the backward */
+    double touch;      /* HBM bytes a token that the forward moves besides GEMM operands */
+    double touch_back; /* and that the backward moves */
     double save;       /* bytes a token kept for the backward */
     double transient;  /* bytes a token alive only while its backward runs */
 } dpar_op;
@@ -62,6 +68,7 @@ typedef struct dpar_op {
 /* Where a layer may stand in a pipeline. */
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
+/* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
     char name[12];      /* "embed", "block", "moe", "head", ... */
     int32_t kind;       /* DPAR_LAYER_* */
@@ -72,14 +79,14 @@ typedef struct dpar_layer {
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
-    double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
-    double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    double ep_bytes;    /* bytes a token sent to experts (top-k copies); 0: no experts */
+    double reach_bytes; /* halo: the sum over its convolutions of (cells deep) x bytes a cell */
     int32_t reach;      /* cells: the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
     int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
 
-/* How attention is computed; 0 in a model: as its family and stack have it. */
+/* How attention is computed. 0 in a model: as its family and stack have it. */
 enum {
     DPAR_ATTENTION_UNFUSED = 1, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
     DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
@@ -87,8 +94,8 @@ enum {
     DPAR_ATTENTIONS             /* one past the last */
 };
 
-/* Which software runs the layers: it decides what is fused, what is kept, how much the host does.
- * Every prediction says which one it assumed. 0 in a model: as its family has it. */
+/* Which software runs the layers. It decides what is fused, what is kept, and how much the host
+ * does. Every prediction says which one it assumed. 0 in a model: as its family has it. */
 enum {
     DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
@@ -97,6 +104,7 @@ enum {
     DPAR_STACKS              /* one past the last */
 };
 
+/* A job's work. dpar_workload_init builds it. */
 typedef struct dpar_workload {
     char name[32];
     int32_t layers, ops;
@@ -106,11 +114,11 @@ typedef struct dpar_workload {
     int32_t attention; /* DPAR_ATTENTION_* */
     int32_t stack;     /* DPAR_STACK_* */
     int32_t causal;    /* attention sees half of the keys */
-    double tokens;     /* a sample: what tokens/s counts */
+    double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
-    int32_t time_steps;      /* a simulation: time steps that one "step" stands for; else 0 */
+    int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */
     int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
     int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
     double params;           /* all weights */
@@ -131,8 +139,9 @@ enum {
     DPAR_FAMILIES        /* one past the last */
 };
 
-/* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
- * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
+/* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
+ * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
+ * and refuses what cannot be. */
 typedef struct dpar_model {
     char name[32];
     int32_t family; /* DPAR_FAMILY_*; must be said */
@@ -156,8 +165,8 @@ typedef struct dpar_model {
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
 
-/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers (zero
- * heads, hidden not divisible by heads, ...); *w is undefined then. O(layer classes). */
+/* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero
+ * heads, hidden that heads do not divide, ... *w is undefined then. O(layer classes). */
 DPAR_API dpar_status dpar_workload_init(dpar_workload *w, const dpar_model *m, int32_t seq,
                                         dpar_why *why);
 

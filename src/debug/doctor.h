@@ -14,14 +14,16 @@
 #include "../base/text.h"
 #include "../comm/comm.h"
 
-/* Writes what dpar sees and, a line "WRONG: ... -> what to do" each, what is wrong. Returns how
- * many things are wrong.
+/* Writes what dpar sees, and a line "WRONG: ... -> what to do" for each thing that is wrong.
+ * Returns how many there are.
  *
  * world NULL, or of one rank: of this process. Launcher and its numbers, cores, memory, limits, how
- * ranks would share memory, network interfaces, GPUs. Some 10 KB of text are the most.
+ * ranks would share memory, network interfaces, GPUs. At most some 10 KB of text.
  *
- * Else of all its ranks, over any engine; COLLECTIVE, no other work is under way on it. Rank 0 gets
- * the text, some 20 KB at most with any number of ranks; the others get none, and the same result:
+ * Else of all ranks of world, over any engine; COLLECTIVE, with no other work under way on it. Rank
+ * 0 gets the text, at most some 20 KB with any number of ranks. The others get none, and the same
+ * result.
+ *
  *     joined     as dpar_comm_describe says it
  *     n1         ranks 0 to 7 on 64 cores of 2 sockets, each bound to 1 core, memory, /dev/shm,
  *                ports that are up with their speed; above 8 nodes those alike in one line
@@ -29,15 +31,24 @@
  *     between    way there and back; medians, and the worst pair. Each rank meets the next one of
  *                its node, the first rank of a node that of the next one, one pair of a node at a
  *                time. Private memory
- *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ...". What
- * is wrong with any rank by itself; ranks of a node that do not share memory; more ranks than
- * cores, or bound to the same, or on a machine of several sockets to none; another version of dpar,
- * another MPI, another deadline; one GPU for two ranks; a link with 8 times the latency of the
- * others or a fifth of their rate, nodes at a tenth of what their ports carry The communicator's
- * `sent` stays as it was. When ranks lose each other meanwhile, the communicator is broken, and the
- * text of each has what is wrong with itself and that sentence. Forks a child to try what the
- * kernel allows. Tenths of a second, and some 5 ms for each rank of the fullest node, 40 where
- * messages are slow. A rank takes 1 MiB, and 150 bytes for each rank; rank 0 a kilobyte. */
+ *     WRONG:     "rank 5 on n2: /dev/shm holds 64.0 MiB, that of rank 0 on n1 23.5 GiB; ..."
+ *
+ * These are WRONG:
+ *
+ *  - what is wrong with any rank by itself;
+ *  - ranks of a node that do not share memory;
+ *  - more ranks than cores, ranks bound to the same cores, or to none on a machine of several
+ *    sockets;
+ *  - another version of dpar, another MPI, another deadline than the other ranks';
+ *  - one GPU for two ranks;
+ *  - a link with 8 times the latency of the others or a fifth of their rate, nodes at a tenth of
+ *    what their ports carry.
+ *
+ * The communicator's `sent` stays as it was. When ranks lose each other meanwhile, the communicator
+ * is broken. Each rank's text then says what is wrong with itself, and why it broke. It forks a
+ * child to try what the kernel allows. It takes tenths of a second, and some 5 ms for each rank of
+ * the fullest node, 40 where messages are slow. A rank takes 1 MiB, and 150 bytes for each rank;
+ * rank 0 a kilobyte for each. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 #endif

@@ -157,10 +157,10 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Between the two, now and then in a long core: messages move only inside of calls. OK: all has
  * come; MORE: not yet (end all the same). Local; errors as dpar_halo_exchange_test. */
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u);
-/* The own cells that are further than the halo's width from what an exchange or a mirror fills, and
- * the n-th of the disjoint boxes that make up the other own cells (at most 2 dims). In the numbers
- * of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no n-th.
- * Local. */
+/* core: the own cells that are further than the halo's width from what an exchange or a mirror
+ * fills. rim: the n-th of the disjoint boxes that make up the others, at most 2 dims of them. In
+ * the numbers of the loops: 0 is the first own cell, hi one past the last. 0: there is none, or no
+ * n-th. Local. */
 DPAR_API int dpar_grid_core(const dpar_grid *grid, dpar_box *box);
 DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
- * any communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h says what goes where.
- * Here that is planned once, merged into one message a peer, and run as often as you like. This is
- * what each of 4 ranks runs (start: dpar_launch(4, heat, NULL)) on 120 rows of 100 columns. Rows
- * are cut, columns are a ring, and there is one more point on all sides. The tests compile and run
- * it:
+/* halo_exchange - halos that move: any number of fields of one grid, in your memory, over any
+ * communicator. For the usual grid, grid.h is shorter. halo.h of dpar.h says what goes where. Here
+ * that is planned once, merged into one message a peer, and run as often as you like.
+ *
+ * This is what each of 4 ranks runs (start: dpar_launch(4, heat, NULL)) on 120 rows of 100 columns.
+ * Rows are cut, columns are a ring, and there is one more point on all sides. The tests compile and
+ * run it:
  *
  *     static int heat(dpar_comm *c, void *unused)
  *     {
@@ -48,11 +49,10 @@
  *         (void)unused;
  *         return bad;
  *     }
- *
  * Boxes count in points of the whole grid, [lo, hi). `compute` reads this array, whose first
  * element is point box.lo, and writes another; dpar_halo_exchange_bind then swaps the two. Arrays
  * of dpar_comm_alloc are the fastest: of c or of any communicator of its world (dpar_comm_split).
- * Arrays of malloc will do too. They are packed, and dpar_halo_exchange_report says so. When
+ * Arrays of malloc are right, too. They are packed, and dpar_halo_exchange_report says so. When
  * something is bad the sentence is in why or in c->why.
  *
  * What a halo cell gets: what its owner had at `begin`. That holds inside the grid, round a
@@ -75,50 +75,55 @@
 #include "../comm/comm.h"
 #include "../comm/mem.h"
 
-/* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
- * C order of dpar_halo_box. */
+/* One array of a plan. Zero it and fill in what differs: halo, type and data are enough for a dense
+ * array in C order of dpar_halo_box. */
 typedef struct dpar_halo_field {
-    const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
-                              one plan may have different ones: other points, widths, dims */
-    const dpar_halo *room; /* NULL; or the halo that the array has room for, where it is wider than
-                              the one that is exchanged, see below */
+    const dpar_halo *halo; /* the field's points, and the widths that are exchanged; checked. Fields
+                              of one plan may have different ones: other points, widths, dims */
+    const dpar_halo *room; /* NULL; or the halo that the array has room for, where that is wider
+                              than the one that is exchanged: see below */
     int32_t type;          /* DPAR_F64, ...; must be said */
-    int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
-                              two, (u, v) along the last dim and the one before, turned where the
-                              grid is (cubed sphere) */
-    int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
-                              vector 1: with signs; 0: scalars of their points, without */
-    int32_t wire;          /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or
-                              BF16), rounded to nearest, also where no message is needed: the same
-                              bits everywhere */
-    int32_t components;    /* elements at each point; 0: 1 */
-    int64_t component_stride; /* elements between them; 0: 1. (Planes of components: strides too,
-                                 for without these an array has its components last; E_ARG.) */
+    int32_t vector; /* 1: each component changes its sign over a fold or a pole. 2: two components,
+                       (u, v) along the last dim and the one before, which turn where the grid does
+                       (cubed sphere) */
+    int32_t pair; /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V. Signs with
+                     vector 1; with 0 they are scalars at their points */
+    /* 0: travels as it is. Else as this type (F64 as F32; F32 as F16 or BF16), rounded to nearest,
+     * also where no message is needed, so that bits are the same everywhere */
+    int32_t wire;
+    int32_t components;       /* elements at each point; 0: 1 */
+    int64_t component_stride; /* elements between components; 0: 1. Where it is not 1 (a plane for
+                                 each component) strides must be given: E_ARG without */
     /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
-     * component * component_stride], own: dpar_halo_owned. Dense, C order, components last, with
-     * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =
-     * {nx + 2, 1}, origin = {1, 1}. Any order, any padding. */
+     * component * component_stride], own: dpar_halo_owned. With nothing set: dense, C order,
+     * components last.
+     *
+     * Any order and any padding will do. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x
+     * being dim 1: stride = {nx + 2, 1}, origin = {1, 1}. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
-    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array (all
-                                      0: data is its address, halos lie before it too); else not
-                                      looked at */
+    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array. All
+                                      0: data is the address of that point, halos lie before it too.
+                                      Without strides it does not count */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order, components last */
-    const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
-                            as the plan. NULL: host memory. May differ from rank to rank. Where c
-                            has a memory of its own and messages carry all (no ranks share memory):
-                            c->mem; nothing waits for the device then, and
-                            dpar_halo_exchange_check gives E_ARG */
+    /* how to reach data and halos where the CPU cannot: a device's table, which lives as long as
+     * the plan. NULL: host memory. It may differ from rank to rank. Where c has a memory of its own
+     * and messages carry all (no ranks share memory) it is c->mem. Nothing then waits for the
+     * device, and dpar_halo_exchange_check gives E_ARG */
+    const dpar_mem *mem;
 } dpar_halo_field;
 
-/* Two fields that follow each other in the list are u, along the last dim, and v, along the one
- * before, each on points of its own: a C-grid has u at faces of cells along x and v at faces along
- * y, of the same kind (LOW, HIGH), a D-grid the other way round. Over an edge of the cubed sphere
- * with one or three quarter turns u's halo gets v's points, and v's gets u's. Halos of the same
- * grid and owners, widths of their own, no windows; types, wires, components, vector and kinds of
- * memory alike (E_ARG). Plans of shared points bring those on edges from their owners, assemble
- * adds them, each in its holder's direction. With dims face, y, x, n + 1 faces in a row of n cells:
+/* Pairs of fields on a cubed sphere: one after the other in the list, u along the last dim, then v
+ * along the one before, each on its own points. A C-grid has u at faces of cells along x and v at
+ * faces along y, of the same kind (LOW, HIGH); a D-grid the other way round. Over an edge of the
+ * sphere with one or three quarter turns u's halo gets v's points, and v's gets u's.
+ *
+ * E_ARG: their halos have windows, or another grid or other owners; or types, wires, components,
+ * vector or kinds of memory differ. Widths may. Plans of shared points bring those on edges from
+ * their owners. assemble adds them, each in its holder's direction. With dims face, y, x, n + 1
+ * faces in a row of n cells:
+ *
  *     u.points[2] = v.points[1] = DPAR_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
  *     u.high[2] = v.high[1] = w + 1;
@@ -126,24 +131,26 @@ typedef struct dpar_halo_field {
  *     f[1].halo = &v, f[1].vector = 1, f[1].pair = DPAR_HALO_V; */
 enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
-/* Two widths of one array: a code that needs 3 points once a step and 1 in its substeps has two
- * plans over it, whose fields differ in `halo`; bind both when arrays swap:
- *     dpar_halo thin = wide;                           (field.halo is &wide)
+/* Two widths of one array. A code that needs 3 points once a step and 1 in its substeps has two
+ * plans over the array, whose fields differ in `halo`. Bind both when arrays swap:
+ *
+ *     dpar_halo thin = wide;                           field.halo is &wide
  *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
  *     dpar_halo_field inner = field;
  *     inner.halo = &thin;
  *     inner.room = &wide;
- * Grid, mesh, owners and points of both are the same (E_ARG), the exchanged one's box lies inside
- * (E_RANGE); not for compact halos, whose buffer has one width (E_ARG). With strides, too, `origin`
- * is the first own point of the wider one. */
+ *
+ * With strides, too, `origin` is the first own point of the wider one. E_ARG: grid, mesh, owners or
+ * points of both differ, or halos are compact (their buffer has one width). E_RANGE: the exchanged
+ * box does not lie inside the other. */
 
 /* How it travels. */
 enum {
-    DPAR_HALO_AUTO, /* DIRECT where peers' memory can be reached (with more ranks than cores boxes
-                       of less than 64 KiB are packed), else messages */
+    DPAR_HALO_AUTO,     /* DIRECT where peers' memory can be reached, else messages. With more ranks
+                           than cores boxes of less than 64 KiB are packed */
     DPAR_HALO_MESSAGES, /* packed, one message a peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
-    DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
+    DPAR_HALO_DIRECT    /* peers read long runs where they lie; their owner packs short ones */
 };
 
 /* What is exchanged, and how. Zero it and fill in field and fields; the rest of 0 are the defaults.
@@ -152,94 +159,109 @@ typedef struct dpar_halo_options {
     const dpar_halo_field *field; /* [fields]; read by bytes, init and tune alone */
     int32_t fields;               /* 1 .. 4096 */
     int32_t way;                  /* DPAR_HALO_x */
-    int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
-                          three steps: fewer messages, more waits. Not with folds, poles, cubes,
-                          masked owners, windows, compact halos, edges without corners: E_ARG.
-                          0: so, too, where it takes no more waits (fields of cells in the CPU's
-                          memory, corners, one dim cut at most); else all at once. If that dim is
-                          not the last, what goes to peers forward waits for no other step:
-                          edges and corners are copied out of it where it has arrived */
-    int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
-                          between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
-                          the row that a fold has twice. Not ordered */
+    /* 1: dim after dim, the last dim first, so that edges and corners travel in two and three
+     * steps: fewer messages, more waits. E_ARG with folds, poles, cubes, masked owners,
+     * windows, compact halos, edges without corners.
+     *
+     * 0: ordered where that takes no more waits, else all at once. That is so for fields of
+     * cells in the CPU's memory, with corners, of which one dim at most is cut. If that dim is
+     * not the last, what goes to peers forward waits for no other step: edges and corners are
+     * copied out of it where it has arrived. */
+    int32_t ordered;
+    /* 1: only shared points, which several ranks hold: faces, edges, corners between blocks
+     * (DPAR_AT_x_FACES), and the row that a fold has twice. Widths as DPAR_HALO_SYNC says, else
+     * E_ARG. Not ordered. */
+    int32_t shared;
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag;       /* of the messages; your own between begin and end have another. Plans may
-                          have the same */
-    int32_t timers; /* 1: keep times for dpar_halo_exchange_report (two clock readings a phase) */
+    int32_t tag; /* of the messages; your own messages between begin and end have another. Plans may
+                    have the same */
+    int32_t timers; /* 1: keep times for dpar_halo_exchange_report: two clock readings a phase */
 } dpar_halo_options;
 
+/* A planned exchange: a handle. */
 typedef struct dpar_halo_exchange dpar_halo_exchange;
 
-/* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
- * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone, but for
- * where arrays lie. Local. O(pieces). */
+/* Bytes that init needs on this rank of your memory, aligned to 64 (aligned_alloc,
+ * dpar_comm_alloc); give it back after close. Errors as init, of this rank alone; it does not look
+ * at where arrays lie. Local. O(pieces). */
 DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
-/* Plans the exchange. Arrays of the fields and their halos stay where they are as long as the plan
- * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
- * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
- * show it). What begins in memory of dpar_comm_alloc ends in the same piece of it, to whole pages
- * of 4096 bytes (E_ARG); how long other arrays are nobody knows but you. Staging memory comes from
- * dpar_comm_alloc. COLLECTIVE over c: all ranks give the same fields (their number, types, points,
- * widths; E_MISMATCH else), each its own data. E_ARG, E_RANGE, E_ROOM, E_MEMORY with a sentence, on
- * all ranks. Costs some messages a peer: once, not each step. */
+/* Plans the exchange. COLLECTIVE over c: all ranks give the same fields (their number, types,
+ * points, widths), each its own data. Staging memory comes from dpar_comm_alloc. Costs some
+ * messages a peer: once, not each step.
+ *
+ * The fields' arrays and halos stay where they are as long as the plan lives. They may be
+ * interleaved. No two have an element in common, cells beyond physical ends apart, nor one with the
+ * plan's memory. (E_ARG, as far as 2^20 steps of a search in their strides show it.) An array from
+ * dpar_comm_alloc must end inside its allocation, to whole pages of 4096 bytes (E_ARG). For other
+ * arrays dpar trusts you.
+ *
+ * On all ranks, with a sentence: E_MISMATCH where fields differ between ranks, E_ARG, E_RANGE,
+ * E_ROOM, E_MEMORY. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
-/* Another array of the same shape in place of field f's: for codes that swap old and new. Between
- * exchanges; it is as large as the old one and has no element in common with other fields (neither
- * is looked at). Local, some stores. E_ARG, its sentence in c->why, also when the old one is
- * registered, so that peers may read it where it lies, and the new one is not. O(1). */
+/* Puts another array of the same shape in place of field f's, between exchanges: for codes that
+ * swap old and new. It is as large as the old one and has no element in common with other fields;
+ * neither is checked. Local. O(1). E_ARG, its sentence in c->why. That is also when the old array
+ * is registered, so that peers may read it where it lies, and the new one is not. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
-/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied, or
- * added where no peer's come before them.
- * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
- * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
- * walk, field by field; dim after dim, the first dim first, when ordered, which fields in the CPU's
- * memory may be by themselves and a device's are not; never of arrival), and the halos become 0:
- * then neither own cells nor halos may be read or written until end. A rank may wait here for peers
- * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
- * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
+/* Starts an exchange: packs what is to be packed, posts messages, copies a rank's pieces of itself
+ * (or adds them, where no peer's come before). COLLECTIVE, in the same order on all ranks of c;
+ * ranks wait for their peers alone. begin and end together send, or let peers read, the bytes that
+ * dpar_halo_exchange_report lists: O(pieces + those bytes).
+ *
+ * begin: halos receive. begin_adjoint is the transpose: owners receive what halos collected,
+ * combined with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN, and the halos become 0. Until end
+ * neither own cells nor halos may then be read or written. The order of sums is that of the pieces,
+ * the walk's, field by field; never of arrival. Ordered plans go dim after dim, the first dim
+ * first. So do those with options.ordered 0 where fields in the CPU's memory are ordered; a
+ * device's never are.
+ *
+ * A rank may wait here for peers that have not yet read what it packed two exchanges ago. Several
+ * plans may be under way at a time, also over the same fields if what one writes no other reads.
+ * Where a plan's messages go in several steps, the next begin over c posts those that are left and
+ * waits for what they need.
+ *
  * E_PEER, E_TIMEOUT as comm.h: such an error breaks the communicator, its sentence is c->why.
- * E_ARG: another exchange of this plan has not ended; an op or a type that does not combine.
- * Several plans may be under way at a time, also over the same fields if what one writes no other
- * reads. Of one whose messages go in several steps the next begin over c posts those that are left,
- * and waits for what they need. begin and end together send, or let peers
- * read, the bytes that dpar_halo_exchange_report lists: O(pieces + those bytes). */
+ * E_MISMATCH: for ranks that notice another mode. E_ARG: another exchange of this plan has not
+ * ended, or an op or a type does not combine. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
-/* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
- * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
- * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. O(peers) and what it moves.
- */
+/* Goes on as far as it can without waiting. Messages move only inside of calls: call it now and
+ * then between tiles of the core. OK: all has come (call end all the same). MORE: not yet. Local;
+ * errors as begin, but never E_TIMEOUT: who tests has no deadline. O(peers) and what it moves. */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
-/* Returns when halos are filled and own cells may be written again. With several plans under way in
- * the same order on all ranks. Errors as begin; OK when nothing is under way. Cost: see begin. */
+/* Returns when halos are filled and own cells may be written again. Several plans under way end in
+ * the same order on all ranks. OK when nothing is under way. Errors and cost: see begin. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
-/* begin and end. COLLECTIVE; errors as these. Cost as these. */
+/* begin and end in one. COLLECTIVE; errors and cost as theirs. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
-/* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
- * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
- * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
- * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
- * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. Cost: two
- * exchanges. */
+/* Combines (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives the result to all
+ * of them: begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of
+ * finite elements. For an average assemble an array of ones, which counts the holders, and divide
+ * by it. COLLECTIVE; errors as begin. Cost: two exchanges.
+ *
+ * Of two holders the sum has the bits of the serial a + b. With more the order is that of the
+ * blocks: the same on all engines, not for another number of ranks. */
 DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
-/* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
- * after one that failed: its status. Before dpar_comm_close of c, which ends what was planned over
- * it: no call may have such a plan any more. A barrier over c. */
+/* Closes a plan: gives the staging memory back, a barrier over c. COLLECTIVE. NULL is fine. E_ARG
+ * while an exchange is under way; after one that failed: its status. Close plans before c is
+ * closed: dpar_comm_close ends what was planned over c, and no call may have such a plan any
+ * more. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
 /* ---- choosing ---- */
 
-/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
- * writes the fastest into way, ordered and run_bytes of the options, which are not looked at: the
- * same on all ranks, to keep beside the code's own configuration. *seconds (NULL: not wanted): what
- * an exchange took, the slowest rank's median. (Ordered or not, sums of adjoints differ by
- * rounding: keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
- * dpar_halo_exchange_bytes says with ordered 0 and 1, free again afterwards. The fields' halos are
- * filled afterwards. Errors as init and run. */
+/* Finds the fastest way to exchange these fields: runs forward exchanges in every way that is
+ * possible, about 20 ms each. It writes the fastest into way, ordered and run_bytes of the options,
+ * which it does not read. They are the same on all ranks, to keep beside the code's own
+ * configuration. *seconds (NULL: not wanted): what an exchange took, the slowest rank's median.
+ *
+ * COLLECTIVE. memory: the larger of what dpar_halo_exchange_bytes says with ordered 0 and 1, free
+ * again afterwards. The fields' halos are filled afterwards. Errors as init and run. Ordered or
+ * not, sums of adjoints differ by rounding: keep the choice where runs repeat their bits. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              dpar_halo_options *options, double *seconds,
                                              dpar_why *why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cart - process grids: which shape, and where on the nodes each rank goes.
- * Integers only, no tables. A grid has parts[d] ranks along axis d.
+/* cart - process grids: how many ranks along each axis, who owns which cells, which rank goes on
+ * which node. Integers only, no tables. A grid has parts[d] ranks along axis d.
  *
  *     const int64_t cells[2] = {120, 100};
  *     int32_t parts[2] = {0, 0};
@@ -18,53 +18,64 @@ enum { DPAR_PROC_NULL = -1 }; /* no rank: beyond an open border */
 /* ---- shapes ---- */
 
 /* MPI_Dims_create: fills parts[0 .. dims-1] so that their product is `ranks`. On entry a positive
- * part is fixed and 0 is to be chosen; the chosen ones do not increase from axis to axis. Of all
- * such factorisations: the least (largest - smallest), then the largest smallest part, then the
- * lexicographically least. That is what MPICH 4.0.2 answers (Open MPI differs for few numbers: 72
- * is 9 x 8 here and 12 x 6 there); the rule was found by comparing all answers for ranks <= 3000.
- * It knows neither cells nor nodes: see dpar_cart_create. ranks >= 1, 0 <= dims <= DPAR_MAX_AXES.
- * E_ARG; E_DIVIDE: the fixed parts do not divide the ranks, or leave some although all are fixed.
- * Not collective. Microseconds for usual numbers, sqrt(ranks) steps to find the prime factors. */
+ * part is fixed, 0 is to be chosen. It knows neither cells nor nodes: dpar_cart_create does.
+ *
+ * The chosen parts do not increase from axis to axis. Of all such factorisations it takes the least
+ * (largest - smallest), then the largest smallest part, then the lexicographically least. MPICH
+ * 4.0.2 answers the same for all ranks <= 3000. Open MPI differs for few numbers: 72 is 9 x 8 here
+ * and 12 x 6 there.
+ *
+ * ranks >= 1, 0 <= dims <= DPAR_MAX_AXES. E_ARG. E_DIVIDE: the fixed parts do not divide the ranks,
+ * or all are fixed and their product is smaller. Not collective. Microseconds for usual numbers; at
+ * most sqrt(ranks) steps for the prime factors. */
 DPAR_API dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int32_t *parts, dpar_why *why);
 
 /* A grid of cells that ranks are to share. Zero it and fill it in. */
 typedef struct dpar_cart_grid {
     int32_t ranks, dims;           /* 1 or more; 0..DPAR_MAX_DIMS */
     int64_t cells[DPAR_MAX_DIMS];  /* at least 1 */
-    int64_t weight[DPAR_MAX_DIMS]; /* what a cell face across the dim costs; all 0: 1 each */
+    int64_t weight[DPAR_MAX_DIMS]; /* cost of a cell face between two ranks along the dim; all 0: 1
+                                      each */
     uint32_t periodic;             /* bit d: dim d wraps around */
 } dpar_cart_grid;
 
-/* The process grid with the least cut of all with product(parts) = ranks and parts[d] <= cells[d].
- * On entry a positive part is fixed and 0 is to be chosen; of equal cuts the lexicographically
- * least parts. The cut: how many cell faces lie between two ranks, each counted weight[d] times:
- * sum over d of weight[d] * planes[d] * product of the other dims' cells, with planes = parts - 1,
- * or parts in a periodic dim of more than one part. One halo exchange of width h and b bytes a cell
+/* The process grid with the least cut: product(parts) = ranks, parts[d] <= cells[d]. On entry a
+ * positive part is fixed, 0 is to be chosen. Of equal cuts it takes the lexicographically least
+ * parts.
+ *
+ * The cut counts the cell faces between two ranks, each weight[d] times. It is the sum over d of
+ * weight[d] * planes[d] * the product of the other dims' cells. planes[d] is parts[d] - 1, or
+ * parts[d] in a periodic dim of more than one part. One halo exchange of width h and b bytes a cell
  * moves 2 h b times the unweighted cut. *cut may be NULL; with all parts fixed it is theirs.
- * Exact: branch and bound over the ordered factorisations, the bound being the inequality of the
- * means, sum a_d p_d >= k (product a_d p_d)^(1/k). E_ARG; E_DIVIDE: the fixed parts do not divide
- * the ranks; E_NONE: no factorisation has parts <= cells; E_RANGE: the worst cut passes 2^63 - 1;
- * each with a sentence. Not collective. Cost: 10 microseconds for 10^6 ranks in 3 dims; at worst
- * tenths of a second (6 dims, 2^31 ranks, 1600 divisors). */
+ *
+ * E_ARG. E_DIVIDE: the fixed parts do not divide the ranks. E_NONE: no factorisation has parts <=
+ * cells. E_RANGE: the worst cut passes 2^63 - 1. Each has a sentence. Not collective. 10
+ * microseconds for 10^6 ranks in 3 dims; at worst tenths of a second (6 dims, 2^31 ranks, 1600
+ * divisors).
+ *
+ * Exact: branch and bound over the ordered factorisations. The bound is the inequality of the
+ * means, sum a_d p_d >= k (product a_d p_d)^(1/k). */
 DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
                                       dpar_why *why);
 
-/* ---- who owns what of a grid: along each dim EVEN of split.h, the ranks row-major (the last dim
- * fastest), as MPI_Cart and PETSc's DMDA. With parts = {0, ...} ask one of the above first. ---- */
+/* ---- who owns what of a grid ----
+ *
+ * Each dim is cut by EVEN of split.h; ranks are row-major, the last dim fastest, as in MPI_Cart and
+ * PETSc's DMDA. The functions above choose `parts`. */
 
-/* The rank that has a cell; -1 when the cell is outside, or there is no such grid: dims is not
- * 1..DPAR_MAX_DIMS, a part is below 1, there are more than 2^31 - 1 ranks. O(dims). */
+/* The rank that has a cell. -1 when the cell is outside or there is no such grid: dims is not
+ * 1..DPAR_MAX_DIMS, a part is below 1, or the ranks pass 2^31 - 1. O(dims). */
 DPAR_API int32_t dpar_cart_owner(int32_t dims, const int64_t *cells, const int32_t *parts,
                                  const int64_t *cell);
 /* The block of a rank: count[d] cells from first[d] on, for each d < dims. Where cells[d] <
- * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, cells
+ * parts[d] the last parts have none. E_ARG, nothing written: no such rank, no such grid, or cells
  * below 0. O(dims). */
 DPAR_API dpar_status dpar_cart_range(int32_t dims, const int64_t *cells, const int32_t *parts,
                                      int32_t rank, int64_t *first, int64_t *count);
 
-/* ---- a grid of ranks; coordinates, neighbours and sub-grids are those of a mesh of its parts ----
- */
+/* ---- a grid of ranks, to be placed on nodes ---- */
 
+/* A grid of ranks. */
 typedef struct dpar_cart {
     int32_t dims;                 /* 0..DPAR_MAX_DIMS */
     int32_t size;                 /* ranks: the product of the parts */
@@ -78,8 +89,9 @@ enum {
     DPAR_STENCIL_EDGES /* edges, no corners: along two axes at most, 2 dims^2; D3Q19's 18 */
 };
 
-/* A grid of parts[d] ranks; bit d of `periodic` closes axis d. E_ARG, or E_RANGE above 2^31 - 1
- * ranks, with a sentence. O(dims). */
+/* A grid of parts[d] ranks; bit d of `periodic` closes axis d. A mesh of the same parts has its
+ * coordinates, neighbours and sub-grids. E_ARG, or E_RANGE above 2^31 - 1 ranks, with a sentence.
+ * O(dims). */
 DPAR_API dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, const int32_t *parts,
                                     uint32_t periodic, dpar_why *why);
 
@@ -93,9 +105,9 @@ enum {
     DPAR_PLACE_KINDS
 };
 
-/* A value that dpar_place_init or _best makes; or set bricks of your own: kind, brick (sides that
- * divide the parts, their product per_node) and order. LAMMPS' two-level order "xyz" is order
- * {0, 1, 2}. */
+/* A placement: which rank stands at which coordinate. dpar_place_init and _best make it. For bricks
+ * of your own set kind, order and brick: sides that divide the parts, of product per_node. LAMMPS'
+ * two-level order "xyz" is order {0, 1, 2}. */
 typedef struct dpar_place {
     dpar_cart grid;
     int32_t kind;                 /* DPAR_PLACE_ROW_MAJOR, ... */
@@ -104,43 +116,48 @@ typedef struct dpar_place {
     int32_t order[DPAR_MAX_DIMS]; /* bricks: axes from fastest to slowest */
 } dpar_place;
 
-/* What one exchange with the neighbours costs: an offset o of a stencil carries bytes * product
- * over d of (o_d != 0 ? width[d] : block[d]). */
+/* What one exchange with the neighbours carries. The message to a neighbour at offset o of the
+ * stencil has bytes * the product over d of (o_d != 0 ? width[d] : block[d]). */
 typedef struct dpar_stencil {
     int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    int64_t bytes;                /* a cell; 0: edges count 1 each, whatever they carry */
+    int64_t bytes;                /* of a cell; 0: each message counts 1, whatever it carries */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a rank along each axis */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo */
 } dpar_stencil;
 
-/* A placement of a kind. Bricks: sides q with product(q) = per_node and q[d] dividing parts[d] that
- * leave the least surface between nodes, counted as the cut of dpar_cart_create with parts[d] /
- * q[d] nodes along axis d; of equal ones the fewest nodes along axis 0, then 1, .... Nodes are
- * numbered in a grid, ranks inside a brick, both row-major. Morton and Hilbert number the cells of
- * the smallest power-of-two cube around the grid and skip those outside. per_node >= 1. E_ARG; of
- * bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1), bricks as
+/* A placement of a kind, with nodes of per_node >= 1 ranks.
+ *
+ * Bricks have sides q with product(q) = per_node, q[d] dividing parts[d], and the least surface
+ * between nodes. The surface is the cut of dpar_cart_create with parts[d] / q[d] nodes along axis
+ * d. Of equal ones it takes the fewest nodes along axis 0, then 1, and so on. Nodes in the grid and
+ * ranks in a brick are both row-major. Morton and Hilbert number the cells of the smallest
+ * power-of-two cube around the grid and skip those outside.
+ *
+ * E_ARG; bricks also E_DIVIDE: per_node does not divide the ranks (use Hilbert). O(1); bricks as
  * dpar_cart_create for size / per_node ranks. */
 DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
                                      int32_t per_node, dpar_why *why);
 
-/* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims); Morton and Hilbert
- * O(2^dims * dims * bits of the longest axis), not O(ranks): skipped cells are counted by cubes. */
+/* The rank at coord; DPAR_PROC_NULL outside. Row-major and bricks O(dims). Morton and Hilbert
+ * O(2^dims * dims * bits of the longest axis): skipped cells are counted by whole cubes. */
 DPAR_API int32_t dpar_place_rank(const dpar_place *place, const int32_t *coord);
 
-/* The coordinate of a rank, inverse of dpar_place_rank, at the same cost. E_ARG, without a
+/* The coordinate of a rank: the inverse of dpar_place_rank, at the same cost. E_ARG, without a
  * sentence: no such rank. */
 DPAR_API dpar_status dpar_place_coords(const dpar_place *place, int32_t rank, int32_t *coord);
 
-/* What crosses between nodes in one exchange, one way (as much comes back): *total over the
- * machine, *worst at the busiest node; every edge counts once in the total and at both its nodes.
- * Two edges join two ranks along a periodic axis of 2. E_ARG, or E_RANGE where a sum could pass
- * 2^63 - 1, with a sentence. Bricks (and one rank a node in row-major order) by closed form,
- * O(3^dims * dims); the others O(ranks * 3^dims * dims), times the cost of dpar_place_rank. */
+/* What crosses between nodes in one exchange, one way; as much comes back. *total is the machine's,
+ * *worst the busiest node's. A message between two nodes counts once in the total and at both
+ * nodes. Along a periodic axis of 2 two messages join the same two ranks.
+ *
+ * E_ARG, or E_RANGE where a sum could pass 2^63 - 1, with a sentence. Bricks, and row-major with
+ * one rank a node, take a closed form: O(3^dims * dims). The others take O(ranks * 3^dims * dims)
+ * times the cost of dpar_place_rank. */
 DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil *stencil,
                                      int64_t *total, int64_t *worst, dpar_why *why);
 
-/* The kind whose busiest node sends least, then the least total, then the first kind; bricks are
- * searched with the stencil's faces as weights and left out where none fits. Errors and cost as
+/* The kind whose busiest node sends least, then the least total, then the first kind. Bricks are
+ * searched with the stencil's faces as weights, and left out where none fits. Errors and cost as
  * dpar_place_cost for every kind. */
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
                                      const dpar_stencil *stencil, dpar_why *why);
@@ -152,26 +169,33 @@ typedef struct dpar_torus {
     int32_t physical_axes, logical_axes;        /* 1..DPAR_MAX_DIMS, 1..DPAR_MAX_AXES */
     int32_t physical[DPAR_MAX_DIMS];            /* chips along each axis of the network */
     int32_t logical[DPAR_MAX_AXES];             /* ranks along each axis of the mesh */
-    int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* of physical axis p that logical axis l has */
-    uint32_t axes[DPAR_MAX_AXES]; /* bit p: logical axis l stands on physical axis p */
+    int32_t part[DPAR_MAX_AXES][DPAR_MAX_DIMS]; /* ranks of logical axis l along physical axis p */
+    uint32_t axes[DPAR_MAX_AXES];               /* bit p: logical axis l uses physical axis p */
 } dpar_torus;
 
-/* Assigns logical axes, listed by increasing traffic, to the axes of a torus. From the last logical
- * axis to the first: the most still free physical axes whose product is the logical size, of those
- * the lexicographically first (JAX looks at up to 3 axes, all its tori having 3). Where that fails
- * and split is not 0, all starts over with every way to write the logical size as a product of
- * divisors of what is left of each axis, preferring (1) the larger product over axes taken wholly,
- * (2) more such axes longer than 1, (3) the larger product over axes already partly taken, (4) the
- * lexicographically largest. (3) is what JAX's code does; its comment says the opposite. JAX's
- * special ring orders of single trays are not here, and sizes such as 10, 14, 15 keep all their
- * prime factors (JAX 0.10 drops some when it splits, and fails or answers otherwise). E_ARG;
- * E_RANGE: more than 2^31 - 1 chips or ranks; E_DIVIDE: the sizes' products differ; E_NONE: it
- * takes splitting, which was not allowed. O(factorisations). */
+/* Assigns the mesh's axes, listed by increasing traffic, to the axes of a torus. From the last
+ * logical axis to the first it takes the most free physical axes whose product is the logical size;
+ * of those the lexicographically first. (JAX looks at up to 3 axes: all its tori have 3.)
+ *
+ * Where that fails and split is not 0, it starts over and may split physical axes. It tries every
+ * way to write a logical size as a product of divisors of what is left of each axis. It prefers
+ *
+ *     (1) the larger product over axes taken wholly,
+ *     (2) more such axes longer than 1,
+ *     (3) the larger product over axes already partly taken (as JAX's code; its comment says
+ *         the opposite),
+ *     (4) the lexicographically largest.
+ *
+ * JAX's special ring orders of single trays are not here. Sizes such as 10, 14, 15 keep all their
+ * prime factors; JAX 0.10 drops some when it splits, and fails or answers otherwise.
+ *
+ * E_ARG. E_RANGE: more than 2^31 - 1 chips or ranks. E_DIVIDE: the products of the sizes differ.
+ * E_NONE: only splitting would do, and split is 0. O(factorisations). */
 DPAR_API dpar_status dpar_torus_assign(dpar_torus *torus, int32_t split, dpar_why *why);
 
-/* The chip at a logical coordinate and back. A logical index counts through its parts row-major in
- * the order of the physical axes; a split physical axis gives its fastest digits to the last
- * logical axis. E_ARG, without a sentence, when a coordinate is outside. O(axes^2). */
+/* The chip at a logical coordinate, and back. A logical index counts through its parts row-major,
+ * in the order of the physical axes. A split physical axis gives its fastest digits to the last
+ * logical axis. E_ARG, without a sentence: a coordinate is outside. O(axes^2). */
 DPAR_API dpar_status dpar_torus_physical(const dpar_torus *torus, const int32_t *logical,
                                          int32_t *physical);
 DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *physical,

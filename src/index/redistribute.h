@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers alone, and no rank's list contradicts
- * another's. Rank n of both meshes is one process. Ranks of another job are others: give that mesh
- * an offset. Files of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY.
- */
+ * which box to whom. Each rank lists its own transfers without talking, and no rank's list
+ * contradicts another's.
+ *
+ *     dpar_transfers_first(&w, &from, &to, rank, DPAR_RECEIVES, 0);
+ *     while (dpar_transfers_next(&w, &t)) {
+ *         t.peer sends t.extent elements, which arrive at t.mine
+ *     }
+ *
+ * dpar_redistribute_run of dpar_comm.h moves the array. Rank n of both meshes is one process. Ranks
+ * of another job are other processes: give that mesh an offset. Files that another job's rank n
+ * wrote are not what rank n holds: read them with DPAR_PRIMARY. */
 #ifndef DPARI_INDEX_REDISTRIBUTE_H
 #define DPARI_INDEX_REDISTRIBUTE_H
 
 #include "layout.h"
 
-/* Can `from` become `to`? Same dims and extents; a Partial axis of `to` must be one of `from` too
- * (same place in the same mesh, same op: sums stay as they are), or a sum that begins: then
- * coordinate 0 of that axis receives the array and the others must fill theirs with zeros. E_ARG
- * with a sentence otherwise. O(axes). */
+/* Can `from` become `to`? E_ARG with a sentence when not. O(axes).
+ *
+ * Both have the same dims and extents. A Partial axis of `to` is one of two things. It is Partial
+ * in `from` too, at the same place of the same mesh with the same op: sums stay as they are. Or a
+ * sum begins: coordinate 0 of that axis receives the array, and the others must fill theirs with
+ * zeros. */
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers: first, then next until 0. The layouts are copied. About 2 KB;
+/* The walk over one rank's transfers: first, then next until 0. It copies the layouts. About 2 KB,
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
-enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
+enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 always sends, as where copy 0 wrote the files */
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, me, sends, per_node, nested, state;
@@ -36,60 +45,64 @@ typedef struct dpar_transfers {
     int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
 } dpar_transfers;
 
-/* All that `rank` receives (its elements of `to`, each once; of Partial sources each contribution
- * once, the first with DPAR_COPY, the others with the op), or all that it sends. Not collective and
- * without talking: the k-th send from a to b is the k-th receive of b from a.
+/* Begins the list of all that `rank` receives, or of all that it sends. It receives its elements of
+ * `to`, each once. From Partial sources it receives each contribution once: the first with
+ * DPAR_COPY, the others with the op. Not collective: no rank talks. The k-th send from a to b is
+ * the k-th receive of b from a.
  *
- * Which replica sends: the receiver itself when it holds the element; else those on its node
- * (per_node > 0 consecutive ranks are a node; of meshes whose strides nest, as those of every init
- * do); else all. They share the sending: while a box has as many receivers as there are copies,
- * each copy serves as many of them; of those that are left each is served by the copies in its
- * part of the line, each with its even share. Where the receivers cut rows (CHUNK, EVEN, FLOOR) and
- * their number and that of the copies have a common divisor, shares end where rows do, so that
- * boxes stay whole; else a box may come in pieces. A copy sends at most the even share and the
- * largest box more. With Partial sources each partial rank contributes directly: for P to S that is
- * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
+ * Where several ranks have a copy, the receiver takes its own. Else the copies on its node send it;
+ * else all copies do. per_node > 0 consecutive ranks are a node, for meshes whose strides nest, as
+ * those of every init. per_node 0: there are no nodes.
  *
- * E_ARG as dpar_redistribute_check, which has the sentence, and for a per_node below -1 or another
- * direction. Each step O(axes x dims); a list O(its own transfers); that of a sender with copies
- * also O(what the ranks of its node receive of it), and it passes over receivers that have a copy
- * nearer. */
+ * Copies share the sending evenly. While a box has at least as many receivers as copies, each copy
+ * serves as many of them. Several copies serve each receiver that is left over, with even shares. A
+ * copy sends at most its even share and the largest box more. So a box may come in pieces. It stays
+ * whole where receivers cut rows (CHUNK, EVEN, FLOOR) and their number and that of the copies have
+ * a common divisor: shares end where rows do.
+ *
+ * Each Partial rank sends its contribution directly. From P to S that is a reduce-scatter. From P
+ * to R it is dear: see dpar_redistribute_reduced.
+ *
+ * E_ARG, without a sentence: what dpar_redistribute_check refuses, a per_node below -1, another
+ * direction. A step costs O(axes x dims), a list O(its transfers). A sender with copies also takes
+ * O(what the ranks of its node receive of it), and passes over receivers that have a nearer
+ * copy. */
 DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node);
-/* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
- * by its senders; sends to the node first, rank by rank, then to all others. O(axes x dims). */
+/* 1 and the next transfer, or 0 at the end. Receives come by box, the last dim fastest, each box by
+ * its senders. Sends come to the node first, rank by rank, then to all others. O(axes x dims). */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
 
-/* What a rank's walk adds up to. Elements; 2^63 - 1 stands for that and more. */
+/* What a rank's walk adds up to, in elements; 2^63 - 1 stands for that and more. */
 typedef struct dpar_transfer_totals {
-    int64_t transfers; /* all, to itself too */
+    int64_t transfers; /* how many, those to itself too */
     int64_t kept;      /* elements that stay on the rank */
-    int64_t near_by;   /* that cross to a rank of the same node */
-    int64_t away;      /* that cross nodes (all that cross, without per_node) */
+    int64_t near_by;   /* elements that go to another rank of the node */
+    int64_t away;      /* elements that go to another node; without per_node all that move */
 } dpar_transfer_totals;
-/* Walks what is left of w: what a redistribution costs a rank. (At once it holds its array of
- * `from` and its array of `to`: dpar_layout_numel of both.) Costs what the
- * rest of the walk does. */
+/* Walks what is left of w: what a redistribution costs a rank. It takes as long as the rest of the
+ * walk. For the memory at once, add dpar_layout_numel of both layouts. */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
 
-/* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
- * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
- * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */
+/* A cheaper way where `to` replicates Partial axes (an all-reduce): shard the sums first. MORE: go
+ * from -> *middle -> to. OK: go directly. *middle cuts the longest dim by the Partial axes,
+ * innermost. O(axes). */
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle);
-/* Where `to` has replicas, they need not all read the same: *middle shards `to` over its replicated
- * axes, so that saved -> middle reads each element once, and middle -> to passes it on. MORE with
- * *middle written; OK: there are no replicas. O(axes). */
+/* A cheaper way to read a saved array where `to` has replicas: not all of them read all. MORE: go
+ * saved -> *middle -> to. *middle shards `to` over its replicated axes, so that the first move
+ * reads each element once and the second passes it on. OK: there are no replicas. O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
-/* Which rank should play which part of `to` so that least moves: rank_of[p] becomes the number of
- * the rank of `from` for the p-th rank of `to`, all different, the sum of what they have already
- * the greatest there is (the assignment problem, exact). Both meshes have n <= 2^15 ranks, counted
- * with the last axis fastest as dpar_mesh_group_member does over all axes. E_ARG when they have
- * not, or the arrays differ, or one is Partial (a share of a sum is not the sum); E_RANGE for
- * shares above 2^46 elements. scratch: n^2 + 4 (n + 1) numbers. O(n^3 + n^2 x runs of a rank x
- * axes). */
+/* Which rank should play which part of `to`, so that least moves? rank_of[p] becomes the rank of
+ * `from` that plays rank p of `to`. All are different; what they have already is the most there can
+ * be (the assignment problem, solved exactly).
+ *
+ * Both meshes have n <= 2^15 ranks, counted with the last axis fastest, as dpar_mesh_group_member
+ * counts over all axes. scratch: n^2 + 4 (n + 1) numbers. E_ARG: they have not, the arrays differ,
+ * or one is Partial (a share of a sum is not the sum). E_RANGE: a share is above 2^46 elements.
+ * O(n^3 + n^2 x runs of a rank x axes). */
 DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
                                               int32_t *rank_of, int64_t *scratch, dpar_why *why);
 

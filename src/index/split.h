@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* split - one dim of `count` elements over `parts` parts, by a rule that has a name: the systems
- * that people use disagree about what "block" means. Integers only; no tables but the caller's.
+/* split - who has which elements of one dim: `count` elements over `parts` parts, by a rule that
+ * has a name. The systems that people use disagree about what "block" means. Integers only, no
+ * tables.
  *
  *     dpar_split_owner(DPAR_CHUNK, 1000, 7, 500);                     part 3 has element 500
  *     dpar_split_range(DPAR_CHUNK, 1000, 7, 3, &first, &count);       part 3 has 143, from 429 on
  *
- * Rules that need more than these numbers, and questions in a loop: a dpar_split. */
+ * A dpar_split answers by all rules, and quicker in a loop. */
 #ifndef DPARI_INDEX_SPLIT_H
 #define DPARI_INDEX_SPLIT_H
 
 #include "../base/base.h"
 
-/* Part p of P, N elements; 10 elements over 4 parts as the example. */
+/* The rules, for part p of P and N elements. The example: 10 elements over 4 parts. */
 enum {
     /* b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
      * MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones. */
@@ -23,10 +24,10 @@ enum {
     DPAR_FLOOR,
     /* Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k). */
     DPAR_BLOCK_CYCLIC,
-    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged, weighted, atomic shards. */
+    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged and weighted shards, whole atoms. */
     DPAR_RAGGED,
-    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th of every piece.
-     * DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
+    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th part of every
+     * piece. DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
     DPAR_STRIDED,
     /* CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism. */
     DPAR_ZIGZAG,
@@ -35,12 +36,12 @@ enum {
     DPAR_SPLITS
 };
 
-/* The part that has element i of `count`; -1 when i is outside, and for what dpar_split_init would
- * refuse. All rules but BLOCK_CYCLIC, RAGGED and STRIDED. O(1). */
+/* The part that has element i of `count`, by any rule but BLOCK_CYCLIC, RAGGED and STRIDED. -1 when
+ * i is outside, or where dpar_split_init would refuse. O(1). */
 DPAR_API int32_t dpar_split_owner(int32_t rule, int64_t count, int32_t parts, int64_t i);
-/* The elements of a part: *elements of them, from *first on (`count` for a part that has none).
- * CHUNK, EVEN and FLOOR: the rules whose parts are one run. E_ARG, nothing written: another rule,
- * no such part, or what dpar_split_init would refuse; E_RANGE. O(1). */
+/* The elements of a part by CHUNK, EVEN or FLOOR, whose parts are one run: *elements of them, from
+ * *first on. A part that has none has *first = `count`. E_ARG or E_RANGE, nothing written: another
+ * rule, no such part, or what dpar_split_init would refuse. O(1). */
 DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts, int32_t part,
                                       int64_t *first, int64_t *elements);
 
@@ -49,60 +50,69 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 typedef struct dpar_split {
     int32_t rule;     /* DPAR_CHUNK, ... */
     int32_t parts;    /* P, at least 1 */
-    int32_t source;   /* BLOCK_CYCLIC: the part that has the first block: 0, or what you set after
-                         the init, 0..parts-1 */
+    int32_t source;   /* BLOCK_CYCLIC: the part of the first block, 0..parts-1. The init sets 0; set
+                         yours after it */
     uint8_t shift[2]; /* private: see inverse */
     int64_t count;    /* N, elements, 0..2^62 */
     int64_t block;    /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
-    int64_t by[2];               /* private: what indices are divided by, */
-    uint64_t inverse[2];         /* private: and its inverse, times 2^shift; */
+    int64_t by[2];               /* private: what indices are divided by */
+    uint64_t inverse[2];         /* private: their inverses, times 2^shift */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
-/* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
- * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
+/* A split by any rule but RAGGED, which has its own init. `block`: BLOCK_CYCLIC's block and
+ * STRIDED's pieces, at least 1; other rules ignore it. E_ARG or E_RANGE with a sentence, *s
+ * untouched. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, dpar_why *why);
-/* The same rule for another number of elements, 0..2^62: what cuts of cuts are made of. RAGGED
- * keeps its cuts, which must end there. Cannot fail. O(1). */
+/* Changes the number of elements to another, 0..2^62; the rule stays. RAGGED keeps its cuts, which
+ * must end there. Cannot fail. O(1). */
 DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
-/* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
- * must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend; E_RANGE
- * above 2^62 elements; each with a sentence. O(parts). (cuDecomp's gdims_dist, the first `even`
- * elements by EVEN and the rest to the last part that has some: the offsets of that EVEN, from the
- * first empty part on the count.) */
+/* RAGGED: parts by cuts, cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts] = the number of elements. The
+ * array must outlive the split. E_ARG: no parts, or cuts that do not begin at 0 or do not ascend.
+ * E_RANGE: more than 2^62 elements. Each has a sentence. O(parts).
+ *
+ * cuDecomp's gdims_dist splits the first `even` elements by EVEN and gives the rest to the last
+ * part that has some. Its cuts are the offsets of that EVEN, and `count` from the first empty part
+ * on. */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
                                        dpar_why *why);
-/* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
- * (the last one may be short): cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the
- * sum of the first p weights, so that no part is an atom or more away from its share. Weights are
- * at least 0 and not all 0; their sum is below 2^31. O(parts). E_ARG: a number out of these;
- * E_RANGE: too large a one; with a sentence, cuts untouched. */
+/* Cuts by weights: fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum),
+ * in whole atoms of `atom` elements; the last atom may be short. No part is an atom or more away
+ * from its share: cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the sum of the
+ * first p weights.
+ *
+ * Weights are at least 0, not all 0, of a sum below 2^31. E_ARG: a number out of its domain.
+ * E_RANGE: too large a one. Each has a sentence, cuts untouched. O(parts). */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
-/* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
- * of a model over pipeline stages): cuts[0 .. parts] count items. Within
- * that least maximum each run, from the first on, comes as near as it can to an even share of what
- * is left, and while there are enough items none is empty. Items are at least 0, their sum below
- * 2^62. O(items x log(sum)). E_ARG: a number out of these; E_RANGE: too large a one; with a
- * sentence. */
+/* Cuts a row of items, as the layers of a model, into `parts` runs so that the heaviest run is as
+ * light as can be. Part p has items cuts[p] to cuts[p+1] - 1.
+ *
+ * Within that least maximum each run, from the first on, comes as near as it can to an even share
+ * of what is left. While there are enough items no run is empty. Costs are at least 0, of a sum
+ * below 2^62. E_ARG: a number out of its domain. E_RANGE: too large a one. Each has a sentence.
+ * O(items x log(sum)). */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
-/* Elements of a part. O(1). Parts outside 0..P-1 have none. The most has part 0; of BLOCK_CYCLIC
- * part `source`, of ZIGZAG part 0 or P-1, of FLOOR and RAGGED any. */
+/* Elements of a part; 0 for parts outside 0..P-1. The largest part is 0; of BLOCK_CYCLIC `source`,
+ * of ZIGZAG 0 or P-1, of FLOOR and RAGGED any. O(1). */
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
-/* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
- * empty shard is never taken for another one). O(1). */
+/* The first element of a part; `count` for a part that has none, as in DTensor: an empty shard is
+ * never taken for another one. O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
-/* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
- * i on follow one another in that part (may be NULL). Returns the part that has it, -1 when i is
- * not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
+/* Where element i lies: returns the part that has it, -1 when i is not in 0..N-1. *local: its index
+ * in the part. *run: how many elements from i on lie one after another there. Both may be NULL.
+ * O(1); RAGGED, and FLOOR when N P passes 2^63 - 1, O(log parts). */
 DPAR_API int32_t dpar_split_locate(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
-/* The element that is `local` in `part`, -1 when there is none. *run as above: so that
+/* The element that is number `local` of `part`; -1 when there is none. *run as above. The runs [g,
+ * g + n) of a part:
+ *
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
- * visits the runs [g, g + n) of a part. O(1). */
+ *
+ * O(1). */
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
 
 #endif

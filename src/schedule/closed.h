@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* closed - the published formulas of pipeline schedules, each only where simulation agrees with
- * it; elsewhere a sentence says which condition is not met. */
+/* closed - the published formulas of pipeline schedules, each only where simulation agrees with it.
+ * Elsewhere a sentence says which condition is not met.
+ *
+ *     dpar_order_closed_form(&order, &times, DPAR_CLOSED_MAKESPAN, 0, &formula, &why);
+ *     formula.text                                     "(m + p - 1) (F + B)" */
 #ifndef DPARI_SCHEDULE_CLOSED_H
 #define DPARI_SCHEDULE_CLOSED_H
 
 #include "generate.h"
 #include "simulate.h"
 
-/* What a formula gives, in the units of dpar_times: times of a stage (a chunk of 1/v of a
- * rank's layers), activations counted in stages x micro-batches. */
+/* What a formula gives, in the units of dpar_times. Times are those of a stage: 1/v of a rank's
+ * layers. Activations count in stages x micro-batches. */
 enum {
     DPAR_CLOSED_MAKESPAN, /* with the latency term when there is a latency */
     DPAR_CLOSED_SPAN,
@@ -22,57 +25,59 @@ typedef struct dpar_formula {
     const char *text; /* static: "(m + p - 1) (F + B)" */
 } dpar_formula;
 
-/* With p ranks, v chunks, m micro-batches, s slices, F, B, I, W, FB (joined) of one stage, latency
- * c of buffered messages, groups of p micro-batches, all stages alike:
+/* The formulas, for stages that are all alike: p ranks, v stages a rank, m micro-batches, s slices;
+ * F, B, I, W, FB (joined) of one stage. Messages are buffered, of latency c; groups have p
+ * micro-batches.
  *
  * MAKESPAN (c = 0, else LATENCY is added)
- *   gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
- *   interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
- *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
- *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
- *   zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
- *   zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
- *   dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
- *   seq1f1b                      (m s + p - 1) (F + B)
- *   chimera                      m (F + B) + (p - 2) F                    B = F, p divides m
- *                                m (F + B) + 2 (p - 2) F                  B = 2 F, m = p
- *   moe-overlap, v = 1           p (F + B) + (m - 1) FB                   FB >= F, FB >= B
- *   forward-only                 (m v + p - 1) F                          m >= p or v = 1
+ *     gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
+ *     interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
+ *     zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
+ *     interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
+ *     zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
+ *     zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
+ *     dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
+ *     seq1f1b                      (m s + p - 1) (F + B)
+ *     chimera                      m (F + B) + (p - 2) F                    B = F, p divides m
+ *                                  m (F + B) + 2 (p - 2) F                  B = 2 F, m = p
+ *     moe-overlap, v = 1           p (F + B) + (m - 1) FB                   FB >= F, FB >= B
+ *     forward-only                 (m v + p - 1) F                          m >= p or v = 1
  * SPAN
- *   zb-2p, zbv                   3 m F, 6 m F                             F = I = W, m >= 2p - 1
- *   forward-only, v = 1          m F
- *   the others                   MAKESPAN
+ *     zb-2p, zbv                   3 m F, 6 m F                             F = I = W, m >= 2p - 1
+ *     forward-only, v = 1          m F
+ *     the others                   MAKESPAN
  * LATENCY
- *   gpipe                        2 (p - 1) c
- *   eager-1f1b                   2 (p - 1) c                              2 c <= F + B
- *   1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
- *   interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
- *   zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
- *   forward-only, v = 1          (p - 1) c
+ *     gpipe                        2 (p - 1) c
+ *     eager-1f1b                   2 (p - 1) c                              2 c <= F + B
+ *     1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
+ *     interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
+ *     zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
+ *     forward-only, v = 1          (p - 1) c
  * IDLE
- *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F, B <= FB <= F + B
- *   the others, c = 0            MAKESPAN less the work of a rank
+ *     dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F; B <= FB <= F+B
+ *     the others, c = 0            MAKESPAN less the work of a rank
  * PEAK
- *   gpipe                        m
- *   breadth-first, forward-only  m v
- *   1f1b                         min(p - r, m)
- *   eager-1f1b                   min(2 (p - r) - 1, m)
- *   moe-overlap, v = 1           min(2 (p - r), m)
- *   interleaved                  min((v - 1) p + 2 (p - 1 - r) + 1, m v)  p divides m
- *   interleaved-zb               p v                                      p divides m
- *   zb-h1, zb-2p                 min(p, m), min(2p - 1, m)
- *   zbv                          2p                                       m >= 2p - 1
- *   v-half                       2 floor((p + 2) / 2)                     m >= 2p, 2 <= p <= 12
- *   v-min                        2 floor((p + 4) / 3); of rank 0 one less where p mod 3 = 2; so
- *   dualpipe, dualpipev          p + 1, 2p + 1
- *   seq1f1b                      min(p - 1 - r + s, m s)
- *   chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
+ *     gpipe                        m
+ *     breadth-first, forward-only  m v
+ *     1f1b                         min(p - r, m)
+ *     eager-1f1b                   min(2 (p - r) - 1, m)
+ *     moe-overlap, v = 1           min(2 (p - r), m)
+ *     interleaved                  min((v - 1) p + 2 (p - 1 - r) + 1, m v)  p divides m
+ *     interleaved-zb               p v                                      p divides m
+ *     zb-h1, zb-2p                 min(p, m), min(2p - 1, m)
+ *     zbv                          2p                                       m >= 2p - 1
+ *     v-half                       2 floor((p + 2) / 2)                     m >= 2p, 2 <= p <= 12
+ *     v-min                        2 floor((p + 4) / 3)                     as v-half; rank 0 holds
+ *                                                                           1 less if p mod 3 = 2
+ *     dualpipe, dualpipev          p + 1, 2p + 1
+ *     seq1f1b                      min(p - 1 - r + s, m s)
+ *     chimera                      p / 2 + 1 + min(r, p - 1 - r)            p divides m
  *
  * Sources: Huang 2019, Narayanan 2021, Lamy-Poirier 2022, Qi 2023 and 2024, Li 2021, DeepSeek's
- * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024; where they hold: simulation.
+ * DualPipe, Victarry's visualiser for moe-overlap, Sun 2024. Simulation says where they hold.
  *
- * `rank` matters for PEAK alone. E_NONE, with a sentence, where no formula holds; E_ARG, E_DIVIDE,
- * E_RANGE for an order that there is not, times below 0, a value past INT64_MAX. *formula is
+ * `rank` matters for PEAK alone. E_NONE with a sentence: no formula holds. E_ARG, E_DIVIDE,
+ * E_RANGE: there is no such order, a time is below 0, or a value passes INT64_MAX. *formula is
  * written on success only. O(stages), the check of the order. */
 DPAR_API dpar_status dpar_order_closed_form(const dpar_order *order, const dpar_times *t,
                                             int32_t what, int32_t rank, dpar_formula *formula,

@@ -1,39 +1,44 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* lower - passes over schedules, from a list of computations to one that a runner executes: when a
- * stage's parameters are gathered and let go, when its gradients are reduced, which message goes
- * before which, and how late a receive is posted. */
+/* lower - from a list of computations to a list that a runner executes. Passes add messages,
+ * gathers of a stage's parameters and reductions of its gradients, merge a split backward, and move
+ * receives.
+ *
+ *     dpar_lowering how = {0};                           messages
+ *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
+ *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why); */
 #ifndef DPARI_SCHEDULE_LOWER_H
 #define DPARI_SCHEDULE_LOWER_H
 
 #include "schedule.h"
 
-/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order: the three lowering passes of
- * PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and LATE_RECV each
- * go alone.
+/* The passes. SHARDS, REDUCE and MESSAGES go together, in this order. They are the three lowering
+ * passes of PyTorch (torch/distributed/pipelining/schedules.py), with its results. MERGE and
+ * LATE_RECV each go alone.
  *
- * SHARDS: a stage's parameters are gathered (UNSHARD) when it is among the first `max_active`
- * different stages that this rank computes from here on (both stages of a joined pair count, so
- * that there may be one more), and let go (RESHARD; of several the smaller stage
- * first, where PyTorch has a set's order) when it no longer is.
- * REDUCE: REDUCE_GRAD behind a stage's last B or W (PyTorch: the m-th). Both drop idle actions.
+ * SHARDS: a stage's parameters are gathered (UNSHARD) while it is among the first `max_active`
+ * different stages that this rank computes from here on. Both stages of a joined pair count, so
+ * that there may be one more. Else they are let go of (RESHARD). Of several the smaller stage goes
+ * first, where PyTorch has a set's order. REDUCE: REDUCE_GRAD comes behind a stage's last B or W
+ * (PyTorch: the m-th). Both passes drop idle actions.
  *
- * MESSAGES: SEND and RECV between neighbours of a chain that are on two ranks; stages on one rank
- * hand over in memory. Turn by turn, ranks ascending, each rank puts its next action in its list if
- * the receive (or the neighbour's result on its own rank) that it needs is there already; then the
- * SEND goes behind it and the RECV into the peer's list, at the same moment. So all lists follow
- * one order of all messages: no transport that keeps the order of a channel can deadlock, and both
- * ends of each pair of ranks see the same order. Any other action (UNSHARD, W) takes its turn too;
- * idle ones are dropped, with IDLE after their turn (as in a call of _add_send_recv alone; the
- * passes before drop them). E_STUCK names a rank that can never go on and what it waits for.
+ * MESSAGES: adds SEND and RECV between neighbours of a chain that are on two ranks. Stages on one
+ * rank hand over in memory. Ranks take turns in ascending order. A rank puts its next action in its
+ * list when the receive that it needs, or the neighbour's result on its own rank, is there. The
+ * SEND then goes behind the action and the RECV into the peer's list, at the same moment.
  *
- * MERGE: where W stands directly behind I of the same stage and micro-batch they become one B; idle
- * actions are dropped. A joined I stays as it is.
+ * So all lists follow one order of all messages. A transport that keeps the order of a channel
+ * cannot deadlock, and both ends of a pair of ranks see the same order. Other actions (UNSHARD, W)
+ * take their turn too. Idle actions are dropped: with IDLE after their turn, as in a call of
+ * PyTorch's _add_send_recv alone. E_STUCK names a rank that can never go on and what it waits for.
+ *
+ * MERGE: W directly behind I of the same stage and micro-batch becomes one B with it. Idle actions
+ * are dropped. A joined I stays as it is.
  *
  * LATE_RECV: each RECV moves as late as it may, so that fewer buffers wait with nobody reading
- * them: past computations, never past the one that needs it (F; B or I) and never past a message of
- * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY: whatever
- * keeps order, even blocking rendezvous; PEER: a channel for each pair of ranks, or finer; EDGE:
- * one for each sender and receiver. */
+ * them. It passes computations, but never the one that needs it (F; B or I) and never a message of
+ * its channel. A list that MESSAGES made stays free of deadlock over these channels. ANY is safe
+ * whatever keeps order, even blocking rendezvous. PEER is a channel for each pair of ranks, or
+ * finer. EDGE is one for each sender and receiver. */
 enum {
     DPAR_LOWER_SHARDS = 1,
     DPAR_LOWER_REDUCE = 2,
@@ -45,25 +50,29 @@ enum {
 enum { DPAR_CHANNEL_ANY, DPAR_CHANNEL_PEER, DPAR_CHANNEL_EDGE, DPAR_CHANNELS };
 enum { DPAR_MOST_ACTIVE = 24 };
 
+/* Which passes, and how. Zero it and fill it in. */
 typedef struct dpar_lowering {
-    int32_t passes;     /* sum of DPAR_LOWER_...; without a pass: MESSAGES */
+    int32_t passes;     /* sum of DPAR_LOWER_...; 0: MESSAGES */
     int32_t max_active; /* SHARDS: 1 to DPAR_MOST_ACTIVE stages; 0 is 3, as in PyTorch */
     int32_t channel;    /* LATE_RECV: DPAR_CHANNEL_... */
 } dpar_lowering;
 
-/* Bytes of memory that the passes take; -1 with a sentence for a list that no pass takes: a kind,
- * stage or micro-batch that there is not, a stage on another rank than rank_of says, a joined
- * forward without a B or I behind it, a message that is none between neighbours. `how` may be NULL:
- * all zero. Beside the schedule: nothing (MERGE); 16 bytes a rank, 8 an action of the longest list,
- * one byte for each stage and micro-batch (LATE_RECV); 41 bytes a rank, 8 a stage, one byte for
- * each stage and micro-batch (the others). The size is exact but for REDUCE, where it has room for
- * one action a stage. O(actions x max_active). */
+/* Bytes of memory that the passes take. `how` may be NULL: all zero. O(actions x max_active).
+ *
+ * -1 with a sentence for a list that no pass takes. It has a kind, stage or micro-batch that does
+ * not exist, or a stage on another rank than rank_of says. Or a joined forward has no B or I behind
+ * it, or a message goes between stages that are no neighbours.
+ *
+ * The size is exact; REDUCE has room for one action a stage. Beside the schedule MERGE takes
+ * nothing. LATE_RECV takes 16 bytes a rank, 8 an action of the longest list, and one for each stage
+ * and micro-batch. The others take 41 bytes a rank, 8 a stage, and one for each stage and
+ * micro-batch. */
 DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
                                            dpar_why *why);
-/* Reads `in`, writes `out` into mem (aligned as for int64_t), which must not be in's and is out's
- * from then on. The schedule lies first; what the passes worked with lies behind its rank_of and is
- * free again. `out` is written on success only. E_ARG as above, and where what a pass adds is in
- * the list already; E_ROOM. O(actions x max_active). */
+/* Reads `in`, writes `out` into mem (aligned as for int64_t). mem must not be in's; it is out's
+ * from then on. The schedule lies first, and what is behind its rank_of is free again. E_ARG: as
+ * above, or the list already has what a pass adds. E_ROOM. `out` is written on success only.
+ * O(actions x max_active). */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_lowering *how, void *mem, int64_t bytes,
                                          dpar_why *why);

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* schedule_show - a schedule and when its actions ran, as people and viewers read it: a Gantt chart
- * in plain characters, SVG, a Chrome trace. Integers only; pure text into a dpar_text. */
+/* schedule_show - pictures of a schedule and of when its actions ran: a Gantt chart in plain
+ * characters, SVG, a Chrome trace. Integers only.
+ *
+ *     dpar_gantt g = {&s, start, end, 1000, "1f1b", 0};          as dpar_schedule_simulate filled
+ *     dpar_schedule_draw(&text, &g, DPAR_GANTT_SVG, &why); */
 #ifndef DPARI_SCHEDULE_SCHEDULE_SHOW_H
 #define DPARI_SCHEDULE_SCHEDULE_SHOW_H
 
 #include "../base/text.h"
 #include "schedule.h"
 
-/* What is shown. Times are whole ticks, 0 or more, start <= end (but for a message that had arrived
- * before its RECV was reached); of a joined pair both actions have the pair's times. Times are
- * printed as ticks / unit: with ticks of a nanosecond and unit = 1000 every number is in
- * microseconds, with F = 1000 ticks and unit = 1000 in forwards. */
+/* A Gantt chart to be drawn. Times are whole ticks, 0 or more, start <= end; only a message that
+ * had arrived before its RECV was reached may end before it starts. Of a joined pair both actions
+ * have the pair's times.
+ *
+ * Times are printed as ticks / unit. With ticks of a nanosecond and unit = 1000 all numbers are
+ * microseconds; with F = 1000 ticks and unit = 1000 they are forwards. */
 typedef struct dpar_gantt {
     const dpar_schedule *schedule;
     const int64_t *start, *end; /* of schedule->action[k], as dpar_schedule_simulate fills them */
@@ -19,28 +24,30 @@ typedef struct dpar_gantt {
     int32_t width;              /* TEXT: characters, 32 to 4096; 0: 80 */
 } dpar_gantt;
 
-/* TEXT: one line a rank, at most `width` characters, 7-bit ASCII: a terminal, a UART. A time step
- * is a column or several when they fit, and slices are exact; else columns are scaled, each showing
- * what ran in its middle, which the first line says. With room each slice is a letter, its
- * micro-batch and dashes ("B3--"; lower case: the rank's odd chunks; '*': overlapped, the first
- * half the forward); else a mark a column: 0-9 F, A-Z B, a-z I, '+' W. '.' is idle. Messages and
- * collectives are left out. The legend says all this. O(actions x width).
+/* The formats.
+ *
+ * TEXT: 7-bit ASCII, one line a rank, at most `width` characters. O(actions x width). A time step
+ * is one column or more where they fit, and slices are exact. Else columns are scaled: each shows
+ * what ran in its middle, and the first line says so. With room each slice is a letter, its
+ * micro-batch and dashes, "B3--". Lower case marks the rank's odd chunks; '*' is overlapped, the
+ * first half the forward. Without room each column has a mark: 0-9 F, A-Z B, a-z I, '+' W. '.' is
+ * idle. Messages and collectives are left out. The legend says all this.
  *
  * SVG: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle hatched,
- * messages as arrows, collectives and offloads on a strip below, an axis, a legend, tooltips. Valid
- * XML, no script, no font but sans-serif. O(actions), when messages are received nearly in the
- * order of their sends.
+ * messages as arrows. Collectives and offloads lie on a strip below. There are an axis, a legend
+ * and tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
+ * received nearly in the order of their sends.
  *
- * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
- * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
- * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
- * receive is drawn from when the message leaves; messages that are in flight at once have threads
- * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
+ * TRACE: for Perfetto (ui.perfetto.dev) or Chrome's own page. A rank is a process with threads for
+ * compute, each direction's sends and receives, and the rest. Events are complete, in microseconds
+ * = ticks / unit; an OVERLAP_F_B slice holds its F and its B. A flow arrow goes from each send to
+ * its receive. A receive is drawn from when the message leaves. Messages in flight at once have
+ * threads of their own, 8 a kind, because slices of one thread must nest. O(actions), as above. */
 enum { DPAR_GANTT_TEXT, DPAR_GANTT_SVG, DPAR_GANTT_TRACE };
 
-/* Appends the picture. Writes nothing and returns E_ARG with a sentence when a time is negative or
- * ends before it starts, an action is no action of the schedule, or there is no such format. Cost:
- * see the format above. */
+/* Appends the picture; the format says what it costs. E_ARG with a sentence, nothing appended: a
+ * time is negative or ends before it starts, an action is none of the schedule, or there is no such
+ * format. */
 DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32_t format,
                                         dpar_why *why);
 

@@ -11,10 +11,11 @@
 #include "schedule.h"
 #include "schedule_show.h"
 
-/* Appends the picture of s with F = I = W = 1, B = 2 and messages in no time: DPAR_GANTT_TEXT (at
- * most 100 characters a line), DPAR_GANTT_SVG or DPAR_GANTT_TRACE. mem: to work in, aligned as for
- * int64_t; E_ROOM says how many bytes. E_ARG, E_STUCK: s is no schedule, or its ranks wait for each
- * other; nothing is appended then. Costs a simulation and the picture: O(actions x 100). */
+/* Appends the picture of s with F = I = W = 1, B = 2 and messages that take no time:
+ * DPAR_GANTT_TEXT (at most 100 characters a line), DPAR_GANTT_SVG or DPAR_GANTT_TRACE. mem: to work
+ * in, aligned as for int64_t; E_ROOM says how many bytes. E_ARG, E_STUCK, nothing appended: s is no
+ * schedule, or its ranks wait for each other. It costs a simulation and the picture, O(actions x
+ * 100). */
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *t, dpar_why *why);
 

@@ -5,6 +5,7 @@
  * The arithmetic is your kernel. It sees global indices, so it is the kernel of one rank:
  *
  *     dpar_spatial layer;                        zeroed, then:
+ *     layer.kind = DPAR_CONVOLUTION;
  *     layer.in = field;                          who has which inputs (dpar_layout)
  *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
@@ -33,49 +34,48 @@
 
 enum { DPAR_SPATIAL_TENSORS = 4 };
 
-/* What reads what, along each dim (dpar_spatial_taps says it of one output). */
+/* What reads what, along each dim. dpar_spatial_taps says it of one output. */
 enum {
     DPAR_CONVOLUTION = 1,        /* pooling too */
     DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut
-                                    as the outputs. Keys that no query of a rank sees stay where
-                                    they are (but those in between, of a block of fewer queries
-                                    than the dilation); stride and pads are not looked at;
-                                    DPAR_PAD_WRAP: round a ring */
+    DPAR_NEIGHBOURHOOD /* attention: `in` are keys and values; queries go by `user`, cut as the
+                          outputs. stride and pads do not count; DPAR_PAD_WRAP: round a ring. Keys
+                          that no query of a rank sees stay where they are, except keys between
+                          others that it sees, of a block of fewer queries than the dilation */
 };
 
 /* What lies beyond the ends of a dim. */
 enum {
     DPAR_PAD_ZERO,
     DPAR_PAD_WRAP,      /* the other end: longitudes */
-    DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
-    DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity (integers: the least, in a device's memory of unsigned
-                           ones alone; not f8): max pooling */
+    DPAR_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
+    DPAR_PAD_REPLICATE, /* the end; interpolation has this for DPAR_PAD_ZERO too */
+    DPAR_PAD_LOWEST /* minus infinity: max pooling. Integers: the least one, in a device's memory
+                       unsigned ones alone. Not f8 */
 };
 
 /* Who computes the outputs. */
 enum {
     DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
-    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; a dim that is cut once only */
+    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; only for dims that are cut once */
     DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
 };
 
-/* A piece of a field in memory. The element of plane p at point i, j, ... (global indices, as all
- * here) is data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
+/* A piece of a field in memory. Indices are global, as all here. Point i, j, ... of plane p is
+ * data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
 typedef struct dpar_tile {
     void *data;
     int64_t origin, plane, planes;
     int64_t stride[DPAR_MAX_DIMS];
-    dpar_box box; /* what to compute, or what that reads: all there, padding too */
+    dpar_box box; /* what to compute, or all that this reads, padding too */
 } dpar_tile;
 
 typedef struct dpar_spatial dpar_spatial;
 
-/* What a kernel gets; tiles without data where a step has no use for them. in[].box reaches beyond
- * 0 and the extent where padding is read; it is exactly what the outputs of out.box read, so that
- * a routine without padding (im2col, cuDNN) can take it as it is. */
+/* What a kernel gets. Tiles have no data where a step does not use them. in[].box is exactly what
+ * the outputs of out.box read. It reaches beyond 0 and the extent where padding is read, so a
+ * routine without padding (im2col, cuDNN) can take it as it is. */
 typedef struct dpar_spatial_call {
     const dpar_spatial *layer;
     dpar_tile in[DPAR_SPATIAL_TENSORS];
@@ -85,64 +85,63 @@ typedef struct dpar_spatial_call {
 } dpar_spatial_call;
 typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
 
-/* Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+/* A layer. Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
 struct dpar_spatial {
-    int32_t kind;                       /* DPAR_CONVOLUTION, ... */
-    int32_t outputs;                    /* DPAR_OUTPUTS_BALANCED, ... */
-    dpar_layout in;                     /* of one plane of the inputs; blocks as halo.h has them */
-    dpar_layout given;                  /* DPAR_OUTPUTS_GIVEN */
-    dpar_window window[DPAR_MAX_DIMS];  /* kernel, stride, dilation, pads, ceil_mode */
-    int32_t padding[DPAR_MAX_DIMS];     /* DPAR_PAD_x */
-    int64_t extent[DPAR_MAX_DIMS];      /* outputs of a dim; 0: as many as there are. Interpolation:
-                                           to be said. Transposed: with torch's output padding */
-    int32_t corners;                    /* interpolation: 1: align_corners */
-    int32_t type;                       /* DPAR_F32, ... of inputs and outputs; with gradients one
-                                           that dpar_type_reduces */
-    int32_t tensors;                    /* inputs of one shape (keys, values); 0: 1; at most 4 */
-    int32_t last;                       /* 1: planes are innermost (NHWC) */
-    int32_t whole;                      /* 1: the kernel runs once, when all halos are there; else
-                                           on the inner outputs while they travel, then on at most
-                                           2 boxes a dim of the others */
-    int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
-                                           0: 1, and as the inputs */
-    dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
-                                           (two layers read it); dims 0: dpar_spatial_check. At most
-                                           2^60 elements, as of the outputs (E_RANGE) */
-    dpar_spatial_kernel forward;        /* writes out at out.box from in */
-    dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
-                                           in and out as forward left them */
+    int32_t kind;                      /* DPAR_CONVOLUTION, ... */
+    int32_t outputs;                   /* DPAR_OUTPUTS_BALANCED, ... */
+    dpar_layout in;                    /* of one plane of the inputs; blocks as halo.h has them */
+    dpar_layout given;                 /* DPAR_OUTPUTS_GIVEN */
+    dpar_window window[DPAR_MAX_DIMS]; /* kernel, stride, dilation, pads, ceil_mode */
+    int32_t padding[DPAR_MAX_DIMS];    /* DPAR_PAD_x */
+    int64_t extent[DPAR_MAX_DIMS]; /* outputs of a dim; 0: as many as there are. Interpolation: must
+                                      be said. Transposed: with torch's output padding */
+    int32_t corners;               /* interpolation: 1: align_corners */
+    int32_t type; /* DPAR_F32, ... of inputs and outputs; with gradients dpar_type_reduces must take
+                     it */
+    int32_t tensors; /* inputs of one shape (keys, values); 0: 1; at most 4 */
+    int32_t last;    /* 1: planes are innermost (NHWC) */
+    int32_t whole;   /* 1: the kernel runs once, when all halos are there. 0: on the inner outputs
+                        while halos travel, then on at most 2 boxes a dim of the others */
+    int64_t planes, out_planes; /* channels times samples, of each input and of the output; 0: 1,
+                                   and as many as the inputs */
+    dpar_box in_box; /* box of this rank's arrays, where it is larger than the layer needs (two
+                        layers read them); dims 0: as dpar_spatial_check. At most 2^60 elements, as
+                        the outputs (E_RANGE) */
+    dpar_spatial_kernel forward;         /* writes out at out.box from in */
+    dpar_spatial_kernel input_gradient;  /* ADDS to in_gradient what out_gradient at out.box gives;
+                                            in and out are as forward left them */
     dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
-                                            Sum over ranks (dpar_all_reduce) is yours */
+                                            The sum over ranks (dpar_all_reduce) is yours */
     void *user;
-    const dpar_halo_options *options; /* how halos travel (not: which fields); NULL: defaults. Boxes
-                                         are packed, wherever arrays lie. With way DPAR_HALO_DIRECT
-                                         long runs are read where they lie: in and in_gradient are
-                                         then memory of dpar_comm_alloc in each step, on all ranks
-                                         (E_ARG) */
+    /* How halos travel, not which fields; NULL: the defaults, and boxes are packed wherever arrays
+     * lie. With way DPAR_HALO_DIRECT peers read long runs where they lie: in and in_gradient are
+     * then memory of dpar_comm_alloc in each step, on all ranks (E_ARG). */
+    const dpar_halo_options *options;
 };
 
 /* ---- one dim; local ---- */
 
-/* What output y reads: inputs first, first + step, ... count of them, padding too. Of a transposed
+/* What output y reads: inputs first, first + step, ..., count of them, padding too. Of a transposed
  * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
 typedef struct dpar_taps {
     int64_t first, step, count;
-    int64_t inside;  /* of them within 0 .. extent - 1: averages without padded cells */
-    int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
+    int64_t inside;  /* of these within 0 .. extent - 1: for averages without padded cells */
+    int64_t padded;  /* of these within the padding too: for averages with padded cells (ceil_mode
+                        windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
 } dpar_taps;
-/* E_ARG, without a sentence, for a dim or output that is none. `layer` is one that
- * dpar_spatial_check takes. Local, O(taps). */
+/* What output y of a dim reads. `layer` is one that dpar_spatial_check takes. E_ARG, without a
+ * sentence: no such dim or output. Local, O(taps). */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
                                        dpar_taps *taps);
-/* What a layer gives, and what a rank has of it; boxes without points have dims 0. */
+/* What a layer gives, and what a rank has of it. Boxes without points have dims 0. */
 typedef struct dpar_spatial_boxes {
     int64_t extent[DPAR_MAX_DIMS]; /* outputs of each dim */
-    dpar_box in; /* the points that its input arrays must hold at least: own ones, halos, padding */
+    dpar_box in;  /* what its input arrays must hold at least: own points, halos, padding */
     dpar_box out; /* the outputs that it computes */
 } dpar_spatial_boxes;
-/* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted): for
- * arrays that several layers read, whose box is the least that holds the boxes `in` of all of them.
+/* Judges a layer, and says what is known of it without planning (boxes NULL: not wanted). Where
+ * several layers read one array, its box is the least that holds the boxes `in` of all of them.
  * E_ARG, E_RANGE with a sentence. Local, O(dims x axes). */
 DPAR_API dpar_status dpar_spatial_check(const dpar_spatial *layer, int32_t rank,
                                         dpar_spatial_boxes *boxes, dpar_why *why);
@@ -153,91 +152,99 @@ DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, i
 
 /* ---- layers ---- */
 
-/* A plan, and what of it is to be read. Boxes without points have dims 0. */
+/* A plan of a layer; these fields are to be read. Boxes without points have dims 0. */
 typedef struct dpar_spatial_plan {
     dpar_spatial layer;
     dpar_layout out;    /* who has which outputs: `in` of the next layer */
-    dpar_box in_box;    /* of the input arrays, dense */
+    dpar_box in_box;    /* box of the input arrays, which are dense */
     dpar_box in_own;    /* the rank's own inputs in it: what the layer before writes */
     dpar_box out_own;   /* the outputs that the rank computes */
-    int64_t halo_bytes; /* that this rank sends to others in a forward exchange */
+    int64_t halo_bytes; /* bytes that this rank sends to others in a forward exchange */
 } dpar_spatial_plan;
 
-/* The memory of one step, any that the CPU reaches (where comm->mem is a device's: that); a rank
+/* The memory of one step: any that the CPU reaches, or a device's where comm->mem is. A rank
  * without points gives NULLs. */
 typedef struct dpar_spatial_arrays {
-    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward: own points are read, the others filled.
+    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward reads own points and fills the others.
                                        Backward: as forward left it; NULL if no kernel reads it */
-    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
+    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box. Backward writes own points; the others
+                                                become 0 */
     void *out;                               /* out_box */
     void *out_gradient;                      /* out_box */
-    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
-    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
+    dpar_box out_box;   /* box of out and out_gradient: in_box of the next layer; dims 0: out_own */
+    int32_t accumulate; /* 1: adds to in_gradient's own points (another layer read it too) */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan on this rank. Takes and gives back some pages of the system. Errors as
- * init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
+/* Bytes of memory for a plan of a layer on this rank. Takes and gives back some pages of the
+ * system. Errors as init, of this rank alone. Local. As init up to O(outputs x taps) of each
+ * dim. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
- * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
- * user: E_MISMATCH else. Errors as dpar_spatial_check and dpar_halo_exchange_init, E_ROOM; what
- * fails on one rank fails on all. One all-reduce besides the exchange's. Cost as
- * dpar_spatial_bytes. */
+/* Plans a layer in your memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE: all
+ * ranks give the same layer, but for in_box, whole, kernels and user; all have an input_gradient or
+ * none. One all-reduce besides the exchange's. Cost as dpar_spatial_bytes.
+ *
+ * E_MISMATCH: layers differ. E_ROOM, and errors as dpar_spatial_check and dpar_halo_exchange_init.
+ * What fails on one rank fails on all. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
-/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
- * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
- * so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. The sentence is in the
- * communicator's why; without one, E_ARG: plan or a is NULL. Sends plan->halo_bytes. */
+/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. Sends
+ * plan->halo_bytes.
+ *
+ * E_ARG: arrays are missing or out_box does not hold the rank's outputs. That breaks the
+ * communicator, so that the other ranks hear of it. Else errors as dpar_halo_exchange_run. The
+ * sentence is in the communicator's why. E_ARG without one: plan or a is NULL. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
- * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
- * order; meanwhile weight gradients. Without input_gradient or in_gradient[0]: these alone, and
- * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. Errors and bytes as
- * forward, of gradients. The sentence is in the communicator's why. */
+/* Input gradients from output gradients, and weight gradients meanwhile. COLLECTIVE. The kernel
+ * runs on all outputs of the rank. What it put on padding goes back to where the padding came from
+ * (of zeros: nowhere), what it put on halos to their owners, in a fixed order.
+ *
+ * Without input_gradient or in_gradient[0] only weight gradients are computed, and nothing travels.
+ * That must be so on all ranks that have points, or on none. Errors and bytes as forward, of
+ * gradients. The sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Ends a plan. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close. The sentence is in the
- * communicator's why. */
+/* Ends a plan of a layer. COLLECTIVE. NULL is fine. Errors as dpar_halo_exchange_close; the
+ * sentence is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
 
 /* ---- normalisation: by (count, mean, M2), never by sums of squares ----
+ *
  * Where comm->mem is a device's, so are the norm's arrays: tiles, scale, shift, saved, scratch,
  * gradients. All is enqueued, the thread waits for nothing. */
 
-/* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
- * channels + channel; the variance divides by the count. */
+/* A norm: y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]. plane =
+ * sample * channels + channel. The variance divides by the count. */
 typedef struct dpar_norm {
     int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
     int32_t samples, channels;
-    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
-                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
+    int32_t groups; /* GroupNorm: channels / groups of a sample together. 1: LayerNorm's way,
+                       channels: InstanceNorm. 0: BatchNorm: a channel of all samples */
     double epsilon; /* 0 to 1e300 */
-    const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
+    const void *scale, *shift; /* [channels]; NULL: 1 and 0 */
 } dpar_norm;
-/* Tiles of one step, any order of dims; sizes by dpar_norm_sizes. */
+/* Tiles of one step, with dims in any order. dpar_norm_sizes says the sizes. */
 typedef struct dpar_norm_arrays {
     const dpar_tile *x;  /* the rank's points (box; may be empty, the same in all tiles) */
     const dpar_tile *y;  /* forward writes; may be x */
     const dpar_tile *dy; /* backward reads */
     const dpar_tile *dx; /* backward writes; may be dy */
-    double *saved;       /* means and inverse deviations of each set, one after the other: forward
+    double *saved;       /* mean and inverse deviation of each set, one set after the other: forward
                             writes, backward reads */
-    double *scale_gradient, *shift_gradient; /* backward: the part of this rank, ADDED to what is
-                            there, one a channel; NULL: not wanted. Sum over ranks is yours, with
-                            the other weights */
+    /* [channels]: backward ADDS this rank's part; NULL: not wanted. The sum over ranks is yours,
+     * with the other weights. */
+    double *scale_gradient, *shift_gradient;
     double *scratch;
 } dpar_norm_arrays;
-/* Doubles of saved and of scratch; NULL: not wanted. Local. O(1). */
+/* How many doubles saved and scratch have; NULL: not wanted. Local. O(1). */
 DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
                               int64_t *scratch);
-/* y from x. c: the ranks that share the sets: the tiles of a sample; of BatchNorm those of all
- * samples. Sums are in f64. COLLECTIVE: one all-gather. E_ARG, with a sentence in c->why, where c
- * is one; of points without data: the communicator is broken then, so that the others hear of it.
- * E_MISMATCH where ranks give another type, samples, channels, groups or epsilon, on engines that
- * compare calls (shared memory, MPI with check).
- * 24 bytes a set travel; O(points). */
+/* y from x. c: the ranks that share the sets: the tiles of a sample, of BatchNorm those of all
+ * samples. Sums are in f64. COLLECTIVE: one all-gather. 24 bytes a set travel; O(points).
+ *
+ * E_ARG: the sentence is in c->why, where c is one. Points without data break the communicator, so
+ * that the others hear of it. E_MISMATCH: ranks give another type, samples, channels, groups or
+ * epsilon, on engines that compare calls (shared memory, MPI with check). */
 DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
 /* dx from dy and x. COLLECTIVE: one all-reduce. Errors as forward. 24 bytes a set travel;
  * O(points). */

@@ -27,8 +27,8 @@
 
 #include "../train/sequence.h"
 
-/* For dpar_attention.way: name it there, never call it. dpar_attention_bytes then gives E_ARG with
- * a sentence for a layer without window, a rule that is not CHUNK or EVEN, and E above 2^24. Local,
+/* For dpar_attention.way: name it there, never call it. dpar_attention_bytes gives E_ARG with a
+ * sentence for a layer without window, a rule that is not CHUNK or EVEN, or E above 2^24. Local,
  * O(1). */
 DPAR_API void dpar_attention_halo(struct dpari_attention_way *way);
 

@@ -39,12 +39,16 @@
  * (dpar_fsdp_bytes, _init and _close: the same in memory of yours; _bytes also plans.)
  *
  * A weight that several layers use (tied: the embedding is the output, too) is a unit of its own
- * that stays in use: unshard it before the first of them and reshard it after the last, forward and
- * backward, ready after the last gradient. options.at_once says how many units are in use together:
- * 2 then. Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come
- * just before backward. Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a
- * parameter in every step, and so does dpar_fsdp_gradient where gradients are whole (ZeRO-1,
- * `once`); with ZeRO-3, and gradients of ZeRO-2, ask again after each unshard.
+ * that stays in use. Unshard it before the first of them and reshard it after the last, forward and
+ * backward; make it ready after the last gradient. options.at_once says how many units are in use
+ * together: 2 then.
+ *
+ * Evaluation: unshard (DPAR_FORWARD) and reshard work outside of a pass, and begin may come just
+ * before backward.
+ *
+ * Pointers: with ZeRO-1 and 2 dpar_fsdp_weight gives the same address of a parameter in every step.
+ * So does dpar_fsdp_gradient where gradients are whole (ZeRO-1, `once`). With ZeRO-3, and for
+ * gradients of ZeRO-2, ask again after each unshard.
  *
  * A checkpoint: each rank writes what dpar_fsdp_state gives of each unit and array; dpar_fsdp_load
  * reads it, on as many ranks or others.
@@ -78,7 +82,7 @@
 #include "../comm/comm.h"
 #include "optimizer.h"
 
-/* Zero it and fill in what differs. The same on all ranks, but for replicas and
+/* Options of an fsdp. Zero it and fill in what differs. The same on all ranks, but for replicas and
  * names. */
 typedef struct dpar_fsdp_options {
     int32_t units;            /* of the model, in the order of forward */
@@ -106,17 +110,17 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
-    int32_t
-        assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
-                     element of each parameter of the unit (0 where it has none), rather than
-                     adding, except where dpar_fsdp_gradient says so: they are not zeroed before */
+    /* 0: backward adds to gradients, which are 0 before. 1: it writes them, except where
+     * dpar_fsdp_gradient says so, and nothing is zeroed before. It writes each element of each
+     * parameter of the unit, 0 where it has none. */
+    int32_t assigned;
     const char *const *names; /* of the units, for sentences, as long as the fsdp lives; NULL: their
                                  numbers */
     int64_t align;            /* starts of parameters in their unit, in elements; 0: 1 */
-    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights; all rounds
-                                 by the number of an element among all, the units end to end:
-                                 copies in other fsdp's (of tensor-parallel ranks) stay equal where
-                                 they have the same number there */
+    /* stochastic: also where F32 masters become BF16 weights. Everything rounds by the number of an
+     * element among all, the units end to end. So copies in other fsdp's (of tensor-parallel ranks)
+     * stay equal where they have the same number there. */
+    dpar_optimizer optimizer;
 } dpar_fsdp_options;
 
 /* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
@@ -131,6 +135,7 @@ typedef struct dpar_fsdp_sizes {
     int64_t buckets;    /* gradients under way: `buffers` units of that size */
 } dpar_fsdp_sizes;
 
+/* A model that is cut over the ranks: a handle. */
 typedef struct dpar_fsdp dpar_fsdp;
 
 /* What init takes, for `shards` ranks that share a copy. Errors as init. Local, without a
@@ -172,12 +177,14 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *f, int32_t u, int32_t directio
 /* The numel weights of parameter i, of type compute, between unshard and reshard; else NULL.
  * Aligned to the type. Local. O(1). */
 DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
-/* Where its gradient is added, of type gradient, from unshard in backward to ready; else NULL.
- * *adds (NULL: not wanted): the `beta` of the product that computes it. 1: it is added to what lies
- * there: always without options.assigned; with it after the step's first micro-batch that had the
- * unit backward, where gradients are kept from one to the next (ZeRO-1, `once`), or once they have
- * been looked at since zero (norm, state, step). 0: it is written, whatever lies there. Local.
- * O(1). */
+/* Where the gradient of parameter i is added, of type gradient, from unshard in backward to ready;
+ * else NULL. Local. O(1).
+ *
+ * *adds (NULL: not wanted) is the `beta` of the product that computes it. 1: it is added to what
+ * lies there. 0: it is written, whatever lies there. Without options.assigned it is always 1. With
+ * it, it is 1 once gradients have been looked at since zero (norm, state, step). Where gradients
+ * are kept from one micro-batch to the next (ZeRO-1, `once`) it is also 1 after the step's first
+ * one that had the unit backward. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
  * c, as unshard. E_ARG: there are none; else errors as comm.h. ZeRO-1 and `once`: the last
@@ -210,12 +217,14 @@ enum {
 };
 
 /* This rank's shard of an array of unit u, its elements (padding included, which is 0) and their
- * type (NULL: not wanted); NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
- * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. To save
- * it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one replica, and
- * how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients, between the end
- * of a pass and the next zero: for norms that count parameters differently, sums with other
- * communicators: those that count as 0 are zeroed here. Local. O(1) but for that. */
+ * type (NULL: not wanted). NULL, 0 elements and DPAR_NO_TYPE where there is none: no such unit, an
+ * array that the optimizer does not have. dpar_fsdp_piece says which parameter lies where. Local.
+ * O(1).
+ *
+ * To save it: a sharded checkpoint is the arrays up to DPAR_FSDP_ARRAYS of the ranks of one
+ * replica, and how often you called dpar_fsdp_step. DPAR_FSDP_GRADIENT: the reduced gradients,
+ * between the end of a pass and the next zero, for norms that count parameters differently, or sums
+ * with other communicators. Those that count as 0 are zeroed here, which takes longer than O(1). */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements,
                                int32_t *type);
 /* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit; piece NULL:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layers - memory that the CPU does not reach, such as a device's: what layers of training ask of
- * it, beyond the dpar_mem that comm and halo use (mem.h). Who has such memory fills this table in
- * as well, and gives it as dpar_mem.layers (dpar_cuda.h does):
+/* layers - what layers of training ask of memory that the CPU does not reach, such as a device's,
+ * beyond the dpar_mem that comm and halo use (mem.h). You need it only to fill in such a table;
+ * dpar_cuda.h does so. It is given as dpar_mem.layers:
  *
  *     dpar_mem mem = mine;                  move, span, reduce, ... of the device
  *     dpar_mem_layers layers;
@@ -16,8 +16,8 @@
 #include "../comm/mem.h"
 #include "optimizer.h"
 
-/* *sum = the sum of squares, or itself + that: in f64, in an order that is fixed by count alone,
- * not by the launch (each table has its own). */
+/* A sum of squares: *sum = that, or itself + that. In f64, in an order that count alone fixes, not
+ * the launch (each table has its own). */
 typedef struct dpar_mem_squares {
     const void *in;
     int64_t count;
@@ -26,35 +26,37 @@ typedef struct dpar_mem_squares {
     double *sum;
 } dpar_mem_squares;
 
-/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). May be the same double. */
+/* *factor = scale dpar_optimizer_clip(sqrt(*squares), limit). Both may be the same double. */
 typedef struct dpar_mem_clip {
     const double *squares;
     double *factor;
     double limit, scale;
 } dpar_mem_clip;
 
-/* dpar_optimizer_step of the piece with factor and, where factor_at is not NULL, *factor_at
- * multiplied (the product 0: gradients count as 0). In f64, as optimizer.h says; roots and
- * divisions may differ in the last bit of f64. */
+/* dpar_optimizer_step of the piece with factor, times *factor_at where that is not NULL. A product
+ * of 0: gradients count as 0. In f64, as optimizer.h says; roots and divisions may differ in the
+ * last bit of f64. */
 typedef struct dpar_mem_optimize {
     const dpar_optimizer *optimizer;
     const dpar_optimizer_piece *piece;
     int64_t t;
     double rate, factor;
     const double *factor_at;
-    void *copy;        /* the new weights once more, of copy_type, for computing: weights are a
-                          master. Rounded stochastically where the optimizer is and copy_type is
-                          BF16, by number (seed, t, index + i), else to nearest even; NULL: none */
-    int16_t *rest;     /* the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
-                          piece->weight << 16, plus rest (with sign): the BF16 is the nearest one,
-                          of two the one farther from 0. Not with stochastic; NULL: none */
+    /* NULL: none. Else the new weights once more, of copy_type, for computing: weights are a
+     * master. Where the optimizer is stochastic and copy_type is BF16 they are rounded by number
+     * (seed, t, index + i), else to nearest even. */
+    void *copy;
+    /* NULL: none. Else the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
+     * piece->weight << 16, plus rest (with sign). The BF16 is the nearest one, of two the one
+     * farther from 0. Not with stochastic. */
+    int16_t *rest;
     int32_t copy_type; /* BF16, F16, F32 */
     int32_t room;      /* 0 */
 } dpar_mem_optimize;
 
-/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off: by the high
- * half of word index + i of a stream (random.h). NaN and infinities stay, what BF16 holds exactly,
- * too. F64 is rounded to F32 first. */
+/* to[i] = from[i] as BF16, rounded up with the probability of what is cut off, by the high half of
+ * word index + i of a stream (random.h). NaN, infinities and what BF16 holds exactly stay. F64 is
+ * rounded to F32 first. */
 typedef struct dpar_mem_round {
     void *to;
     const void *from;
@@ -64,8 +66,8 @@ typedef struct dpar_mem_round {
     uint64_t seed, stream, index;
 } dpar_mem_round;
 
-/* Numbers of rows: at[i], or, with windows, row[w] + at[i] - lo[w] of the first window w that has
- * lo[w] <= at[i] < hi[w], else -1. Below 0: there is no row. */
+/* Numbers of rows: at[i], below 0: there is no row. With windows: row[w] + at[i] - lo[w] of the
+ * first window w that has lo[w] <= at[i] < hi[w], else -1. */
 typedef struct dpar_mem_index {
     const void *at;
     int32_t type;    /* DPAR_I32, DPAR_I64 */
@@ -83,7 +85,7 @@ typedef struct dpar_mem_gather {
 } dpar_mem_gather;
 
 /* to[row i of the index] += from[i], for i = 0, 1, ... in that order, each sum rounded to the type:
- * the gradient of gather. Rows that several i name are added in order, whatever the launch. */
+ * the gradient of gather. The order is the same whatever the launch. */
 typedef struct dpar_mem_scatter {
     void *to;
     const void *from;
@@ -93,8 +95,8 @@ typedef struct dpar_mem_scatter {
     dpar_mem_index index;
 } dpar_mem_scatter;
 
-/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64; what
- * has no row is left out (all of them: 0). */
+/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64. What
+ * has no row is left out; 0 where none has one. */
 typedef struct dpar_mem_combine {
     void *to;
     const void *from;
@@ -106,8 +108,8 @@ typedef struct dpar_mem_combine {
     dpar_mem_index index;       /* of rows x k */
 } dpar_mem_combine;
 
-/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed by
- * width alone); 0 where there is no row. */
+/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64, in an order that width alone
+ * fixes; 0 where there is no row. */
 typedef struct dpar_mem_dot {
     void *to;
     const void *a, *b;
@@ -117,21 +119,23 @@ typedef struct dpar_mem_dot {
     dpar_mem_index index;   /* at NULL: row i of b */
 } dpar_mem_dot;
 
-/* Of the tokens that counted. */
+/* Sums over the tokens that counted. */
 typedef struct dpar_cross_entropy_sum {
-    double loss, z; /* sums over tokens: without, and of, z lse^2 */
+    double loss, z; /* of the loss without z, and of z lse^2 */
     int64_t tokens; /* that counted */
 } dpar_cross_entropy_sum;
-/* The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h): */
+/* The parts of dpar_cross_entropy_forward and _backward that one rank does (tensor.h). */
 enum {
     DPAR_MEM_CROSS_ENTROPY_PART,    /* reads logits, targets; writes own */
     DPAR_MEM_CROSS_ENTROPY_LOSS,    /* reads all, targets; writes lse, loss, sum */
     DPAR_MEM_CROSS_ENTROPY_GRADIENT /* reads logits, targets, lse; writes logits */
 };
-/* A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0, 1, of a vocabulary; the
- * other columns are padding. A token counts when its target t is >= 0 and not ignore - 1 (ignore 0:
- * that is no condition); h is the column of t, if this rank has it. Sums are in f64, of PART and
- * GRADIENT in an order fixed by the sizes alone, of the sum over tokens too. With x = logits[i][c]:
+/* One part of a cross-entropy. A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0,
+ * 1, of a vocabulary; the other columns are padding. A token counts when its target t is >= 0 and
+ * not ignore - 1 (ignore 0: no such condition). h is the column of t, if this rank has it. Sums are
+ * in f64; those of PART and GRADIENT, and the sum over tokens, in an order that the sizes alone
+ * fix. With x = logits[i][c]:
+ *
  *     PART      own[i] = m, s, o:  m the largest x (NaN: any), 0 without columns
  *               s = sum of exp(x - m), all of them -infinity: 0
  *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
@@ -162,9 +166,9 @@ typedef struct dpar_mem_cross_entropy {
     double scale;
 } dpar_mem_cross_entropy;
 
-/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row:
- * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic in f64 for
- * F64, in f32 for F32 (factors in f64, rounded to f32). */
+/* Attention to more keys: out and lse become those of both sets. With a, b the two lse of a row,
+ * out = (e^a out + e^b more) / (e^a + e^b), taken from the larger of the two. Arithmetic is in f64
+ * for F64, in f32 for F32 (factors in f64, rounded to f32). */
 typedef struct dpar_mem_attention_merge {
     int32_t type; /* F64, F32: of all */
     int32_t room; /* 0 */
@@ -173,14 +177,14 @@ typedef struct dpar_mem_attention_merge {
     const void *more, *more_lse; /* likewise */
 } dpar_mem_attention_merge;
 
-/* Of a set of numbers: never as sums of squares. */
+/* Moments of a set of numbers. Variances never come from sums of squares. */
 typedef struct dpar_moments {
     double count, mean, m2; /* m2: sum of (x - mean)^2 */
 } dpar_moments;
 
-/* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
- * or that of both it and what is there (Chan, Golub, LeVeque). Parts of some points each,
- * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
+/* Moments of sets: to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all
+ * planes of a set. With add they are merged with those that are there. Parts of some points each
+ * take two passes and are merged (Chan, Golub, LeVeque), in an order that the sizes alone fix. */
 typedef struct dpar_mem_moments {
     const void *x;
     int32_t type;     /* F64, F32, BF16, F16 */
@@ -197,18 +201,19 @@ typedef struct dpar_mem_moments {
     int64_t stride[DPAR_MAX_DIMS];
 } dpar_mem_moments;
 
-/* A norm of spatial.h, what is of one rank. The sets are those of moments. In f64, with inverse and
- * mean from saved, scale and shift of the channel; sums in an order that is fixed by the sizes. */
+/* The part of a norm (spatial.h) that one rank does. The sets are those of moments. In f64, with
+ * inverse and mean from saved, scale and shift of the channel; sums are in an order that the sizes
+ * alone fix. */
 enum {
-    DPAR_MEM_NORM_MERGE,   /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
-                              in `all`, merged in the order of the ranks; without points mean 0 */
-    DPAR_MEM_NORM_APPLY,   /* to = inverse scale (x - mean) + shift */
-    DPAR_MEM_NORM_SUMS,    /* sums[plane] = sum of dy, inverse times sum of dy (x - mean);
-                              total[set] = sum over its planes, in order, of scale sums[plane], and
-                              of points; both of sums[plane] are added, in order of the samples, to
-                              shift_gradient and scale_gradient[channel] */
+    DPAR_MEM_NORM_MERGE, /* saved[set] = mean, 1 / sqrt(m2 / count + epsilon) of the set's moments
+                            in `all`, merged in the order of the ranks; without points mean 0 */
+    DPAR_MEM_NORM_APPLY, /* to = inverse scale (x - mean) + shift */
+    DPAR_MEM_NORM_SUMS, /* sums[plane] = sum of dy, inverse times sum of dy (x - mean). total[set] =
+                           sums over its planes, in order, of scale sums[plane] (both), and of
+                           points. sums[plane] are added, in order of the samples, to shift_gradient
+                           and scale_gradient[channel] */
     DPAR_MEM_NORM_GRADIENT /* to = inverse (scale dy - total[0] / n - (x - mean) inverse total[1] /
-                              n), n = total[2] or, if that is less, 1 */
+                              n), n = total[2], at least 1 */
 };
 typedef struct dpar_mem_planes {
     void *data;   /* the first point of plane 0; NULL where no phase of this call needs it */
@@ -232,8 +237,9 @@ typedef struct dpar_mem_norm {
     double *scale_gradient, *shift_gradient; /* [channels]; may be NULL */
 } dpar_mem_norm;
 
-/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all in
- * F32 (F64 rounded to it first), each operation rounded to nearest even:
+/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each. All is
+ * in F32 (F64 is rounded to it first), each operation rounded to nearest even:
+ *
  *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
  *             no infinity, 0x7f NaN). A block with NaN or infinity has the quiet NaN as its scale
  *             and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
@@ -243,21 +249,21 @@ typedef struct dpar_mem_norm {
 typedef struct dpar_mem_quantize {
     void *x; /* quantize reads, dequantize writes */
     int64_t count;
-    int64_t block;      /* 1 or more */
-    int32_t type;       /* F64, F32, BF16, F16 */
-    int32_t code_type;  /* DPAR_I8, DPAR_F8 */
-    void *code;         /* block b's codes begin b code_step bytes from here */
-    void *scale;        /* its scale lies b scale_step bytes from here: in an array of its own, or
-                           beside the codes */
+    int64_t block;     /* 1 or more */
+    int32_t type;      /* F64, F32, BF16, F16 */
+    int32_t code_type; /* DPAR_I8, DPAR_F8 */
+    void *code;        /* block b's codes begin b code_step bytes from here */
+    void *scale; /* block b's scale lies b scale_step bytes from here, in an array of its own or
+                    beside the codes */
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
     int32_t add;        /* 1: dequantize adds */
     int32_t room;       /* 0 */
 } dpar_mem_quantize;
 
-/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. Strategies
- * and layers say what they need; one that is NULL and would be needed is E_UNKNOWN. Zero what you
- * do not have. */
+/* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
+ * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
+ * one that is needed is NULL. Zero what you do not have. */
 typedef struct dpar_mem_layers {
     dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
     dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
@@ -275,10 +281,11 @@ typedef struct dpar_mem_layers {
     dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
 } dpar_mem_layers;
 
-/* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits for round, gather, scatter, combine, quantize and
- * dequantize; elsewhere roots, exponentials and orders of sums may differ in the last bits of f64.
- * A communicator without a table (comm->mem NULL) uses it by itself. Local. O(1). */
+/* The host's own table: plain loops that are done at once; ctx does not count. A communicator
+ * without a table (comm->mem NULL) uses it by itself. Local. O(1).
+ *
+ * A device's functions give equal bits for round, gather, scatter, combine, quantize and
+ * dequantize. Elsewhere roots, exponentials and orders of sums may differ in f64's last bits. */
 DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 
 #endif

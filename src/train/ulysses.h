@@ -17,10 +17,13 @@
  * dpar_comm_alloc on all ranks. That is one pass, as fast as a bare all-to-all. Else they are
  * packed before an all-to-all and sorted after it: three passes. Both ways give the same bits.
  *
- * With n tokens of this rank, N of all, H heads on all ranks (copies each) and h on this one, an
- * array of `width` elements a token and head sends (H - h) n width bytes(type) on the way to the
- * heads and h (N - n) width bytes(type) on the way back. Forward: q, k, v there, out back.
- * Backward: out's gradient there, those of q, k, v back.
+ * What travels. This rank has n of all N tokens, and h heads; H is the heads of all ranks, copies
+ * each. Of an array of `width` elements a token and head it sends
+ *
+ *     (H - h) n width bytes(type)     on the way to the heads
+ *     h (N - n) width bytes(type)     on the way back
+ *
+ * Forward: q, k, v there, out back. Backward: out's gradient there, those of q, k, v back.
  *
  * The plan holds a copy of the rank's tokens with all heads for queries and one for keys (two each
  * where values are not as wide). For tokens that are out of order it holds another of all tokens
@@ -36,14 +39,15 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_way *way);
 /* Arrays of a layer. */
 enum { DPAR_ATTENTION_Q, DPAR_ATTENTION_K, DPAR_ATTENTION_V, DPAR_ATTENTION_OUT };
 
-/* One exchange of a plan of this way alone, for attention of your own in between. back 0:
- * out[all tokens][heads of this rank][width] from in[tokens][all heads][width]. 1: the opposite,
- * and the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
- * all-to-all-v or one pass. E_ARG: a plan of another way, no such array, in or out is NULL (which
- * breaks the communicator); E_MISMATCH when ranks exchange different arrays (but with MPI or
- * DPAR_WITHOUT_DIRECT where as many elements travel). Else errors as dpar_attention_forward. The
- * sentence is in the communicator's why; without one, E_ARG: plan is NULL. What travels: see the
- * top of this file. */
+/* One exchange of a plan of this way alone, for attention of your own in between. back 0: out[all
+ * tokens][heads of this rank][width] from in[tokens][all heads][width]. back 1: the opposite, and
+ * the gradient of that: copies of a group are added. They do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass. The top of this file says what travels.
+ *
+ * E_ARG: a plan of another way, no such array, or in or out is NULL, which breaks the communicator.
+ * E_MISMATCH: ranks exchange different arrays. With MPI or DPAR_WITHOUT_DIRECT that is not found
+ * where as many elements travel. Else errors as dpar_attention_forward. The sentence is in the
+ * communicator's why. E_ARG without one: plan is NULL. */
 DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t array, int back,
                                              const void *in, void *out);
 

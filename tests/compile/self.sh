@@ -130,6 +130,12 @@ for words in 'a sentence of 37 words' ' wide'; do
     grep -q "$words" "$work/log" || { cat "$work/log"; echo "words does not notice: $words"; exit 1; }
 done
 echo 'words notices: a long sentence, a wide line'
+awk 'BEGIN { printf "/* short.\n *\n"; for (k = 0; k < 9; k++) print " *     f(a, b, c, d, e);     calls f"
+    for (i = 0; i < 36; i++) printf "%sw%d", i % 9 ? " " : "\n * ", i; print " is. */\nint f;\n/* Stop here if you only want the API" }' > "$work/bad.h"
+echo 'Short.' > "$work/bad.md"
+DPAR_PAGES=$work/bad.md DPAR_COMMENTS=$work/bad.h sh tests/compile/words.sh > "$work/log" 2>&1 && { echo 'words does not notice a comment'; exit 1; }
+[ "$(grep -c 'a sentence of' "$work/log")" = 1 ] && grep -q 'a sentence of 37 words' "$work/log" || { cat "$work/log"; echo 'words: not the one long sentence of a comment'; exit 1; }
+echo 'words notices: a long sentence of a comment, not its code'
 }
 
 if mine && { have cmake || have pkg-config; }; then

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Pages that one can read: no sentence of README or guide has more than 35 words, no line of README and docs/ is
-# wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and from-*.md; generated
-# pages may be. README has at most 150 lines. Links lead somewhere. DPAR_PAGES: other pages, judged as README (the proofs use it).
+# Pages that one can read: no sentence of README, guide or the public headers' comments has more than 35 words, no
+# line of README and docs/ is wider than 100 columns. Rows of tables may be wider in docs/, not in README, guide and
+# from-*.md; generated pages may be. README has at most 150 lines. Links lead somewhere. DPAR_PAGES: other pages,
+# judged as README, DPAR_COMMENTS: other headers (the proofs use them).
 generated='docs/api.md docs/accuracy.md docs/performance.md'
 bad=0
 complain() { echo "$1"; bad=1; }
@@ -47,6 +48,52 @@ for page in $first; do
         /^ *(\* |[0-9]+\. )/ { flush() }
         { if (text == "") began = NR; text = text " " $0 }
         END { flush(); exit bad }' "$page" || bad=1
+done
+# Sentences of comments, above "Stop here". Lines that are set in by five blanks or more behind the star are code.
+if [ -n "${DPAR_PAGES:-}" ]; then
+    commented=${DPAR_COMMENTS:-}
+else
+    . tools/headers
+    commented="$(echo src/*/first.txt) dpar_mpi.h dpar_nccl.h dpar_cuda.h"
+    for header in $headers; do
+        parts "$header"
+        for module in $api; do commented="$commented src/$module.h"; done
+    done
+fi
+for header in $commented; do
+    awk -v page="$header" '
+        function judge(   n, word, i, count) {
+            gsub(/`[^`]*`/, "code", text)
+            n = split(text, word, /[ \t]+/); count = 0
+            for (i = 1; i <= n; i++) {
+                if (word[i] ~ /[A-Za-z0-9]/) count++
+                if (i == n || word[i] ~ /[.?!][)"*_]*$/ && word[i] !~ /^(e\.g|i\.e|vs|cf|abs)\.$/) {
+                    if (count > 35) { print page ":" began ": a sentence of " count " words"; bad = 1 }
+                    count = 0
+                }
+            }
+            text = ""
+        }
+        function take(s) { if (text == "") began = NR; text = text " " s }
+        /Stop here if you only want the API/ { exit }
+        {
+            line = $0
+            begins = 0
+            while (line != "") {
+                if (!inside) {
+                    if (!(at = index(line, "/*"))) break
+                    line = substr(line, at + 2); inside = begins = 1
+                }
+                ends = index(line, "*/")
+                part = ends ? substr(line, 1, ends - 1) : line
+                if (!begins) sub(/^ *\*? ?/, "", part)
+                if (!begins && /^ *\*( ?$|     )/) judge()
+                else { if (!begins && /^ *\*  - /) judge(); take(part) }
+                if (!ends) break
+                inside = 0; judge(); line = substr(line, ends + 2)
+            }
+        }
+        END { exit bad }' "$header" || bad=1
 done
 # Links lead to files that are there.
 for page in $first $others; do
