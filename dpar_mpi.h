@@ -72,8 +72,8 @@
  *    error there, with both numbers of elements. Another type of as many bytes is not noticed. In a
  *    split all ranks' calls are compared.
  *  - where ranks wait for each other, after a quarter of the deadline, 1 s at most: another
- *    collective, as many after the first, and in all_to_all_v by nodes a piece that is small to
- *    one rank and large to the other. It names both.
+ *    collective, as many after the first. So is, in all_to_all_v by nodes, a piece that is small
+ *    to one rank and large to the other. Both are named.
  *  - with check = 1, always and at once, at the price of a small all-reduce: another kind, type,
  *    op, root, tag or count in any collective, other pieces in all_gather_v and reduce_scatter_v.
  *    On all ranks, naming two that differ. It does not look at messages.
