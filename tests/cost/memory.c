@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* memory: every published run fits, those that ran out of memory do not, and what was measured is met.
+ * With an argument it prints each row. */
+#include "memory_rows.h"
+
+#include "check.h"
+
+typedef struct tally {
+    char table[24];
+    int runs, refused, wrong, measured;
+    double error, most, least;
+} tally;
+
+static tally of[24];
+static int tallies, loud;
+
+static tally *tally_of(const char *table)
+{
+    int i;
+    for (i = 0; i < tallies && strcmp(of[i].table, table) != 0; i++) {
+    }
+    if (i == tallies) {
+        tallies++;
+        snprintf(of[i].table, sizeof of[i].table, "%s", table);
+    }
+    return &of[i];
+}
+
+static void look(const memory_row *r, void *context)
+{
+    memory_said said = memory_say(r);
+    tally *t = tally_of(r->table);
+    double error = r->gib > 0.0 ? 100.0 * (said.gib / r->gib - 1.0) : 0.0;
+    (void)context;
+    t->runs++;
+    if (said.status != DPAR_OK && said.status != DPAR_E_MEMORY) {
+        t->wrong++;
+        printf("%s: %s: %s\n", r->table, r->name, said.why.text);
+        return;
+    }
+    t->refused += r->what != REFUSED && said.status == DPAR_E_MEMORY;
+    t->wrong += r->what == REFUSED && said.status == DPAR_OK;
+    if (r->what > RAN && r->what < REFUSED) {
+        t->measured++;
+        t->error += fabs(error);
+        t->most = error > t->most ? error : t->most;
+        t->least = error < t->least ? error : t->least;
+    }
+    if (loud && (loud > 1 || said.status == DPAR_E_MEMORY || r->gib > 0.0)) {
+        int i;
+        printf("%-17s %-60s %6.1f of %6.1f GB%s", r->table, r->name, said.memory.total * 1e-9,
+               said.capacity * 1e-9, said.status == DPAR_E_MEMORY ? " REFUSED" : "");
+        if (r->gib > 0.0) {
+            printf("  %6.1f GiB measured, %6.1f: %+6.1f %%", r->gib, said.gib, error);
+        }
+        printf("\n   ");
+        for (i = 0; i < DPAR_MEMS; i++) {
+            if (said.memory.term[i] > 0.0) {
+                printf(" %s %.1f", dpar_memory_name(i), said.memory.term[i] * 1e-9);
+            }
+        }
+        printf("\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int i;
+    loud = argc > 1 ? atoi(argv[1]) : 0;
+    memory_rows("tests/data/cost", look, NULL);
+    for (i = 0; i < tallies; i++) {
+        tally *t = &of[i];
+        printf("%-17s %4d runs, %3d refused, %d wrong", t->table, t->runs, t->refused, t->wrong);
+        if (t->measured > 0) {
+            printf("; %d measured: MAPE %.1f %%, %+.1f to %+.1f %%", t->measured,
+                   t->error / t->measured, t->least, t->most);
+        }
+        printf("\n");
+    }
+    CHECK_DONE();
+}
