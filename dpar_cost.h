@@ -249,14 +249,27 @@ enum {
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* Which activations are dropped and computed again in the backward. */
-enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+/* Which activations are dropped and computed again in the backward: one of the first four, and with
+ * NONE and SELECTIVE any of the bits behind them (Megatron-Core's recompute modules). */
+enum {
+    DPAR_RECOMPUTE_NONE,
+    DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
+    DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
+    DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
+    DPAR_RECOMPUTES,
+    DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
+    DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
+    DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
+};
 
 /* When its saved activation is dropped and computed again. */
 enum {
-    DPAR_KEEP_ALWAYS,    /* kept under none and selective recomputation */
-    DPAR_KEEP_SELECTIVE, /* dropped by selective recomputation (attention scores) */
-    DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
+    DPAR_KEEP_ALWAYS,     /* kept under none and selective recomputation */
+    DPAR_KEEP_SELECTIVE,  /* dropped by selective recomputation (attention scores) */
+    DPAR_KEEP_INPUT,      /* the layer's input */
+    DPAR_KEEP_NORM,       /* what a norm gave */
+    DPAR_KEEP_ACTIVATION, /* what an activation gave */
+    DPAR_KEEP_EXPERTS     /* inside the experts, and no activation's */
 };
 
 /* An operation of a layer. */
@@ -287,6 +300,7 @@ typedef struct dpar_layer {
     int32_t first, ops; /* its operations in workload.op */
     double tokens;      /* tokens (pixels, cells) a sample */
     double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    double alternate;   /* bytes a token that every second product and attention give, all ranks */
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
@@ -303,6 +317,18 @@ enum {
     DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
     DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
     DPAR_ATTENTIONS             /* one past the last */
+};
+
+/* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
+ * the stack has it. */
+enum {
+    DPAR_LOSS_EAGER = 1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
+    DPAR_LOSS_COMPILED,  /* 6 */
+    DPAR_LOSS_FUSED,     /* one kernel, a gradient beside the logits: 4 */
+    DPAR_LOSS_INPLACE,   /* one kernel, the gradient in the logits' place: 2 */
+    DPAR_LOSS_CHUNKED,   /* eager, in 8 chunks of the tokens */
+    DPAR_LOSS_PARALLEL,  /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials: 10 */
+    DPAR_LOSSES          /* one past the last */
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
@@ -324,6 +350,7 @@ typedef struct dpar_workload {
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
     int32_t attention; /* DPAR_ATTENTION_* */
     int32_t stack;     /* DPAR_STACK_* */
+    int32_t loss;      /* DPAR_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
@@ -372,6 +399,7 @@ typedef struct dpar_model {
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
     int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
     int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
+    int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
@@ -1131,6 +1159,7 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
 DPARI_API const char *dpari_attention_name(int32_t attention);
+DPARI_API const char *dpari_loss_name(int32_t loss);
 /* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
 /* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
@@ -1143,7 +1172,7 @@ DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why
 
 /* strategy.c */
 
-DPARI_API const char *dpari_recompute_name(int32_t recompute);
+DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
 /* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
@@ -2799,6 +2828,13 @@ DPARI_API const char *dpari_attention_name(int32_t attention)
     return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
+DPARI_API const char *dpari_loss_name(int32_t loss)
+{
+    static const char name[DPAR_LOSSES][12] = {"?",       "eager",   "compiled", "fused",
+                                               "inplace", "chunked", "parallel"};
+    return loss > 0 && loss < DPAR_LOSSES ? name[loss] : "?";
+}
+
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
@@ -2815,9 +2851,11 @@ DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_
     int32_t i;
     for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
         const dpar_op *op = &w->op[w->layer[layer].first + i];
-        int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
-                       (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
-        sum += kept ? op->save : 0.0;
+        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_SELECTIVE;
+        sum += drop ? 0.0 : op->save;
+        if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
+            return w->layer[layer].width_bytes;
+        }
     }
     return sum;
 }
@@ -2905,6 +2943,9 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
+    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_STACK_TORCH) {
+        op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
+    }
     return op;
 }
 
@@ -2921,13 +2962,15 @@ static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double 
 /* What the software does to the element-wise work of a layer. */
 typedef struct dpari_style {
     double e;      /* bytes of an element */
-    double norm;   /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double norm;   /* bytes a channel that a norm keeps: its input; an RMSNorm in eager steps keeps
+                    * an fp32 copy of it and the 16-bit one before the weight (counted: 6) */
     double passes; /* element-wise traffic over that of fused kernels */
     int32_t fused; /* activation and its product in one kernel, rotary without copies */
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
     int32_t rms;
+    int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
 } dpari_style;
 
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
@@ -2935,7 +2978,6 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     dpari_style s;
     int eager = w->stack == DPAR_STACK_TORCH;
     s.e = w->element;
-    s.norm = eager ? 6.0 : 0.0;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
@@ -2943,6 +2985,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
                (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
     s.gated = m->family == DPAR_FAMILY_LLAMA;
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    s.norm = eager && s.rms ? s.e + 4.0 : s.e;
+    s.repeat = w->stack >= DPAR_STACK_TORCH;
     return s;
 }
 
@@ -2950,7 +2994,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 {
     dpar_op *op =
         dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                         3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+                         3.0 * s->e * h * s->passes, s->norm * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -3006,19 +3050,20 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
     dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     s->gated && !s->fused ? s->e * (q + 0.5 * kv) : 0.0);
-    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal, s->e * (q + kv));
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
+    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal,
+                        s->e * (s->repeat ? 3.0 * q : q + kv));
     dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
     dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
     l->cp_qo_bytes += 2.0 * s->e * q;
+    l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
 }
 
 /* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
@@ -3032,14 +3077,14 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
         dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0)->keep = DPAR_KEEP_NORM;
     }
     op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
     op->save = 0.0; /* the same input as the query's */
     dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPAR_KEEP_NORM;
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
     dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
@@ -3049,6 +3094,7 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     l->tp_regions++;
     l->cp_kv_bytes += e * (q + a * v);
     l->cp_qo_bytes += e * (q + a * v);
+    l->alternate += e * (m->q_lora + kv + 2.0 * a * v);
 }
 
 /* Norm, up (and gate), activation, down, residual. */
@@ -3057,7 +3103,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases)->keep = DPAR_KEEP_NORM;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR,
                           s->fused   ? 1
                           : s->gated ? 2
@@ -3065,8 +3111,9 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
                           e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases)->keep = DPAR_KEEP_ACTIVATION;
     dpari_add_residual(w, s, h);
+    w->layer[w->layers - 1].alternate += e * (f + h);
     w->layer[w->layers - 1].tp_regions++;
 }
 
@@ -3090,7 +3137,9 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
+    op->keep = DPAR_KEEP_EXPERTS;
     op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
+    op->keep = DPAR_KEEP_ACTIVATION;
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
@@ -3101,7 +3150,7 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         op->save = 0.0;
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
                          2.0 * e * m->shared_ffn);
-        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
+        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -3133,6 +3182,7 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     double h = m->hidden, v = m->vocab;
     int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    static const float bytes[DPAR_LOSSES] = {0, 14, 6, 4, 2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
     dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
@@ -3143,11 +3193,7 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     op->params = m->tied ? 0.0 : v * h;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
                           v * (fused ? 4.0 : 14.0), 0.0);
-    /* logits alive at once, bytes each: bf16 in place; bf16 and an fp32 copy; and its gradient */
-    op->transient = v * (w->stack == DPAR_STACK_CORE       ? 2.0
-                         : w->stack == DPAR_STACK_MEGATRON ? 4.0
-                         : w->stack == DPAR_STACK_COMPILED ? 6.0
-                                                           : 10.0);
+    op->transient = v * (double)bytes[w->loss];
     l->tp_regions = 1;
 }
 
@@ -3528,6 +3574,11 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
+    w->loss = m->loss > 0                      ? m->loss
+              : w->stack == DPAR_STACK_CORE     ? DPAR_LOSS_INPLACE
+              : w->stack == DPAR_STACK_MEGATRON ? DPAR_LOSS_FUSED
+              : w->stack == DPAR_STACK_COMPILED ? DPAR_LOSS_COMPILED
+                                                : DPAR_LOSS_EAGER;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
@@ -3650,7 +3701,7 @@ static const char dpari_gpts[] =
     "gpt2-xl\0gpt2-1.5b\0"
     "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
     "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
-    "attention=flash1\0"
+    "attention=flash1,loss=fused\0"
     "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
     "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
     "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
@@ -3785,6 +3836,7 @@ enum {
     DPARI_M_IMAGE,
     DPARI_M_ATTENTION,
     DPARI_M_STACK,
+    DPARI_M_LOSS,
     DPARI_M_KEYS
 };
 
@@ -3825,7 +3877,8 @@ static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
                                                        "bytes_per_cell",
                                                        "image",
                                                        "attention",
-                                                       "stack"};
+                                                       "stack",
+                                                       "loss"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
@@ -4061,6 +4114,8 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                   why);
     case DPARI_M_STACK:
         return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    case DPARI_M_LOSS:
+        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -4608,10 +4663,43 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPARI_API const char *dpari_recompute_name(int32_t recompute)
+/* Those of DPAR_RECOMPUTE_*, the bits behind them. */
+static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
+                                                 "norm", "activation", "experts"};
+
+DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
 {
-    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
-    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+    int32_t i;
+    if ((recompute & 3) > 0 || recompute == 0) {
+        dpar_text_put(t, dpari_recompute_word[recompute & 3]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (recompute >> (2 + i) & 1) {
+            dpar_text_put(t, (recompute & ((4 << i) - 1)) > 0 ? "+" : "");
+            dpar_text_put(t, dpari_recompute_word[4 + i]);
+        }
+    }
+}
+
+/* Words joined by '+': one of the first four, and bits; -1 for what is none. */
+static int32_t dpari_read_recompute(const char *s, size_t n)
+{
+    int32_t bits = 0, i;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 7 && !dpari_spells(s, k, dpari_recompute_word[i]); i++) {
+        }
+        if (i == 7 || (i < 4 && (bits & 3) > 0)) {
+            return -1;
+        }
+        bits |= i < 4 ? i : 1 << (i - 2);
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return (bits & 3) > DPAR_RECOMPUTE_SELECTIVE && bits > 3 ? -1 : bits;
 }
 
 DPARI_API const char *dpari_cp_name(int32_t cp_kind)
@@ -4813,7 +4901,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     case DPAR_FIELD_SCHEDULE:
         return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
     case DPAR_FIELD_RECOMPUTE:
-        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
+        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -4830,7 +4918,8 @@ static const char *dpari_field_takes(int32_t field)
         return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
     case DPAR_FIELD_RECOMPUTE:
-        return "'@': the value is not one that exists: none, selective, full";
+        return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
+               "activation and experts with '+' between";
     case DPAR_FIELD_OFFLOAD:
         return "'@': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
@@ -4964,7 +5053,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     dpari_write_pair(t, "m", s->micro_batches);
     if (s->recompute != DPAR_RECOMPUTE_NONE) {
         dpar_text_put(t, ",recompute=");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
     }
     if (s->recompute_layers > 0) {
         dpari_write_pair(t, "recompute_layers", s->recompute_layers);
@@ -5018,7 +5107,7 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             0, 0);
     }
     if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
+        s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) || s->schedule < 1 ||
         s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
@@ -5426,9 +5515,9 @@ static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, 
     return sum;
 }
 
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
- * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
- * peak of its own). */
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
+ * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
+ * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
@@ -5437,7 +5526,9 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 || job->work->stack != DPAR_STACK_CORE
+                                   ? dpari_mostf(0.0, st->logits + head - block)
+                                   : st->logits;
     m->term[DPAR_MEM_TRANSIENT] = block;
 }
 
@@ -5975,6 +6066,8 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
         double f = 2.0 * op->n * op->k * op->copies * l->tokens;
         if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
             sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPAR_OP_ATTENTION) {
+            sum += 0.5 * f;
         }
     }
     return sum;
@@ -6376,6 +6469,17 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
+/* Do the bits of a recomputation drop what this operation keeps? */
+static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
+{
+    return op->keep == DPAR_KEEP_NORM         ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPAR_KEEP_ACTIVATION ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
+                                                    (op->cut >= DPAR_CUT_EXPERT &&
+                                                     (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPAR_KEEP_EXPERTS    ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                              : 0;
+}
+
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -6396,9 +6500,16 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
+    if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
+        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before
+                                                     : 2.0 * save * r->byte_s;
+        p->again[DPAR_RECOMPUTE_NONE] += again;
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
+        p->transient = dpari_mostf(p->transient, save);
+        save = 0.0;
+    }
     p->kept[DPAR_RECOMPUTE_NONE] += save;
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
-    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
@@ -6630,9 +6741,16 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
+    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_LOSS_EAGER && s->tp > 1) {
+        p->transient *= 18.0 / 14.0;
+    }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
+    p->again[DPAR_RECOMPUTE_ALTERNATE] = 0.5 * (p->forward - p->attention);
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_ALTERNATE] =
+        p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
     dpari_price_ep(job, s, l, tokens, p);
@@ -6752,11 +6870,15 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
 static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                               double count, double full)
 {
-    int32_t mode = s->recompute;
+    int32_t mode = s->recompute & 3;
     if (mode != DPAR_RECOMPUTE_FULL) {
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) {
+            st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
+                                                           p->kept[mode]);
+        }
         return;
     }
     dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
@@ -7506,7 +7628,7 @@ static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+    for (r = 0; r < (dpari_fixed(q, DPAR_FIELD_RECOMPUTE) ? 32 : 3); r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
@@ -7748,9 +7870,9 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
         dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpar_text_put(t, dpari_recompute_name(n->recompute));
+        dpari_write_recompute(t, n->recompute);
         return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
                job->work->trains;
     }
@@ -7963,7 +8085,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     const dpar_workload *w = job->work;
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
+    s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
     s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
@@ -9615,7 +9738,9 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
     dpari_json_int(t, "etp", s->etp, ", ");
     dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
     dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_write_recompute(&w, s->recompute);
+    dpari_json_word_of(t, "recompute", word, ", ");
     dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
     dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
     dpar_text_init(&w, word, sizeof(word));

@@ -343,14 +343,14 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
                  memory_text(&t, "pp"), memory_text(&t, "mbs"), memory_text(&t, "zero"));
         r = memory_begin("nanotron", name);
         memory_machine(&r, memory_count(&t, "gpus", 8), "h100-80");
-        snprintf(r.model, sizeof r.model, "llama:%s,vocab=131072,seq=4096,stack=torch",
+        snprintf(r.model, sizeof r.model, "llama:%s,vocab=131072,seq=4096,stack=torch,loss=parallel",
                  small ? "layers=16,hidden=2048,heads=32,ffn=8192,tied=1"
                        : "layers=32,hidden=4096,heads=32,ffn=14336");
         snprintf(r.recipe, sizeof r.recipe, "megatron");
         snprintf(r.strategy, sizeof r.strategy, "dp=%s,tp=%d,sp=%d,pp=%s,zero=%s,mbs=%s,m=%s",
                  memory_text(&t, "dp"), tp, tp > 1, memory_text(&t, "pp"), memory_text(&t, "zero"),
                  memory_text(&t, "mbs"), memory_text(&t, "gas"));
-        r.what = DRIVER;
+        r.what = RESERVED;
         r.gib = atof(memory_text(&t, "mem_GB"));
         visit(&r, context);
     }

@@ -157,9 +157,9 @@ static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, 
     return sum;
 }
 
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
- * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
- * peak of its own). */
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
+ * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
+ * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
@@ -168,7 +168,9 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 || job->work->stack != DPAR_STACK_CORE
+                                   ? dpari_mostf(0.0, st->logits + head - block)
+                                   : st->logits;
     m->term[DPAR_MEM_TRANSIENT] = block;
 }
 

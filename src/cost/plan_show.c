@@ -423,7 +423,9 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
     dpari_json_int(t, "etp", s->etp, ", ");
     dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
     dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_write_recompute(&w, s->recompute);
+    dpari_json_word_of(t, "recompute", word, ", ");
     dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
     dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
     dpar_text_init(&w, word, sizeof(word));

@@ -565,7 +565,7 @@ static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+    for (r = 0; r < (dpari_fixed(q, DPAR_FIELD_RECOMPUTE) ? 32 : 3); r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
@@ -807,9 +807,9 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
         dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpar_text_put(t, dpari_recompute_name(n->recompute));
+        dpari_write_recompute(t, n->recompute);
         return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
                job->work->trains;
     }
@@ -1022,7 +1022,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     const dpar_workload *w = job->work;
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
+    s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
     s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =

@@ -176,6 +176,17 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
+/* Do the bits of a recomputation drop what this operation keeps? */
+static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
+{
+    return op->keep == DPAR_KEEP_NORM         ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPAR_KEEP_ACTIVATION ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
+                                                    (op->cut >= DPAR_CUT_EXPERT &&
+                                                     (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPAR_KEEP_EXPERTS    ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                              : 0;
+}
+
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -196,9 +207,16 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
+    if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
+        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before
+                                                     : 2.0 * save * r->byte_s;
+        p->again[DPAR_RECOMPUTE_NONE] += again;
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
+        p->transient = dpari_mostf(p->transient, save);
+        save = 0.0;
+    }
     p->kept[DPAR_RECOMPUTE_NONE] += save;
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
-    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
@@ -430,9 +448,16 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
+    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_LOSS_EAGER && s->tp > 1) {
+        p->transient *= 18.0 / 14.0;
+    }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
+    p->again[DPAR_RECOMPUTE_ALTERNATE] = 0.5 * (p->forward - p->attention);
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_ALTERNATE] =
+        p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
     dpari_price_ep(job, s, l, tokens, p);
@@ -552,11 +577,15 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
 static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                               double count, double full)
 {
-    int32_t mode = s->recompute;
+    int32_t mode = s->recompute & 3;
     if (mode != DPAR_RECOMPUTE_FULL) {
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) {
+            st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
+                                                           p->kept[mode]);
+        }
         return;
     }
     dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);

@@ -7,10 +7,43 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPARI_API const char *dpari_recompute_name(int32_t recompute)
+/* Those of DPAR_RECOMPUTE_*, the bits behind them. */
+static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
+                                                 "norm", "activation", "experts"};
+
+DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
 {
-    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
-    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+    int32_t i;
+    if ((recompute & 3) > 0 || recompute == 0) {
+        dpar_text_put(t, dpari_recompute_word[recompute & 3]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (recompute >> (2 + i) & 1) {
+            dpar_text_put(t, (recompute & ((4 << i) - 1)) > 0 ? "+" : "");
+            dpar_text_put(t, dpari_recompute_word[4 + i]);
+        }
+    }
+}
+
+/* Words joined by '+': one of the first four, and bits; -1 for what is none. */
+static int32_t dpari_read_recompute(const char *s, size_t n)
+{
+    int32_t bits = 0, i;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 7 && !dpari_spells(s, k, dpari_recompute_word[i]); i++) {
+        }
+        if (i == 7 || (i < 4 && (bits & 3) > 0)) {
+            return -1;
+        }
+        bits |= i < 4 ? i : 1 << (i - 2);
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return (bits & 3) > DPAR_RECOMPUTE_SELECTIVE && bits > 3 ? -1 : bits;
 }
 
 DPARI_API const char *dpari_cp_name(int32_t cp_kind)
@@ -212,7 +245,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     case DPAR_FIELD_SCHEDULE:
         return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
     case DPAR_FIELD_RECOMPUTE:
-        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
+        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -229,7 +262,8 @@ static const char *dpari_field_takes(int32_t field)
         return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
     case DPAR_FIELD_RECOMPUTE:
-        return "'@': the value is not one that exists: none, selective, full";
+        return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
+               "activation and experts with '+' between";
     case DPAR_FIELD_OFFLOAD:
         return "'@': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
@@ -363,7 +397,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     dpari_write_pair(t, "m", s->micro_batches);
     if (s->recompute != DPAR_RECOMPUTE_NONE) {
         dpar_text_put(t, ",recompute=");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
     }
     if (s->recompute_layers > 0) {
         dpari_write_pair(t, "recompute_layers", s->recompute_layers);
@@ -417,7 +451,7 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             0, 0);
     }
     if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
+        s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) || s->schedule < 1 ||
         s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
