@@ -468,6 +468,7 @@ typedef struct dpar_recipe {
     double weight, gradient, master, moments;
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
+    double bucket;   /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 
@@ -477,7 +478,9 @@ typedef struct dpar_recipe {
  *     deepspeed     20                       fp32       16 = 4+4+8
  *     pure-bf16     8                        adam8      12
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
- *     fp8           19                       bf16-moments  14
+ *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
+ *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
+ *     mxfp8         18 = 4.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
@@ -614,6 +617,9 @@ enum {
     DPAR_MEMS
 };
 
+/* When a rank holds the most. */
+enum { DPAR_PEAK_LAYER, DPAR_PEAK_LOSS }; /* in the backward of a layer, or at the loss */
+
 /* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
@@ -622,12 +628,17 @@ typedef struct dpar_memory {
     double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
+    int32_t moment;         /* DPAR_PEAK_*: when that is */
     double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
 /* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
+/* The memory of one pipeline rank (the nearest one to `rank`), for a strategy that dpar_plan_price
+ * takes: totals of the others are in no field. O(layer classes). */
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                dpar_memory *m);
 
 /* ==== cost/traffic.h ==== */
 
@@ -803,7 +814,8 @@ typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* 1: memory.upper fits the GPU, and what is offloaded the node's memory */
+    int32_t fits; /* 1: memory.lower fits the GPU (of plans that a search found, memory.upper), and
+                   * what is offloaded the node's memory */
 } dpar_plan;
 
 /* Prices one configuration: is it legal, what does it hold, how long is its step? global_batch 0:
@@ -1335,13 +1347,11 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
 /* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
 DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-/* Bytes of one pipeline rank; m->worst is that rank. rank of 0..pp-1; a rank outside is taken as
- * the nearest one. O(layer classes). */
-DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                 dpar_memory *m);
-/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
- * offloaded by all GPUs of a node into the node's memory. */
+/* Does it fit with room to spare? The upper figure into `limit` bytes of a GPU (0: what the GPU has),
+ * and what is offloaded by all GPUs of a node into the node's memory. */
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
+/* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m);
 /* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
  */
 DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
@@ -3144,7 +3154,10 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h, 0.0);
+    /* what experts gave is kept where the router's weights are multiplied in here, and not before
+     * (Megatron-Core) */
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+                     w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
         op->save = 0.0;
@@ -4730,8 +4743,11 @@ static const struct {
     {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
     {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
     {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
+    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},  {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of them */
+    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8}, {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -4753,13 +4769,14 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             r->gathered = (double)dpari_recipe[i].gathered;
             r->reduced = (double)dpari_recipe[i].reduced;
             r->compute = dpari_recipe[i].compute;
+            r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
     return dpari_say_word(DPAR_E_UNKNOWN, why,
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments, zero++",
+                          "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
                           name, dpari_length(name), 0, 0, 0, 0);
 }
 
@@ -5429,10 +5446,13 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     if (!job->work->trains) {
         return;
     }
-    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    /* with the optimizer on the host ZeRO-2 and 3 move gradients there as they are made: what stays
+     * are the buckets */
+    m->term[DPAR_MEM_GRADIENTS] = on_host && s->zero >= 2 ? 0.0 : grads * r->gradient;
     m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
     m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
     m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
+    m->host += on_host && s->zero >= 2 ? grads * r->gradient : 0.0;
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
         m->host += m->term[DPAR_MEM_WEIGHTS];
         m->term[DPAR_MEM_WEIGHTS] =
@@ -5455,18 +5475,30 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
  * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. */
+ * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and one
+ * more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
-    double unit = st->largest;
+    double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
+    if (job->work->stack == DPAR_STACK_MEGATRON && s->zero >= 2) {
+        bucket = dpari_leastf(5e8, m->params);
+    }
+    if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = 2.0 * 4.0 * bucket;
+        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+            m->term[DPAR_MEM_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+        }
+        return;
+    }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH && r->gradient <= r->weight) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
+         * wider than the weights have a buffer of their own, which travels itself. */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
@@ -5530,9 +5562,10 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
                                    ? dpari_mostf(0.0, st->logits + head - block)
                                    : st->logits;
     m->term[DPAR_MEM_TRANSIENT] = block;
+    m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
-static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
@@ -5567,7 +5600,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     dpari_zero(m, sizeof(*m));
     for (i = 0; i < stages->n; i++) {
         dpar_memory one;
-        dpari_memory_stage(job, s, &stages->of[i], &one);
+        dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
         if (i == 0 || one.total > m->total) {
@@ -5578,7 +5611,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
                                  dpar_memory *m)
 {
     dpari_layers layers;
@@ -5586,8 +5619,14 @@ DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, in
     rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
     dpari_price_layers(job, s, &layers);
     dpari_price_stage(job, s, &layers, rank, &st);
-    dpari_memory_stage(job, s, &st, m);
+    dpari_stage_bytes(job, s, &st, m);
     m->first = m->last = m->total;
+}
+
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
@@ -7076,6 +7115,34 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
+/* By how much, and where it is close, which term would have to be how much less. */
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory *m,
+                                                 dpar_why *why)
+{
+    double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
+    int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
+    int32_t i, most = DPAR_MEM_ACTIVATIONS;
+    if (over <= 0.0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    for (i = DPAR_MEM_LOGITS; i <= DPAR_MEM_TRANSIENT; i++) {
+        most = m->term[i] > m->term[most] ? i : most;
+    }
+    share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
+    if (over > 0.1 * gpu || share > 99.0) {
+        return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
+                         need % 10, has / 10, has % 10);
+    }
+    return dpari_say_word(DPAR_E_MEMORY, why,
+                          "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
+                          "% less",
+                          dpar_memory_name(most), 16, (need + 9) / 10, has / 10,
+                          dpari_tenths(m->term[most]) / 10, (int64_t)share);
+}
+
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why)
@@ -7093,23 +7160,14 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
+    plan->fits = dpari_memory_runs(job, &plan->memory);
     if (plan->fits) {
         return DPAR_OK;
     }
     if (rule != NULL) {
         *rule = DPAR_RULE_MEMORY;
     }
-    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
-                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
-                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
-    }
-    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
-                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
+    return dpari_plan_too_big(job, &plan->memory, why);
 }
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
@@ -7929,14 +7987,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
-    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+    if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
         r->rule = DPAR_RULE_MEMORY;
         dpar_text_put(t, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
-        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
         dpar_text_put(t, "up to ");
         dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
         dpar_text_put(t, " GB, a GPU has ");
@@ -9582,7 +9640,9 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
     dpari_text_fixed(t, p->memory.total * 1e-9, 1);
     dpar_text_put(t, " of ");
     dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
-    dpar_text_put(t, p->fits ? " GB\n" : " GB: does not fit\n");
+    dpar_text_put(t, !p->fits ? " GB: does not fit\n"
+                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? " GB: close\n"
+                                                                            : " GB\n");
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
@@ -9642,7 +9702,8 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
     dpari_text_int(t, p->memory.worst);
-    dpar_text_put(t, ", the worst\n");
+    dpar_text_put(t, p->memory.moment == DPAR_PEAK_LOSS ? ", the worst, at the loss\n"
+                                                        : ", the worst, in a layer's backward\n");
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
@@ -9790,7 +9851,7 @@ static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan 
 {
     dpar_memory m;
     int32_t i;
-    dpari_memory_rank(job, &p->strategy, rank, &m);
+    dpar_memory_stage(job, &p->strategy, rank, &m);
     dpar_text_put(t, "     \"");
     dpar_text_put(t, name);
     dpar_text_put(t, "\": {");

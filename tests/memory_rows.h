@@ -443,7 +443,7 @@ static memory_said memory_say(const memory_row *r)
     said.capacity = machine.gpu.memory_bytes;
     said.memory = plan.memory;
     if (r->rank >= 0) {
-        dpari_memory_rank(&job, &s, r->rank, &said.memory);
+        dpar_memory_stage(&job, &s, r->rank, &said.memory);
     }
     said.gib = (r->what == ALLOCATED ? said.memory.allocated
                 : r->what == DRIVER  ? said.memory.total

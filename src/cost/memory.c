@@ -71,10 +71,13 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     if (!job->work->trains) {
         return;
     }
-    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    /* with the optimizer on the host ZeRO-2 and 3 move gradients there as they are made: what stays
+     * are the buckets */
+    m->term[DPAR_MEM_GRADIENTS] = on_host && s->zero >= 2 ? 0.0 : grads * r->gradient;
     m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
     m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
     m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
+    m->host += on_host && s->zero >= 2 ? grads * r->gradient : 0.0;
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
         m->host += m->term[DPAR_MEM_WEIGHTS];
         m->term[DPAR_MEM_WEIGHTS] =
@@ -97,18 +100,30 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
  * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. */
+ * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and one
+ * more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
-    double unit = st->largest;
+    double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
+    if (job->work->stack == DPAR_STACK_MEGATRON && s->zero >= 2) {
+        bucket = dpari_leastf(5e8, m->params);
+    }
+    if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = 2.0 * 4.0 * bucket;
+        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+            m->term[DPAR_MEM_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+        }
+        return;
+    }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH && r->gradient <= r->weight) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
+         * wider than the weights have a buffer of their own, which travels itself. */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
@@ -172,9 +187,10 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
                                    ? dpari_mostf(0.0, st->logits + head - block)
                                    : st->logits;
     m->term[DPAR_MEM_TRANSIENT] = block;
+    m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
-static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
@@ -209,7 +225,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     dpari_zero(m, sizeof(*m));
     for (i = 0; i < stages->n; i++) {
         dpar_memory one;
-        dpari_memory_stage(job, s, &stages->of[i], &one);
+        dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
         if (i == 0 || one.total > m->total) {
@@ -220,7 +236,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
                                  dpar_memory *m)
 {
     dpari_layers layers;
@@ -228,8 +244,14 @@ DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, in
     rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
     dpari_price_layers(job, s, &layers);
     dpari_price_stage(job, s, &layers, rank, &st);
-    dpari_memory_stage(job, s, &st, m);
+    dpari_stage_bytes(job, s, &st, m);
     m->first = m->last = m->total;
+}
+
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)

@@ -13,6 +13,34 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
+/* By how much, and where it is close, which term would have to be how much less. */
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory *m,
+                                                 dpar_why *why)
+{
+    double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
+    int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
+    int32_t i, most = DPAR_MEM_ACTIVATIONS;
+    if (over <= 0.0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    for (i = DPAR_MEM_LOGITS; i <= DPAR_MEM_TRANSIENT; i++) {
+        most = m->term[i] > m->term[most] ? i : most;
+    }
+    share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
+    if (over > 0.1 * gpu || share > 99.0) {
+        return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
+                         need % 10, has / 10, has % 10);
+    }
+    return dpari_say_word(DPAR_E_MEMORY, why,
+                          "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
+                          "% less",
+                          dpar_memory_name(most), 16, (need + 9) / 10, has / 10,
+                          dpari_tenths(m->term[most]) / 10, (int64_t)share);
+}
+
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why)
@@ -30,23 +58,14 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
+    plan->fits = dpari_memory_runs(job, &plan->memory);
     if (plan->fits) {
         return DPAR_OK;
     }
     if (rule != NULL) {
         *rule = DPAR_RULE_MEMORY;
     }
-    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
-                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
-                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
-    }
-    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
-                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
+    return dpari_plan_too_big(job, &plan->memory, why);
 }
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
@@ -866,14 +885,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
-    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+    if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
         r->rule = DPAR_RULE_MEMORY;
         dpar_text_put(t, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
-        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
         dpar_text_put(t, "up to ");
         dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
         dpar_text_put(t, " GB, a GPU has ");

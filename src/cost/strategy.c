@@ -74,8 +74,11 @@ static const struct {
     {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
     {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
     {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
+    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},  {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of them */
+    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8}, {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -97,13 +100,14 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             r->gathered = (double)dpari_recipe[i].gathered;
             r->reduced = (double)dpari_recipe[i].reduced;
             r->compute = dpari_recipe[i].compute;
+            r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
     return dpari_say_word(DPAR_E_UNKNOWN, why,
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments, zero++",
+                          "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
                           name, dpari_length(name), 0, 0, 0, 0);
 }
 

@@ -333,7 +333,10 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h, 0.0);
+    /* what experts gave is kept where the router's weights are multiplied in here, and not before
+     * (Megatron-Core) */
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+                     w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
         op->save = 0.0;

@@ -75,7 +75,7 @@ expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --evaluate tp=8 --fi
 expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --min-gpus --recommend
 expect 2 'sp=1: tp=8 x cp=1 does not divide 8191 tokens' llama-3-8b,seq=8191 --cluster 8xdgx-h100 --evaluate dp=8,tp=8,sp=1,mbs=1
 expect 2 'needs recompute=full' llama-3-8b --cluster dgx-h100 --evaluate dp=8,recompute_layers=9
-expect 2 'does not fit: it needs up to' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=3
+expect 2 'does not fit: it needs' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=3
 expect 2 'the value is not one that exists' llama-3-8b --cluster dgx-h100 --fix offload=
 expect 2 'wider than the grid' grid:64x64,halo=5000 --cluster dgx-h100
 expect 2 '1 to' grid:64x64,fields=0 --cluster dgx-h100

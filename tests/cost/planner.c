@@ -36,6 +36,9 @@ static void slow_keep(slow *b, const dpar_strategy *s)
     dpar_status st = dpar_plan_price(&job, s, b->batch, &plan, NULL, NULL);
     double t = plan.step.total;
     int i;
+    if (st == DPAR_OK && plan.memory.upper > c.gpu.memory_bytes) {
+        st = DPAR_E_MEMORY; /* a search asks for room */
+    }
     b->legal += st == DPAR_OK || st == DPAR_E_MEMORY;
     b->too_big += st == DPAR_E_MEMORY;
     for (i = 0; i < 5 && st == DPAR_OK; i++) {
