@@ -468,7 +468,7 @@ typedef struct dpar_recipe {
     double weight, gradient, master, moments;
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
-    double bucket;   /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
+    double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 
@@ -1347,8 +1347,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
 /* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
 DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-/* Does it fit with room to spare? The upper figure into `limit` bytes of a GPU (0: what the GPU has),
- * and what is offloaded by all GPUs of a node into the node's memory. */
+/* Does it fit with room to spare? The upper figure into `limit` bytes of a GPU (0: what the GPU
+ * has), and what is offloaded by all GPUs of a node into the node's memory. */
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
 /* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
 DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m);
@@ -2881,7 +2881,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
     return best;
 }
 
-DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -3195,7 +3195,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     double h = m->hidden, v = m->vocab;
     int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
-    static const float bytes[DPAR_LOSSES] = {0, 14, 6, 4, 2, 1.75f, 10}; /* of a logit, alive at once */
+    static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
+                                             2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
     dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
@@ -3587,7 +3588,7 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
-    w->loss = m->loss > 0                      ? m->loss
+    w->loss = m->loss > 0                       ? m->loss
               : w->stack == DPAR_STACK_CORE     ? DPAR_LOSS_INPLACE
               : w->stack == DPAR_STACK_MEGATRON ? DPAR_LOSS_FUSED
               : w->stack == DPAR_STACK_COMPILED ? DPAR_LOSS_COMPILED
@@ -4738,16 +4739,25 @@ static const struct {
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
 } dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
-    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},  {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
+    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
+    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
+    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
+    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
+    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
+    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
     /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of them */
-    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8}, {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
+    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8},
+    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -4917,8 +4927,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
         return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
-    case DPAR_FIELD_RECOMPUTE:
-        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
+    case DPAR_FIELD_RECOMPUTE: return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -5475,8 +5484,8 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
  * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and one
- * more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
+ * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
+ * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
@@ -5566,7 +5575,7 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
 }
 
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                               dpar_memory *m)
+                              dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
     double sum = 0.0;
@@ -5611,8 +5620,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                 dpar_memory *m)
+DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
+                                           int32_t rank, dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stage st;
@@ -6511,12 +6520,12 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
 /* Do the bits of a recomputation drop what this operation keeps? */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
 {
-    return op->keep == DPAR_KEEP_NORM         ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPAR_KEEP_ACTIVATION ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                                                    (op->cut >= DPAR_CUT_EXPERT &&
-                                                     (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPAR_KEEP_EXPERTS    ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                              : 0;
+    return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPAR_KEEP_ACTIVATION
+               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
+                     (op->cut >= DPAR_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPAR_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                           : 0;
 }
 
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
@@ -6540,8 +6549,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
     if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
-        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before
-                                                     : 2.0 * save * r->byte_s;
+        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
         p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
         p->transient = dpari_mostf(p->transient, save);
@@ -6788,8 +6796,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
     p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
-    p->kept[DPAR_RECOMPUTE_ALTERNATE] =
-        p->send / r->sequence + tokens * l->alternate / s->tp;
+    p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
     dpari_price_ep(job, s, l, tokens, p);
@@ -7136,11 +7143,12 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
         return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
                          need % 10, has / 10, has % 10);
     }
-    return dpari_say_word(DPAR_E_MEMORY, why,
-                          "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
-                          "% less",
-                          dpar_memory_name(most), 16, (need + 9) / 10, has / 10,
-                          dpari_tenths(m->term[most]) / 10, (int64_t)share);
+    return dpari_say_word(
+        DPAR_E_MEMORY, why,
+        "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
+        "% less",
+        dpar_memory_name(most), 16, (need + 9) / 10, has / 10, dpari_tenths(m->term[most]) / 10,
+        (int64_t)share);
 }
 
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
@@ -7834,8 +7842,8 @@ static void dpari_walk_position(dpar_planner *p)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                                  const dpar_search *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -8067,7 +8075,7 @@ static double dpari_apart(int32_t a, int32_t b)
 }
 
 /* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
-static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
     int32_t i, k, d, count = 0;
     for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
@@ -8204,9 +8212,9 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
 }
 
 /* All degrees near those asked for, given the tiles. */
-static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
-                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
-                                dpar_strategy *near_one)
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                           const dpar_strategy *sane, int32_t rest, int64_t batch,
+                                           double best, dpar_strategy *near_one)
 {
     const dpar_workload *w = job->work;
     int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
@@ -8231,9 +8239,9 @@ static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
     return best;
 }
 
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, dpar_strategy *near_one,
-                                           dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, dpar_strategy *near_one,
+                                                      dpar_why *why)
 {
     dpar_strategy sane = *s, found = *s;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
@@ -8277,8 +8285,9 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
+                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
+                                                dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
@@ -8318,8 +8327,8 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   int64_t *priced, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+                                              int32_t gpus, int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;
@@ -8366,8 +8375,9 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
-                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                                   int32_t most_gpus, dpar_plan *plan,
+                                                   dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;
@@ -9640,9 +9650,9 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
     dpari_text_fixed(t, p->memory.total * 1e-9, 1);
     dpar_text_put(t, " of ");
     dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
-    dpar_text_put(t, !p->fits ? " GB: does not fit\n"
+    dpar_text_put(t, !p->fits                                              ? " GB: does not fit\n"
                      : p->memory.upper > r->job->cluster->gpu.memory_bytes ? " GB: close\n"
-                                                                            : " GB\n");
+                                                                           : " GB\n");
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */

@@ -158,12 +158,10 @@ static void memory_megatron(const memory_table *t, const char *table, int select
 
 static void memory_megatrons(const char *dir, memory_visit *visit, void *context)
 {
-    static const char *const table[][2] = {{"sc21", "megatron_sc21_table1"},
-                                           {"sc21-2", "megatron_sc21_table2"},
-                                           {"korthikanti", "korthikanti_a100"},
-                                           {"mt-nlg", "mt_nlg_530b"},
-                                           {"vtrain-multi", "vtrain_a100_multi"},
-                                           {"vtrain-single", "vtrain_a100_single"}};
+    static const char *const table[][2] = {
+        {"sc21", "megatron_sc21_table1"},      {"sc21-2", "megatron_sc21_table2"},
+        {"korthikanti", "korthikanti_a100"},   {"mt-nlg", "mt_nlg_530b"},
+        {"vtrain-multi", "vtrain_a100_multi"}, {"vtrain-single", "vtrain_a100_single"}};
     memory_table t;
     size_t i;
     for (i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -198,7 +196,7 @@ static void memory_foundry(const char *dir, const char *file, memory_visit *visi
         r = memory_begin(strstr(file, "h100") != NULL ? "llm-foundry-h100" : "llm-foundry-a100",
                          name);
         memory_machine(&r, gpus,
-                       strstr(gpu, "h100") != NULL  ? "h100-80"
+                       strstr(gpu, "h100") != NULL   ? "h100-80"
                        : strstr(gpu, "40gb") != NULL ? "a100-40"
                                                      : "a100-80");
         snprintf(r.model, sizeof r.model, "mpt-%s,seq=%s", memory_text(&t, "model"),
@@ -240,8 +238,9 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
                  early ? ",loss=eager" : "");
         snprintf(r.recipe, sizeof r.recipe, "%s",
                  memory_is(&t, "fp8", "none") ? "fsdp" : "fsdp-fp8");
-        snprintf(r.strategy, sizeof r.strategy, "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s",
-                 dp, tp, tp > 1, cp, dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
+        snprintf(r.strategy, sizeof r.strategy,
+                 "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s", dp, tp, tp > 1, cp,
+                 dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
                  full ? "full" : "alternate");
         r.gib = atof(memory_text(&t, "peak_gib"));
         r.what = r.gib > 0.0 ? RESERVED : RAN;
@@ -343,7 +342,8 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
                  memory_text(&t, "pp"), memory_text(&t, "mbs"), memory_text(&t, "zero"));
         r = memory_begin("nanotron", name);
         memory_machine(&r, memory_count(&t, "gpus", 8), "h100-80");
-        snprintf(r.model, sizeof r.model, "llama:%s,vocab=131072,seq=4096,stack=torch,loss=parallel",
+        snprintf(r.model, sizeof r.model,
+                 "llama:%s,vocab=131072,seq=4096,stack=torch,loss=parallel",
                  small ? "layers=16,hidden=2048,heads=32,ffn=8192,tied=1"
                        : "layers=32,hidden=4096,heads=32,ffn=14336");
         snprintf(r.recipe, sizeof r.recipe, "megatron");
@@ -445,11 +445,11 @@ static memory_said memory_say(const memory_row *r)
     if (r->rank >= 0) {
         dpar_memory_stage(&job, &s, r->rank, &said.memory);
     }
-    said.gib = (r->what == ALLOCATED ? said.memory.allocated
-                : r->what == DRIVER  ? said.memory.total
-                                     : said.memory.allocated +
-                                          said.memory.term[DPAR_MEM_FRAGMENTATION]) /
-               1073741824.0;
+    said.gib =
+        (r->what == ALLOCATED ? said.memory.allocated
+         : r->what == DRIVER  ? said.memory.total
+                              : said.memory.allocated + said.memory.term[DPAR_MEM_FRAGMENTATION]) /
+        1073741824.0;
     return said;
 }
 

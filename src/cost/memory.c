@@ -100,8 +100,8 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
  * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and one
- * more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
+ * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
+ * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
@@ -191,7 +191,7 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
 }
 
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                               dpar_memory *m)
+                              dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
     double sum = 0.0;
@@ -236,8 +236,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                 dpar_memory *m)
+DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
+                                           int32_t rank, dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stage st;

@@ -267,9 +267,9 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
     dpari_text_fixed(t, p->memory.total * 1e-9, 1);
     dpar_text_put(t, " of ");
     dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
-    dpar_text_put(t, !p->fits ? " GB: does not fit\n"
+    dpar_text_put(t, !p->fits                                              ? " GB: does not fit\n"
                      : p->memory.upper > r->job->cluster->gpu.memory_bytes ? " GB: close\n"
-                                                                            : " GB\n");
+                                                                           : " GB\n");
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */

@@ -34,11 +34,12 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
         return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
                          need % 10, has / 10, has % 10);
     }
-    return dpari_say_word(DPAR_E_MEMORY, why,
-                          "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
-                          "% less",
-                          dpar_memory_name(most), 16, (need + 9) / 10, has / 10,
-                          dpari_tenths(m->term[most]) / 10, (int64_t)share);
+    return dpari_say_word(
+        DPAR_E_MEMORY, why,
+        "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
+        "% less",
+        dpar_memory_name(most), 16, (need + 9) / 10, has / 10, dpari_tenths(m->term[most]) / 10,
+        (int64_t)share);
 }
 
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
@@ -732,8 +733,8 @@ static void dpari_walk_position(dpar_planner *p)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                                  const dpar_search *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -965,7 +966,7 @@ static double dpari_apart(int32_t a, int32_t b)
 }
 
 /* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
-static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
     int32_t i, k, d, count = 0;
     for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
@@ -1102,9 +1103,9 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
 }
 
 /* All degrees near those asked for, given the tiles. */
-static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
-                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
-                                dpar_strategy *near_one)
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                           const dpar_strategy *sane, int32_t rest, int64_t batch,
+                                           double best, dpar_strategy *near_one)
 {
     const dpar_workload *w = job->work;
     int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
@@ -1129,9 +1130,9 @@ static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
     return best;
 }
 
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, dpar_strategy *near_one,
-                                           dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, dpar_strategy *near_one,
+                                                      dpar_why *why)
 {
     dpar_strategy sane = *s, found = *s;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
@@ -1175,8 +1176,9 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
+                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
+                                                dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
@@ -1216,8 +1218,8 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   int64_t *priced, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+                                              int32_t gpus, int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;
@@ -1264,8 +1266,9 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
-                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                                   int32_t most_gpus, dpar_plan *plan,
+                                                   dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;

@@ -179,12 +179,12 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
 /* Do the bits of a recomputation drop what this operation keeps? */
 static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
 {
-    return op->keep == DPAR_KEEP_NORM         ? recompute & DPAR_RECOMPUTE_NORM
-           : op->keep == DPAR_KEEP_ACTIVATION ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
-                                                    (op->cut >= DPAR_CUT_EXPERT &&
-                                                     (recompute & DPAR_RECOMPUTE_EXPERTS))
-           : op->keep == DPAR_KEEP_EXPERTS    ? recompute & DPAR_RECOMPUTE_EXPERTS
-                                              : 0;
+    return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPAR_KEEP_ACTIVATION
+               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
+                     (op->cut >= DPAR_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPAR_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                           : 0;
 }
 
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
@@ -208,8 +208,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
     if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
-        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before
-                                                     : 2.0 * save * r->byte_s;
+        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;
         p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
         p->transient = dpari_mostf(p->transient, save);
@@ -456,8 +455,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
     p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
-    p->kept[DPAR_RECOMPUTE_ALTERNATE] =
-        p->send / r->sequence + tokens * l->alternate / s->tp;
+    p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
     dpari_price_ep(job, s, l, tokens, p);

@@ -69,16 +69,25 @@ static const struct {
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
 } dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
-    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},  {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
+    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
+    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
+    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
+    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
+    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
+    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
     /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of them */
-    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8}, {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
+    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8},
+    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -248,8 +257,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
         return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
-    case DPAR_FIELD_RECOMPUTE:
-        return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
+    case DPAR_FIELD_RECOMPUTE: return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;

@@ -34,7 +34,7 @@ typedef struct dpar_recipe {
     double weight, gradient, master, moments;
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
-    double bucket;   /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
+    double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 

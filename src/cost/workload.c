@@ -60,7 +60,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
     return best;
 }
 
-DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -374,7 +374,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     double h = m->hidden, v = m->vocab;
     int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
-    static const float bytes[DPAR_LOSSES] = {0, 14, 6, 4, 2, 1.75f, 10}; /* of a logit, alive at once */
+    static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
+                                             2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
     dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
@@ -766,7 +767,7 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
-    w->loss = m->loss > 0                      ? m->loss
+    w->loss = m->loss > 0                       ? m->loss
               : w->stack == DPAR_STACK_CORE     ? DPAR_LOSS_INPLACE
               : w->stack == DPAR_STACK_MEGATRON ? DPAR_LOSS_FUSED
               : w->stack == DPAR_STACK_COMPILED ? DPAR_LOSS_COMPILED

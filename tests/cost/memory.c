@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory: every published run fits, those that ran out of memory do not, and what was measured is met.
- * With an argument it prints each row. */
+/* memory: every published run fits, those that ran out of memory do not, and what was measured is
+ * met. With an argument it prints each row. */
 #include "memory_rows.h"
 
 #include "check.h"
