@@ -5206,7 +5206,7 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
                             "recompute_layers=# needs recompute=full and as many of the # layers",
                             s->recompute_layers, w->blocks, 0);
     }
-    if (s->pp > 1 && chunks > w->blocks) {
+    if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
                             w->blocks);
@@ -6856,9 +6856,13 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
 }
 
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
- * the logits, is never the longer one. */
+ * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
+ * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
 {
+    if (blocks % chunks != 0 && (blocks + 2) % chunks == 0) {
+        return c > 0 ? dpari_least(blocks, (blocks + 2) / chunks * c - 1) : 0;
+    }
     return blocks / chunks * c + dpari_least(c, blocks % chunks);
 }
 
@@ -7747,7 +7751,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
+    int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         s->vp = vp;

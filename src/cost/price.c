@@ -515,9 +515,13 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
 }
 
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
- * the logits, is never the longer one. */
+ * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
+ * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
 {
+    if (blocks % chunks != 0 && (blocks + 2) % chunks == 0) {
+        return c > 0 ? dpari_least(blocks, (blocks + 2) / chunks * c - 1) : 0;
+    }
     return blocks / chunks * c + dpari_least(c, blocks % chunks);
 }
 

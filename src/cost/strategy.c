@@ -536,7 +536,7 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
                             "recompute_layers=# needs recompute=full and as many of the # layers",
                             s->recompute_layers, w->blocks, 0);
     }
-    if (s->pp > 1 && chunks > w->blocks) {
+    if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
                             w->blocks);
