@@ -205,6 +205,10 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     if (op->keep == DPAR_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
+    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPAR_OP_ATTENTION ? 0.0
+                                          : op->kind == DPAR_OP_STREAM
+                                              ? p->forward - before
+                                              : 0.5 * (p->forward - before);
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
     if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
@@ -451,7 +455,6 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
         p->transient *= 18.0 / 14.0;
     }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
-    p->again[DPAR_RECOMPUTE_ALTERNATE] = 0.5 * (p->forward - p->attention);
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
     p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
@@ -584,7 +587,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
-        if (mode == DPAR_RECOMPUTE_ALTERNATE) {
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* what was summed is kept, inputs are gathered */
+            st->tp += 0.5 * count * p->tp_again;
             st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
                                                            p->kept[mode]);
         }

@@ -433,13 +433,15 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
         dpari_gb(&t, n->state);
-        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of " : ", more than one GPU's ");
+        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of "
+                          : n->state < gpu  ? ", and leave too little of one GPU's "
+                                            : ", more than one GPU's ");
         dpari_gb(&t, gpu);
         if (n->state < n->gpu) {
             dpar_text_put(&t, " holds");
-        } else {
+        } else if (n->state >= gpu) {
             dpar_text_put(&t, " by ");
-            dpari_gb(&t, n->state - gpu > 0.0 ? n->state - gpu : 0.1e9);
+            dpari_gb(&t, n->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }

@@ -104,7 +104,7 @@ expect 2 'at most 1e9 GB/s' llama-3-8b --cluster 8x8:h100-80,nvlink=1e300
 # Llama-3.1-405B's 126 layers do not divide: what --evaluate prices --fix searches too
 expect 0 'vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix vp=4 --top 1
 expect 0 'pp=16,vp=7,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix pp=16,vp=7 --top 1
-expect 2 'pp=2 x vp=64 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=65
+expect 2 'pp=2 x vp=65 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=65
 expect 1 'fits on' llama-3-8b --cluster 1x1:l40s,memory=24,hbm=1008,tflops=165,nvlink=25
 mkdir "$work/folder.json"
 expect 2 'folder' "$work/folder.json" --cluster dgx-h100
