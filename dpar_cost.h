@@ -6547,10 +6547,12 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
     p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPAR_OP_ATTENTION ? 0.0
-                                          : op->kind == DPAR_OP_STREAM  ? p->forward - before
-                                                                        : 0.5 * (p->forward - before);
+                                          : op->kind == DPAR_OP_STREAM
+                                              ? p->forward - before
+                                              : 0.5 * (p->forward - before);
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
+    save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
     if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
         double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;

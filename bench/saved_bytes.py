@@ -226,7 +226,7 @@ def main():
                     y = checkpoint(block, x, use_reentrant=False, context_fn=every_second_product)
                     gc.collect()
                     held = a.now - y.untyped_storage().nbytes() + x.untyped_storage().nbytes()
-                say(f"{name} eager, every second product", "block", held / TOKENS)
+                say(f"{name} eager; every second product", "block", held / TOKENS)
     h = torch.randn(TOKENS, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     head = torch.randn(VOCAB, HIDDEN, dtype=torch.bfloat16)
     target = torch.randint(0, VOCAB, (TOKENS,))
