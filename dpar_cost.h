@@ -2462,7 +2462,7 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
@@ -2486,7 +2486,7 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
     return st;
 }
 
-DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
 {
     dpar_cluster sized = *c;
     dpar_status st;
@@ -6828,7 +6828,7 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, &r, i, tally, &p);
 }
 
-DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[6] = {r->weight,  r->gradient, r->master,
                              r->moments, r->gathered, r->reduced};
@@ -9086,8 +9086,8 @@ DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->nic_Bps = 25e9;
 }
 
-static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                        const dpar_halo_grid *grid, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                                   const dpar_halo_grid *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;

@@ -487,7 +487,7 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, &r, i, tally, &p);
 }
 
-DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[6] = {r->weight,  r->gradient, r->master,
                              r->moments, r->gathered, r->reduced};
