@@ -480,7 +480,7 @@ typedef struct dpar_recipe {
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
  *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
  *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
- *     mxfp8         18 = 4.06+2+4+8          nvfp4         17 = 3.12+2+4+8
+ *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
@@ -4738,26 +4738,26 @@ static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
-} dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
-    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
-    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
-    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
-    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
-    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
-    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
-    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of them */
-    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8},
-    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
+} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
+                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
+                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
+                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
+                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
+                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
+                     * them; beside the narrower one a 16-bit weight */
+                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8},
+                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -5578,7 +5578,7 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
                               dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
-    double sum = 0.0;
+    double sum = 0.0, spread = 0.05;
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
@@ -5592,13 +5592,16 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     m->allocated = sum;
     m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
     m->term[DPAR_MEM_CONTEXT] = 0.6e9;
-    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
+        spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
+    }
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
     for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
-    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
@@ -6359,6 +6362,7 @@ typedef struct dpari_rates {
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
     double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
+    double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -6415,6 +6419,10 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
+    r.narrow = job->work->stack != DPAR_STACK_CORE ? 1.0
+               : job->recipe.compute == DPAR_F8    ? 1.03125 / job->work->element
+               : job->recipe.compute == DPAR_F4    ? 0.5625 / job->work->element
+                                                   : 1.0;
     r.s = s;
     r.w = job->work;
     return r;
@@ -6528,6 +6536,18 @@ static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
                                            : 0;
 }
 
+/* What products in 8 or 4 bits keep of their input over what they would in 16: of the attention's
+ * output both, as attention itself needs the wide one. */
+static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
+{
+    return op->kind == DPAR_OP_EXPERTS ||
+                   (op->kind == DPAR_OP_GEMM &&
+                    (op->keep == DPAR_KEEP_NORM || op->keep == DPAR_KEEP_ACTIVATION))
+               ? narrow
+           : op->kind == DPAR_OP_GEMM && op->cut == DPAR_CUT_ROW ? 1.0 + narrow
+                                                                 : 1.0;
+}
+
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -6553,6 +6573,9 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
     save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+        save *= dpari_narrowed(op, r->narrow);
+    }
     if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
         double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;

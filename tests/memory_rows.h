@@ -279,6 +279,62 @@ static void memory_dgxc(const char *dir, memory_visit *visit, void *context)
     }
 }
 
+/* Pre-training rows whose shape is given. Recomputation is not stated: none is taken. */
+static void memory_bridge(const char *dir, memory_visit *visit, void *context)
+{
+    static const char *const model[][2] = {
+        {"LLAMA3_70B", "llama-3-70b"},
+        {"LLAMA3_8B", "llama-3-8b"},
+        {"Qwen3_30B_a3B",
+         "llama:layers=48,hidden=2048,heads=32,kv_heads=4,head_width=128,ffn=6144,vocab=151936,"
+         "experts=128,topk=8,expert_ffn=768"}};
+    static const char *const machine[][2] = {{"DGX-H100", "h100-80"},
+                                             {"DGX-B200", "b200"},
+                                             {"DGX-GB200", "gb200"},
+                                             {"DGX-B300", "b200,memory=288"},
+                                             {"DGX-GB300", "gb200,memory=288"}};
+    static const char *const recipe[][2] = {{"BF16", "bf16-grad16"}, {"FP8", "fp8"},
+                                            {"FP8-CS", "fp8"},       {"MXFP8", "mxfp8"},
+                                            {"FP8-MX", "mxfp8"},     {"NVFP4", "nvfp4"}};
+    memory_table t;
+    char name[96];
+    if (!memory_open(&t, dir, "megatron_bridge")) {
+        return;
+    }
+    while (memory_line(&t)) {
+        int m, c, p, k, gpus = memory_count(&t, "#-GPUs", 0), tp = memory_count(&t, "TP", 1);
+        int pp = memory_count(&t, "PP", 1), cp = memory_count(&t, "CP", 1);
+        int vp = memory_count(&t, "VP", 1), ep = memory_count(&t, "EP", 1), shard;
+        int mbs = memory_count(&t, "MBS", 1), dp = gpus / (tp * pp * cp);
+        memory_row r;
+        for (m = 0; m < 3 && !memory_is(&t, "heading", model[m][0]); m++) {
+        }
+        for (c = 0; c < 5 && !memory_is(&t, "System", machine[c][0]); c++) {
+        }
+        for (p = 0; p < 6 && !memory_is(&t, "Precision", recipe[p][0]); p++) {
+        }
+        if (m == 3 || c == 5 || p == 6 || gpus < 1 ||
+            !memory_is(&t, "kind", "Pre-Training Performance")) {
+            continue;
+        }
+        shard = memory_count(&t, "FSDP", 0);
+        snprintf(name, sizeof name, "%s %s %s on %d tp%d pp%d ep%d mbs%d fsdp%d",
+                 memory_text(&t, "System"), model[m][0], recipe[p][0], gpus, tp, pp, ep, mbs,
+                 shard);
+        r = memory_begin("megatron-bridge", name);
+        memory_machine(&r, gpus, machine[c][1]);
+        snprintf(r.model, sizeof r.model, "%s,seq=%s", model[m][1],
+                 memory_text(&t, "Sequence Length"));
+        snprintf(r.recipe, sizeof r.recipe, "%s", recipe[p][1]);
+        k = snprintf(r.strategy, sizeof r.strategy,
+                     "dp=%d,tp=%d,sp=%d,pp=%d,vp=%d,cp=%d,ep=%d,zero=%d,mbs=%d,m=%d", dp, tp,
+                     tp > 1, pp, pp > 1 ? vp : 1, cp, ep, shard > 0 ? 3 : 1, mbs,
+                     memory_batches(memory_count(&t, "GBS", 1), dp, mbs));
+        (void)k;
+        visit(&r, context);
+    }
+}
+
 static const char *memory_simumax_model(const char *name)
 {
     static const char *const shape[][2] = {
@@ -387,6 +443,7 @@ static void memory_rows(const char *dir, memory_visit *visit, void *context)
     memory_torchtitan(dir, "torchtitan_8b", visit, context);
     memory_torchtitan(dir, "torchtitan_70b", visit, context);
     memory_dgxc(dir, visit, context);
+    memory_bridge(dir, visit, context);
     memory_simumax(dir, visit, context);
     memory_nanotron(dir, visit, context);
     memory_real(dir, visit, context);

@@ -194,7 +194,7 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
                               dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
-    double sum = 0.0;
+    double sum = 0.0, spread = 0.05;
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
@@ -208,13 +208,16 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     m->allocated = sum;
     m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
     m->term[DPAR_MEM_CONTEXT] = 0.6e9;
-    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
+        spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
+    }
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
     for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
-    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,

@@ -18,6 +18,7 @@ typedef struct dpari_rates {
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
     double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
+    double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -74,6 +75,10 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
+    r.narrow = job->work->stack != DPAR_STACK_CORE ? 1.0
+               : job->recipe.compute == DPAR_F8    ? 1.03125 / job->work->element
+               : job->recipe.compute == DPAR_F4    ? 0.5625 / job->work->element
+                                                   : 1.0;
     r.s = s;
     r.w = job->work;
     return r;
@@ -187,6 +192,18 @@ static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
                                            : 0;
 }
 
+/* What products in 8 or 4 bits keep of their input over what they would in 16: of the attention's
+ * output both, as attention itself needs the wide one. */
+static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
+{
+    return op->kind == DPAR_OP_EXPERTS ||
+                   (op->kind == DPAR_OP_GEMM &&
+                    (op->keep == DPAR_KEEP_NORM || op->keep == DPAR_KEEP_ACTIVATION))
+               ? narrow
+           : op->kind == DPAR_OP_GEMM && op->cut == DPAR_CUT_ROW ? 1.0 + narrow
+                                                                 : 1.0;
+}
+
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -212,6 +229,9 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
     save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+        save *= dpari_narrowed(op, r->narrow);
+    }
     if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
         double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
         p->again[DPAR_RECOMPUTE_NONE] += again;

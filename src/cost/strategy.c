@@ -68,26 +68,26 @@ static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
-} dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
-    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
-    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
-    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
-    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
-    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
-    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
-    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of them */
-    {"mxfp8", 4.0625f, 2, 4, 8, 2, 2, DPAR_F8},
-    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
+} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
+                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
+                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
+                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
+                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
+                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
+                     * them; beside the narrower one a 16-bit weight */
+                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8},
+                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 

@@ -46,7 +46,7 @@ typedef struct dpar_recipe {
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
  *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
  *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
- *     mxfp8         18 = 4.06+2+4+8          nvfp4         17 = 3.12+2+4+8
+ *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
