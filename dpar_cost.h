@@ -3588,11 +3588,13 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
-    w->loss = m->loss > 0                       ? m->loss
-              : w->stack == DPAR_STACK_CORE     ? DPAR_LOSS_INPLACE
-              : w->stack == DPAR_STACK_MEGATRON ? DPAR_LOSS_FUSED
-              : w->stack == DPAR_STACK_COMPILED ? DPAR_LOSS_COMPILED
-                                                : DPAR_LOSS_EAGER;
+    /* the library of the first fused attention has a fused loss, which its users took with it */
+    w->loss = m->loss > 0                             ? m->loss
+              : w->stack == DPAR_STACK_CORE           ? DPAR_LOSS_INPLACE
+              : w->stack == DPAR_STACK_MEGATRON       ? DPAR_LOSS_PARALLEL
+              : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
+              : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
+                                                      : DPAR_LOSS_EAGER;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
