@@ -2423,7 +2423,7 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
@@ -9016,8 +9016,8 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* The ranks [first, last) of a node, into the grid's figures. */
-static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g, int32_t first, int32_t last)
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                            dpar_halo_grid *g, int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;

@@ -815,7 +815,7 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
