@@ -820,7 +820,7 @@ DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t 
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
 /* Has this CPU vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and does the system keep
- * them? Takes microseconds in a virtual machine. */
+ * them? 2: of 64 bytes, too. Takes microseconds in a virtual machine. */
 DPARI_DOOR int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */
@@ -2539,7 +2539,11 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
     a = 7;
     c = 0;
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    return (kept & 6) == 6 && (b >> 5 & 1) != 0;
+    if ((kept & 6) != 6 || (b >> 5 & 1) == 0) {
+        return 0;
+    }
+    /* 512: f, dq, bw, vl, and vbmi2, which those have that do not slow down for it */
+    return (kept & 0xe0) == 0xe0 && (b & 0xc0030000u) == 0xc0030000u && (c >> 6 & 1) != 0 ? 2 : 1;
 #else
     return 0;
 #endif
