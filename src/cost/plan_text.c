@@ -82,7 +82,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     a->length[i] = n - (size_t)(a->value[i] - s);
     if (i <= DPARI_ASK_BATCH) {
         const int64_t least = i != DPARI_ASK_BATCH;
-        const int64_t most = least ? 100000000 : INT64_C(1) << 40;
+        const int64_t most = least ? 100000000 : INT32_MAX;
         a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
         if (a->number[i] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "@ needs a whole number of # to #", s, n, least,

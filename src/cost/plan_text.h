@@ -27,8 +27,8 @@ typedef struct dpar_asked {
 /* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
  * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
  * NULL or "": none of them.
- *     batch=512        samples a step of all GPUs; 0: free; left out: about 4 million tokens, or
- *                      16 samples a GPU
+ *     batch=512        samples a step of all GPUs, 2^31 - 1 at most; 0: free; left out: about 4
+ *                      million tokens, or 16 samples a GPU
  *     gpus=64          whole nodes, or part of one; more than the machine has are of its kind
  *     seq=8192         tokens a sample
  *     precision=fp8    as dpar_recipe_find; left out: megatron

@@ -21,16 +21,17 @@ typedef struct dpar_advice {
     char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
+    int32_t warnings; /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
 /* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
  * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
  * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
- * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
- * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
- * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
- * 30 searches: milliseconds. */
+ * to go wrong); DDP whenever it fits. What search->fixed fixes binds the answer; the warnings judge
+ * it, and runner_up says what would be recommended with nothing fixed, where that is another one.
+ * E_MEMORY when nothing fits: *advice then holds what comes nearest, by how much it misses, and how
+ * many GPUs would hold it. E_NONE when no way divides the batch, or what is fixed is not legal.
+ * About 30 searches, 60 where something is fixed: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 

@@ -111,21 +111,27 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
 }
 
-static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
     case DPAR_FIELD_TP: return &s->tp;
     case DPAR_FIELD_SP: return &s->sp;
     case DPAR_FIELD_CP: return &s->cp;
+    case DPAR_FIELD_CP_KIND: return &s->cp_kind;
     case DPAR_FIELD_DP: return &s->dp;
     case DPAR_FIELD_SHARD: return &s->shard;
     case DPAR_FIELD_ZERO: return &s->zero;
     case DPAR_FIELD_PP: return &s->pp;
     case DPAR_FIELD_VP: return &s->vp;
+    case DPAR_FIELD_SCHEDULE: return &s->schedule;
     case DPAR_FIELD_EP: return &s->ep;
     case DPAR_FIELD_ETP: return &s->etp;
     case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
     case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    case DPAR_FIELD_RECOMPUTE: return &s->recompute;
+    case DPAR_FIELD_OFFLOAD: return &s->offload;
+    case DPAR_FIELD_OVERLAP: return &s->overlap;
+    case DPAR_FIELD_TILES: return s->tiles;
     default: return &s->recompute_layers;
     }
 }
@@ -161,7 +167,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         }
         for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5) {
+        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -263,6 +269,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         end = at;
         at += at < bytes;
+        if (end == name) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "nothing stands between two commas of '@': name=value was "
+                                  "expected",
+                                  text, bytes < 80 ? bytes : 80, 0, 0, 0, 0);
+        }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
             return dpari_say_word(DPAR_E_PARSE, why,
@@ -399,30 +411,60 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
     return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
 }
 
+/* The sentence about one field; what is less than `least`, or more than `most`. */
+static dpar_status dpari_check_field(const dpar_strategy *s, int32_t field, int32_t least,
+                                     int32_t most, int32_t *rule, dpar_why *why)
+{
+    dpar_strategy given = *s;
+    const int32_t v = *dpari_field_at(&given, field);
+    if (v >= least && v <= most) {
+        return DPAR_OK;
+    }
+    if (rule != NULL) {
+        *rule = DPAR_RULE_DEGREE;
+    }
+    return dpari_say_word(DPAR_E_ARG, why,
+                          most < INT32_MAX ? "@=# must be # to #"
+                          : least > 0      ? "every degree must be at least 1: @=#"
+                                           : "@=# must be at least 0",
+                          dpari_field_name[field], sizeof dpari_field_name[field], v, least, most,
+                          0);
+}
+
 static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
 {
-    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "every degree must be at least 1: tp=#, pp=#, dp=#", s->tp, s->pp,
-                            s->dp);
-    }
-    if (s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
-                            s->micro_batches, s->shard);
+    static const int8_t field[][3] = {/* the field, the least, the most; 127: any */
+                                      {DPAR_FIELD_TP, 1, 127},
+                                      {DPAR_FIELD_CP, 1, 127},
+                                      {DPAR_FIELD_DP, 1, 127},
+                                      {DPAR_FIELD_PP, 1, 127},
+                                      {DPAR_FIELD_VP, 1, 127},
+                                      {DPAR_FIELD_EP, 1, 127},
+                                      {DPAR_FIELD_ETP, 1, 127},
+                                      {DPAR_FIELD_MICRO_BATCH, 1, 127},
+                                      {DPAR_FIELD_MICRO_BATCHES, 1, 127},
+                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 127},
+                                      {DPAR_FIELD_SHARD, 0, 127},
+                                      {DPAR_FIELD_ZERO, 0, 3},
+                                      {DPAR_FIELD_SP, 0, 1}};
+    size_t i;
+    for (i = 0; i < sizeof field / sizeof *field; i++) {
+        const int32_t most = field[i][2] == 127 ? INT32_MAX : field[i][2];
+        const dpar_status st = dpari_check_field(s, field[i][0], field[i][1], most, rule, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
     }
     if (s->schedule == 0) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
                             0, 0);
     }
-    if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
+    if (s->recompute < 0 || s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
         s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
-                            "name",
-                            s->zero, s->sp, 0);
+                            "recompute=#, schedule=#, cp_kind=#: one of them has no name",
+                            s->recompute, s->schedule, s->cp_kind);
     }
     return DPAR_OK;
 }

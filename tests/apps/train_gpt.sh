@@ -167,7 +167,7 @@ refused 2 'No such file' --text "$work/none"
 refused 2 'shorter than' --text /dev/null
 refused 2 'needs a whole number' --tp two
 refused 2 'unknown option' --color red
-refused 2 'its value is missing' --save
+refused 2 'a value must follow' --save
 refused 2 'does not train' --schedule forward-only
 refused 2 'no schedule' --schedule pipedream
 refused 2 'each needs one' --pp 4 --blocks 3
