@@ -30,6 +30,8 @@
  * forks N ranks, as dpar_launch does, of `--ranks N` or `--ranks=N` among the arguments; without
  * that, as many as there are cores, 4 at most. The last --ranks counts, those behind "--" do not;
  * argv is only read, its other words are yours. Under a launcher N must be its number of ranks.
+ * Where neither says it, a word that is nearly --ranks (--rank, -ranks=4, --rnaks) is refused. A
+ * program with such an option of its own says --ranks beside it, or passes argc 1 and argv[0].
  * DPAR_TIMEOUT in the environment is the deadline of their operations, in seconds (300).
  * 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
  * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed
