@@ -39,12 +39,19 @@ typedef struct option {
 static int options_quiet; /* 1: on all ranks but the first */
 static int options_last;  /* 1: an option may stand twice, then the last counts: for scripts */
 
+/* Ranks: who takes their sentences; NULL: they go to stderr at once. */
+static void (*options_says)(const char *sentence);
+
 /* "plan: no such file 'x'"; returns the exit code of bad input. */
 static inline int complain(const char *what, const char *word)
 {
-    if (!options_quiet) {
-        fprintf(stderr, "%s: %s%s%s%s\n", program, what, word != NULL ? " '" : "",
-                word != NULL ? word : "", word != NULL ? "'" : "");
+    char text[1400];
+    snprintf(text, sizeof text, "%s%s%s%s", what, word != NULL ? " '" : "",
+             word != NULL ? word : "", word != NULL ? "'" : "");
+    if (!options_quiet && options_says != NULL) {
+        options_says(text);
+    } else if (!options_quiet) {
+        fprintf(stderr, "%s: %s\n", program, text);
     }
     return 2;
 }
