@@ -816,7 +816,7 @@ static int dpari_not_negative(double v)
     return v >= 0.0 && v <= 1e18;
 }
 
-static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
@@ -850,7 +850,7 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;

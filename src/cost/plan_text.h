@@ -40,12 +40,6 @@ typedef struct dpar_asked {
 DPAR_API dpar_status dpar_plan_ask(const char *model, const char *machine, const char *options,
                                    dpar_asked *asked, dpar_why *why);
 
-/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
- * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
- * no multiple of the other degrees. O(1). */
-DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
-                                            int64_t batch, dpar_why *why);
-
 /* The answer. 40 KB of the caller's; report points into it: it does not move. */
 typedef struct dpar_planned {
     double step;        /* seconds that a step of the best plan takes */

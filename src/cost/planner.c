@@ -1096,9 +1096,9 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
 }
 
 /* All degrees near those asked for, given the tiles. */
-static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
-                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
-                                dpar_strategy *near_one)
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                           const dpar_strategy *sane, int32_t rest, int64_t batch,
+                                           double best, dpar_strategy *near_one)
 {
     const dpar_workload *w = job->work;
     int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
@@ -1123,9 +1123,9 @@ static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
     return best;
 }
 
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, dpar_strategy *near_one,
-                                           dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, dpar_strategy *near_one,
+                                                      dpar_why *why)
 {
     dpar_strategy sane = *s, found = *s;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
@@ -1258,8 +1258,9 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
-                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                                   int32_t most_gpus, dpar_plan *plan,
+                                                   dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;

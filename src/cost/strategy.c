@@ -411,49 +411,51 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
     return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
 }
 
-/* The sentence about one field; what is less than `least`, or more than `most`. */
-static dpar_status dpari_check_field(const dpar_strategy *s, int32_t field, int32_t least,
-                                     int32_t most, int32_t *rule, dpar_why *why)
+/* The first field that is out of its domain: the rule and the sentence. */
+static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
+                                                 dpar_why *why)
 {
+    static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
+                                      {DPAR_FIELD_TP, 1, 0},
+                                      {DPAR_FIELD_CP, 1, 0},
+                                      {DPAR_FIELD_DP, 1, 0},
+                                      {DPAR_FIELD_PP, 1, 0},
+                                      {DPAR_FIELD_VP, 1, 0},
+                                      {DPAR_FIELD_EP, 1, 0},
+                                      {DPAR_FIELD_ETP, 1, 0},
+                                      {DPAR_FIELD_MICRO_BATCH, 1, 0},
+                                      {DPAR_FIELD_MICRO_BATCHES, 1, 0},
+                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                                      {DPAR_FIELD_SHARD, 0, 0},
+                                      {DPAR_FIELD_ZERO, 0, 3},
+                                      {DPAR_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
-    const int32_t v = *dpari_field_at(&given, field);
-    if (v >= least && v <= most) {
-        return DPAR_OK;
+    size_t i = 0;
+    int32_t v = 0;
+    for (i = 0; i < sizeof field / sizeof *field; i++) {
+        v = *dpari_field_at(&given, field[i][0]);
+        if (v < field[i][1] || (field[i][2] > 0 && v > field[i][2])) {
+            break;
+        }
     }
+    i = i < sizeof field / sizeof *field ? i : 0;
     if (rule != NULL) {
         *rule = DPAR_RULE_DEGREE;
     }
     return dpari_say_word(DPAR_E_ARG, why,
-                          most < INT32_MAX ? "@=# must be # to #"
-                          : least > 0      ? "every degree must be at least 1: @=#"
-                                           : "@=# must be at least 0",
-                          dpari_field_name[field], sizeof dpari_field_name[field], v, least, most,
-                          0);
+                          field[i][2] > 0   ? "@=# must be # to #"
+                          : field[i][1] > 0 ? "every degree must be at least 1: @=#"
+                                            : "@=# must be at least 0",
+                          dpari_field_name[field[i][0]], sizeof dpari_field_name[0], v, field[i][1],
+                          field[i][2], 0);
 }
 
 static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
 {
-    static const int8_t field[][3] = {/* the field, the least, the most; 127: any */
-                                      {DPAR_FIELD_TP, 1, 127},
-                                      {DPAR_FIELD_CP, 1, 127},
-                                      {DPAR_FIELD_DP, 1, 127},
-                                      {DPAR_FIELD_PP, 1, 127},
-                                      {DPAR_FIELD_VP, 1, 127},
-                                      {DPAR_FIELD_EP, 1, 127},
-                                      {DPAR_FIELD_ETP, 1, 127},
-                                      {DPAR_FIELD_MICRO_BATCH, 1, 127},
-                                      {DPAR_FIELD_MICRO_BATCHES, 1, 127},
-                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 127},
-                                      {DPAR_FIELD_SHARD, 0, 127},
-                                      {DPAR_FIELD_ZERO, 0, 3},
-                                      {DPAR_FIELD_SP, 0, 1}};
-    size_t i;
-    for (i = 0; i < sizeof field / sizeof *field; i++) {
-        const int32_t most = field[i][2] == 127 ? INT32_MAX : field[i][2];
-        const dpar_status st = dpari_check_field(s, field[i][0], field[i][1], most, rule, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
+    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
+        s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
+        s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1) {
+        return dpari_refuse_field(s, rule, why);
     }
     if (s->schedule == 0) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
@@ -481,8 +483,8 @@ DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
-static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
-                                      dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
+                                                 int32_t *rule, dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
         return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
@@ -517,8 +519,8 @@ static int dpari_v_shaped(int32_t schedule)
            schedule == DPAR_DUALPIPEV;
 }
 
-static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
-                                        int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
+                                                   int32_t *rule, dpar_why *why)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
@@ -564,8 +566,8 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
-                                       int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
+                                                  int32_t *rule, dpar_why *why)
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
@@ -588,8 +590,8 @@ static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strate
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
-                                       int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
+                                                  int32_t *rule, dpar_why *why)
 {
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
@@ -613,8 +615,8 @@ static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strate
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
-                                     dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
+                                                int32_t *rule, dpar_why *why)
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
@@ -640,8 +642,8 @@ static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
-                                    int64_t global_batch, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+                                               int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
@@ -672,8 +674,9 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, int32_t *rule, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, int32_t *rule,
+                                                      dpar_why *why)
 {
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
@@ -709,4 +712,28 @@ DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strat
         *rule = DPAR_RULE_NONE;
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
+                                                       uint32_t named, int64_t batch, dpar_why *why)
+{
+    const int32_t gpus = dpari_cluster_gpus(job->cluster);
+    dpar_strategy one = *s;
+    int32_t model;
+    one.dp = 1;
+    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
+    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
+        if (gpus % model != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
+                             model, gpus, 0, 0);
+        }
+        s->dp = gpus / model;
+    }
+    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
+        s->micro_batch > 0) {
+        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
+        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
+    }
+    return DPAR_OK;
 }
