@@ -36,7 +36,8 @@
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
  * The parts follow, each with its own program first: random, optimizer, layers (what a device must be able to do),
- * ddp, over (ddp over your own arrays), zero1, fsdp, tensor, sequence, expert, pipeline. apps/train_gpt.c uses most. */
+ * ddp, over (ddp over your own arrays), zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence, expert, pipeline.
+ * apps/train_gpt.c uses most. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -956,6 +957,55 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *optio
                                     dpar_fsdp **fsdp, dpar_why *why);
 /* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
+
+/* ==== train/fsdp_over.h ==== */
+
+/* fsdp_over - ZeRO-3 in few lines: weights, gradients and the optimizer's state are cut over the
+ * ranks, and a layer's weights are whole while it is used.
+ *
+ *     const int64_t numel[] = {embedding, layer, layer, output};      weights of each, in one array
+ *     dpar_fsdp_over(world, numel, 4, DPAR_ADAMW, &f, &why);
+ *     for (u = 0; u < 4; u++) dpar_fsdp_set(f, u, initial[u]);
+ *     each step:
+ *         dpar_fsdp_start(f);
+ *         forward, each layer u:
+ *             w = dpar_fsdp_use(f, u, DPAR_FORWARD);
+ *             ...
+ *             dpar_fsdp_done(f, u, DPAR_FORWARD);
+ *         backward, each layer u from the last:
+ *             w = dpar_fsdp_use(f, u, DPAR_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
+ *             ... adds to g ...
+ *             dpar_fsdp_done(f, u, DPAR_BACKWARD);                     its gradients leave
+ *         dpar_fsdp_update(f, rate, 1.0);
+ *     dpar_fsdp_free(f);
+ *
+ * To look at weights, as in evaluation: use and done, forward, between steps.
+ *
+ * All is float, a step is one micro-batch, and the next layer's weights come while one is used.
+ * Other types, ZeRO-1 and 2, micro-batches, several parameters a layer, tied weights and replicas:
+ * dpar_fsdp_make, of whose functions these are made. They mix: f is a dpar_fsdp, and so are its
+ * checkpoints. */
+
+/* Cuts `units` arrays over the ranks, numel[u] floats each: dpar_fsdp_make with zero = 3, a unit
+ * and a parameter each, a prefetch of 1 and an optimizer (DPAR_ADAMW, DPAR_SGD) with the numbers of
+ * dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors and cost as
+ * dpar_fsdp_make. */
+DPAR_API dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
+                                    int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why);
+
+/* A step begins: gradients are 0. dpar_fsdp_zero and dpar_fsdp_begin. Local. O(units). */
+DPAR_API dpar_status dpar_fsdp_start(dpar_fsdp *f);
+/* The weights of unit u, whole until done; NULL after an error, c->why says which. Backward:
+ * dpar_fsdp_gradient(f, u, NULL) is where its gradients are added. dpar_fsdp_unshard and _weight.
+ * COLLECTIVE: all ranks in the same order. Errors and cost as dpar_fsdp_unshard. */
+DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction);
+/* Unit u is not used for now; backward: its gradients are whole, and leave. dpar_fsdp_reshard, and
+ * backward dpar_fsdp_ready. COLLECTIVE. Errors and cost as theirs. */
+DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The step ends: weights are updated with the gradients' averages over the ranks. clip: the largest
+ * norm of all gradients (dpar_optimizer_clip); 0 and less: any. dpar_fsdp_end, with a clip
+ * dpar_fsdp_norm, and dpar_fsdp_step. COLLECTIVE. Errors and cost as theirs. */
+DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
 
 /* ==== train/tensor.h ==== */
 
@@ -6896,7 +6946,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        return DPAR_E_ARG;
     }
     dpari_zero(&counted, sizeof counted);
     st = dpari_over_judge(list, arrays, type, &counted.elements, why);
@@ -6911,13 +6962,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     given.o = &counted;
     given.list = list;
     st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
-    if (st == DPAR_OK) {
-        *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
-    } else {
+    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *ddp written else */
         dpari_over_release(&counted);
         dpari_made_give(memory);
+        return st;
     }
-    return st;
+    *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
@@ -8639,6 +8690,63 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, 
                           why);
     d->steps = st == DPAR_OK ? steps : d->steps;
     return st;
+}
+
+/* ==== train/fsdp_over.c ==== */
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
+                                               int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp_options o;
+    int32_t *ones = c != NULL && units > 0
+                        ? (int32_t *)dpari_made_room(c, units * (int64_t)sizeof(int32_t))
+                        : NULL;
+    dpar_status st;
+    int32_t u;
+    for (u = 0; ones != NULL && u < units; u++) {
+        ones[u] = 1;
+    }
+    dpari_zero(&o, sizeof o);
+    o.units = units;
+    o.params_of = ones;
+    o.numel = numel;
+    o.zero = 3;
+    o.prefetch = 1;
+    o.type = o.compute = o.gradient = DPAR_F32;
+    dpar_optimizer_init(&o.optimizer, optimizer);
+    st = dpar_fsdp_make(c, &o, fsdp, why);
+    dpari_made_give(ones);
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_start(dpar_fsdp *f)
+{
+    const dpar_status st = dpar_fsdp_begin(f, 1);
+    if (st == DPAR_OK) {
+        dpar_fsdp_zero(f);
+    }
+    return st;
+}
+
+DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction)
+{
+    return dpar_fsdp_unshard(f, u, direction) == DPAR_OK ? dpar_fsdp_weight(f, u) : NULL;
+}
+
+DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
+{
+    const dpar_status st = dpar_fsdp_reshard(f, u, direction);
+    return st == DPAR_OK && direction == DPAR_BACKWARD ? dpar_fsdp_ready(f, u) : st;
+}
+
+DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip)
+{
+    double norm = 0.0;
+    dpar_status st = dpar_fsdp_end(f);
+    if (st == DPAR_OK && clip > 0.0) {
+        st = dpar_fsdp_norm(f, &norm);
+    }
+    return st == DPAR_OK ? dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, clip)) : st;
 }
 
 /* ==== train/tensor.c ==== */
@@ -10995,7 +11103,7 @@ static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
     }
 }
 
-static dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
     int32_t i;

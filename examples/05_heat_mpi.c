@@ -39,7 +39,7 @@ int main(int argc, char **argv)
         dpar_grid_attach(g, u, DPAR_F64, NULL, &why) < 0 ||
         dpar_grid_attach(g, v, DPAR_F64, NULL, &why) < 0) {
         fprintf(stderr, "%s\n", why.text);
-        MPI_Abort(cart, 1);
+        return MPI_Abort(cart, 1);
     }
     for (step = 0; step < 500 && dpar_grid_exchange(g, u) == DPAR_OK; step++) {
         for (y = 0, mine = 0; y < ny; y++) {

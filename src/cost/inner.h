@@ -37,6 +37,8 @@ DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why
 
 /* strategy.c */
 
+/* Where a field's value stands; of TILES the first of three. */
+DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
 DPARI_API const char *dpari_recompute_name(int32_t recompute);
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
 /* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */

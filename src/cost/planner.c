@@ -748,6 +748,22 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
     return DPAR_OK;
 }
 
+/* No configuration is legal: the rule that most of them break says why. */
+static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
+{
+    const char *name;
+    int32_t i, most = DPAR_RULE_NONE;
+    for (i = 1; i < DPAR_RULES; i++) {
+        most = p->rejected[i] > p->rejected[most] ? i : most;
+    }
+    name = dpar_rule_name(most);
+    return dpari_say_word(DPAR_E_NONE, why,
+                          "none of # configurations is legal on # GPUs with a global batch of #: "
+                          "most break the rule '@'",
+                          name, dpari_length(name), p->walked, p->search.gpus,
+                          p->search.global_batch, 0);
+}
+
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
     int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
@@ -770,9 +786,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         return DPAR_DONE;
     }
     if (p->evaluated == 0) {
-        return dpari_say(DPAR_E_NONE, why,
-                         "none of # configurations is legal on # GPUs with a global batch of #",
-                         p->walked, p->search.gpus, p->search.global_batch, 0);
+        return dpari_planner_none(p, why);
     }
     near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
     return dpari_say(DPAR_E_NONE, why,
@@ -1082,9 +1096,9 @@ static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dp
 }
 
 /* All degrees near those asked for, given the tiles. */
-static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
-                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
-                                dpar_strategy *near_one)
+static DPARI_COLD double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                           const dpar_strategy *sane, int32_t rest, int64_t batch,
+                                           double best, dpar_strategy *near_one)
 {
     const dpar_workload *w = job->work;
     int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
@@ -1109,9 +1123,9 @@ static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
     return best;
 }
 
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, dpar_strategy *near_one,
-                                           dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, dpar_strategy *near_one,
+                                                      dpar_why *why)
 {
     dpar_strategy sane = *s, found = *s;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
@@ -1244,8 +1258,9 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
-                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                                   int32_t most_gpus, dpar_plan *plan,
+                                                   dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;

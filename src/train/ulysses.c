@@ -610,7 +610,7 @@ static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
     }
 }
 
-static dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
     int32_t i;
