@@ -296,6 +296,7 @@ struct dpar_comm {
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
     dpar_comm *node; /* its ranks that share memory with this one, where its engine does not */
+    struct dpari_on_end *ends; /* handles that are told when it goes */
 };
 
 /* ---- collectives ----
@@ -817,6 +818,17 @@ typedef struct dpari_ended {
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
+
+/* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
+ * its memory goes. */
+typedef struct dpari_on_end {
+    struct dpari_on_end *next;
+    dpar_comm **at;
+} dpari_on_end;
+DPARI_DOOR void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
+/* c NULL: it has gone. */
+DPARI_DOOR void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
+DPARI_DOOR void dpari_on_end_all(dpar_comm *c);
 
 /* ---- operations that post their messages bit by bit ----
  *
@@ -7022,6 +7034,31 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+{
+    e->next = c->ends;
+    c->ends = e;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+{
+    dpari_on_end **link = c ? &c->ends : NULL;
+    while (link && *link) {
+        if (*link == e) {
+            *link = e->next;
+            return;
+        }
+        link = &(*link)->next;
+    }
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+{
+    for (; c && c->ends; c->ends = c->ends->next) {
+        *c->ends->at = NULL;
+    }
+}
+
 /* Operations look at c->status first: what is left of the engine's table is what does not. */
 DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
@@ -7040,6 +7077,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     c->engine.report = dpari_ended_report;
     c->engine.describe = dpari_ended_describe;
     c->engine.close = dpari_ended_close;
+    dpari_on_end_all(gone);
     return gone;
 }
 
@@ -7049,6 +7087,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
         dpar_comm *c = closed->last[i];
         closed->last[i] = NULL;
         if (c) {
+            dpari_on_end_all(c);
             return c;
         }
     }

@@ -4186,6 +4186,8 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         free(c->scratch);
         comm = dpari_ended_keep(&w->closed, comm);
         free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
+    } else {
+        dpari_on_end_all(comm);
     }
     dpari_mpi_leave_world(w, !finalized);
     return lost > 0 ? (dpar_status)DPAR_E_ARG : met < 0 ? met : read;
