@@ -1790,6 +1790,10 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan;
+ * below DPARI_PLAN_TAGS, and not compared. 0: a plan that sentences have no words for. */
+enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
@@ -7227,18 +7231,27 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 
 /* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
  * none do, one fails, or this rank cannot know. */
-static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash,
-                                               int32_t *who, dpar_why *why)
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
+                                               uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, none = 0;
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_REDUCE;
+    call.type = DPAR_I64;
+    call.op = DPAR_MIN;
+    call.in = in;
+    call.out = out;
+    call.count = 3;
+    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0; /* others compare it */
     in[0] = st * unit + c->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    run = dpar_post(c, &call, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
@@ -7276,7 +7289,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uin
 DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    return dpari_agree_pair(c, st, 0, who, why);
+    return dpari_agree_pair(c, st, NULL, 0, who, why);
 }
 
 /* ---- facts ---------------------------------------------------------------------------------- */
@@ -7447,8 +7460,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
     dpar_why found;
     int64_t first = 0, shown[3];
     int32_t who[2];
-    st = dpari_agree_pair(c, st, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0,
-                          who, why);
+    st = dpari_agree_pair(
+        c, st, plan, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0, who, why);
     if (who[0] == who[1]) {
         return st;
     }
@@ -8388,9 +8401,51 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
+/* "=plan|what a user calls it". */
+static const char *dpari_plan_words(void)
+{
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|the planning "
+           "of "
+           "a first dpar_grid_exchange=halo|the planning of a halo exchange=ddp|the planning of "
+           "ddp=zero1|the planning of zero1=fsdp|the planning of fsdp=fsdp load|a "
+           "dpar_fsdp_load=pipeline|the planning of a "
+           "pipeline=experts|the planning of experts=attention|the planning of an "
+           "attention=spatial|"
+           "the planning of a spatial layer=transfers|a dpar_transfers_run=redistribute|a "
+           "dpar_redistribute_run=agree|a dpar_comm_agree=";
+}
+
+DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+{
+    const char *words = dpari_plan_words(), *w;
+    for (w = words; plan && *w != 0; w++) {
+        int32_t i;
+        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+        }
+        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        }
+    }
+    return 0;
+}
+
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
+        const char *w = dpari_plan_words();
+        int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
+        for (; *w != 0 && at > 0; at--) {
+            w++;
+        }
+        for (; *w != 0 && *w != '='; w++) {
+            dpari_text_char(t, *w);
+        }
+        dpar_text_put(t, " (all-reduce #");
+        dpari_text_int(t, f->sequence);
+        dpari_text_char(t, ')');
+        return;
+    }
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
                                               : dpar_collective_name(f->kind));
@@ -9242,7 +9297,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
+    h = dpari_coll_mix(h, 1 | (call->tag < DPARI_PLAN_TAGS ? 0 : (uint64_t)(uint32_t)call->tag)
+                                  << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {

@@ -934,6 +934,37 @@ static void closed_before(dpar_comm *c)
     }
 }
 
+/* ---- one rank plans where the others wait: sentences name the user's call ---- */
+
+static void another_call(dpar_comm *c)
+{
+    static const char *const of[3] = {
+        "dpar_grid_make, _array, _attach, _gather or _scatter (all-re",
+        "the planning of a first dpar_grid_exchange (all-reduce #",
+        "a dpar_comm_agree (all-reduce #"};
+    dpar_comm *part;
+    dpar_grid *g;
+    double u[5] = {0};
+    dpar_status st;
+    dpar_why why;
+    char word[120];
+    int i;
+    for (i = 0; i < 3 && c->size > 1; i++) {
+        CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+        g = ring(part, 0);
+        CHECK_INT(dpar_grid_attach(g, u + 1, DPAR_F64, NULL, NULL), DPAR_OK);
+        st = c->rank > 0 ? dpar_barrier(part, NULL)
+             : i == 0    ? dpar_grid_attach(g, u + 1, DPAR_F64, NULL, &why)
+             : i == 1    ? dpar_grid_exchange(g, u + 1)
+                         : dpar_comm_agree(part, u, 1, DPAR_F64, &why);
+        CHECK_INT(st, DPAR_E_MISMATCH);
+        sprintf(word, "rank 0 called %s", of[i]);
+        says(part->why.text, word);
+        (void)dpar_grid_free(g);
+        (void)dpar_comm_close(part);
+    }
+}
+
 /* ---- pictures ---- */
 
 static void pictures(dpar_comm *c)
@@ -1002,6 +1033,7 @@ static int each(dpar_comm *c, void *arg)
     mistakes += of_a_type(c);
     closed_before(c);
     pictures(c);
+    another_call(c);
     return all_right(c, mistakes + failures(), began);
 }
 
