@@ -470,8 +470,9 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
  * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
  * wait for it until the deadline. Else errors as these two. A rank that calls another operation
- * instead, a barrier say, is told at once in the first exchange of a combination and in a grid with
- * check = 1; else both wait until the deadline, and the sentence says where. */
+ * instead, a barrier say, is told at once (E_MISMATCH) in the first exchange of a combination and
+ * in a grid with check = 1; else, between ranks that share memory, after a second at most, and
+ * between others at the deadline, with a sentence that says where each is. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
@@ -3054,9 +3055,11 @@ static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
 /* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
  * and so on. */
 typedef struct dpari_hx_suspect {
-    int32_t who;   /* of the world */
-    int32_t links; /* 0: the peer; 1: whom that waits for; ... */
-    double since;  /* nobody else came under suspicion; 0: not yet */
+    int32_t who;    /* of the world */
+    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
+    double since;   /* nobody else came under suspicion; 0: not yet */
+    int64_t in;     /* the collective that the peer waits in, */
+    double crossed; /* and since when; 0: in none */
 } dpari_hx_suspect;
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
@@ -3118,6 +3121,13 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
         }
         dpar_text_put(&t, " has begun exchange #");
         dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+    } else if (q) {
+        dpari_flight f;
+        dpar_text_put(&t, " called ");
+        if (dpari_flight_find(x->world, p->world, g->id, q->in, &f)) {
+            dpari_put_flight_of(&t, g, &f);
+        }
+        dpar_text_put(&t, " instead");
     } else {
         dpar_text_put(&t, " runs ");
         dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
@@ -3174,6 +3184,33 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
     }
 }
 
+/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
+ * not called that? For as long as above: a wait that this rank's progress ends is shorter. */
+static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer,
+                                       dpari_hx_suspect *q)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_world *w = x->world;
+    const dpari_hx_peer *p = &x->peer[peer];
+    const dpari_rank *r = &w->rank[p->world];
+    const double now = dpari_os_now(),
+                 quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
+    dpari_flight f, mine;
+    if ((int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8) >= x->count ||
+        DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
+        !dpari_flight_find(w, p->world, 0, DPARI_FLIGHT_LAST, &f) ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
+        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+        q->crossed = 0.0;
+        return 0;
+    }
+    if (!(q->crossed > 0.0) || q->in != f.sequence) {
+        q->crossed = now;
+        q->in = f.sequence;
+    }
+    return now - q->crossed > quiet;
+}
+
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
  * allowed, a second at most? Where that changes again and again, the last after four times that. */
 static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
@@ -3206,7 +3243,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
-    dpari_hx_suspect q = {0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
@@ -3217,6 +3254,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
             dpari_wait_says(x->world, x->peer[peer].world);
             st = dpari_hx_look(x, peer);
+            st = st == DPAR_OK && dpari_hx_crossed(x, peer, &q) ? DPAR_E_MISMATCH : st;
             st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
             if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
                 st = DPAR_OK; /* its last words */

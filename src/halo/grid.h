@@ -146,8 +146,9 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
  * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
  * wait for it until the deadline. Else errors as these two. A rank that calls another operation
- * instead, a barrier say, is told at once in the first exchange of a combination and in a grid with
- * check = 1; else both wait until the deadline, and the sentence says where. */
+ * instead, a barrier say, is told at once (E_MISMATCH) in the first exchange of a combination and
+ * in a grid with check = 1; else, between ranks that share memory, after a second at most, and
+ * between others at the deadline, with a sentence that says where each is. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);

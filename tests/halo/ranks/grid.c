@@ -965,6 +965,30 @@ static void another_call(dpar_comm *c)
     }
 }
 
+/* A planned exchange on one rank, a barrier on the others: told long before the deadline. */
+static void another_operation(dpar_comm *c)
+{
+    const double began = now();
+    dpar_comm *part;
+    dpar_grid *g;
+    double u[5] = {0};
+    dpar_status st;
+    if (c->size == 1) {
+        return;
+    }
+    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+    part->timeout_s = 60;
+    g = ring(part, 0);
+    CHECK_INT(dpar_grid_attach(g, u + 1, DPAR_F64, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_OK);
+    st = c->rank > 0 ? dpar_barrier(part, NULL) : dpar_grid_exchange(g, u + 1);
+    CHECK_INT(st, DPAR_E_MISMATCH);
+    says(part->why.text, " called barrier #");
+    CHECK(now() - began < 20);
+    (void)dpar_grid_free(g);
+    (void)dpar_comm_close(part);
+}
+
 /* ---- pictures ---- */
 
 static void pictures(dpar_comm *c)
@@ -1034,6 +1058,7 @@ static int each(dpar_comm *c, void *arg)
     closed_before(c);
     pictures(c);
     another_call(c);
+    another_operation(c);
     return all_right(c, mistakes + failures(), began);
 }
 
