@@ -3122,11 +3122,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
         dpar_text_put(&t, " has begun exchange #");
         dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else if (q) {
-        dpari_flight f;
-        dpar_text_put(&t, " called ");
-        if (dpari_flight_find(x->world, p->world, g->id, q->in, &f)) {
-            dpari_put_flight_of(&t, g, &f);
-        }
+        dpari_put_crossed(&t, g, p->world, q->in);
         dpar_text_put(&t, " instead");
     } else {
         dpar_text_put(&t, " runs ");
@@ -3189,26 +3185,18 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
 static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer,
                                        dpari_hx_suspect *q)
 {
-    const dpari_group *g = dpari_group_of(x->node);
-    const dpari_world *w = x->world;
     const dpari_hx_peer *p = &x->peer[peer];
-    const dpari_rank *r = &w->rank[p->world];
-    const double now = dpari_os_now(),
-                 quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
-    dpari_flight f, mine;
+    const double now = dpari_os_now();
+    const double quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
+    int64_t in = 0;
     if ((int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8) >= x->count ||
-        DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
-        !dpari_flight_find(w, p->world, 0, DPARI_FLIGHT_LAST, &f) ||
-        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
-        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+        !dpari_group_crossed(dpari_group_of(x->node), p->world, now, quiet, &in)) {
         q->crossed = 0.0;
-        return 0;
-    }
-    if (!(q->crossed > 0.0) || q->in != f.sequence) {
+    } else if (!(q->crossed > 0.0) || q->in != in) {
         q->crossed = now;
-        q->in = f.sequence;
+        q->in = in;
     }
-    return now - q->crossed > quiet;
+    return q->crossed > 0.0 && now - q->crossed > quiet;
 }
 
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
