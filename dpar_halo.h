@@ -1421,7 +1421,8 @@ DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
     }
 }
 
-DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+                                         dpar_box *all)
 {
     int32_t d;
     if (!dpar_halo_box(h, rank, all)) {
@@ -1490,7 +1491,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 }
 
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
+DPARI_API DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
 {
     const dpar_halo *h = f->halo;
     int32_t d;
@@ -1507,8 +1508,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
  */
 
 /* The slab of the compact form that a box begins in; elements before it. */
-static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                         dpar_box *slab, int64_t *before)
+static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                                    dpar_box *slab, int64_t *before)
 {
     dpar_box own, all;
     int32_t n, d;
@@ -1675,7 +1676,7 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, 
 }
 
 /* Where they begin and end. */
-static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
 {
     int32_t d;
     span[0] = g->base;
@@ -1695,7 +1696,8 @@ typedef struct dpari_hx_sums {
     int64_t left;                                                  /* tries */
 } dpari_hx_sums;
 
-static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
+static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least,
+                                         int64_t most)
 {
     int32_t k = z->n, i;
     if (least == most) { /* of one point */
@@ -1723,7 +1725,7 @@ static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int
 }
 
 /* Is `sum` plus one over steps k and on between low and high? */
-static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 {
     int64_t t, last;
     if (k == z->n) {
@@ -1742,7 +1744,8 @@ static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 
 /* Two elements are in one place when the difference of their addresses, which is a sum of strides,
  * is less than either's width. */
-static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
+static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
+                                          int64_t *left)
 {
     dpari_hx_sums z;
     int32_t d;
@@ -1767,8 +1770,8 @@ static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
 }
 
 /* Do the parts p and q of the fields, two a field, meet? */
-static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
-                               int64_t *left)
+static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
+                                          int32_t q, int64_t *left)
 {
     const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
     dpari_hx_cells a, b;
@@ -1776,8 +1779,9 @@ static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int3
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
-DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        const void *memory, int64_t bytes, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
+                                                   int32_t rank, const void *memory, int64_t bytes,
+                                                   dpar_why *why)
 {
     dpari_hx_cells a, b;
     int64_t left = DPARI_HX_SEARCH;
@@ -1796,8 +1800,8 @@ DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        int64_t *span, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
+                                                   int32_t rank, int64_t *span, dpar_why *why)
 {
     dpari_hx_cells a;
     int64_t left = DPARI_HX_SEARCH;
@@ -3153,7 +3157,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
 }
 
 /* Time has passed: does it make sense to wait on? */
-static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
+static DPARI_COLD dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
     dpar_status st = dpari_group_broken(dpari_group_of(x->node));
@@ -3169,8 +3173,8 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
                : DPAR_OK;
 }
 
-static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
-                            dpari_hx_suspect *q)
+static DPARI_COLD void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now,
+                                       double quiet, dpari_hx_suspect *q)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
@@ -3201,8 +3205,8 @@ static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer
 
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
  * allowed, a second at most? Where that changes again and again, the last after four times that. */
-static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
-                         dpari_hx_suspect *q)
+static DPARI_COLD int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                                    dpari_hx_suspect *q)
 {
     const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
     const double now = dpari_os_now();

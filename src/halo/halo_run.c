@@ -129,7 +129,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
 }
 
 /* Time has passed: does it make sense to wait on? */
-static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
+static DPARI_COLD dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
     dpar_status st = dpari_group_broken(dpari_group_of(x->node));
@@ -145,8 +145,8 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
                : DPAR_OK;
 }
 
-static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
-                            dpari_hx_suspect *q)
+static DPARI_COLD void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now,
+                                       double quiet, dpari_hx_suspect *q)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
@@ -177,8 +177,8 @@ static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer
 
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
  * allowed, a second at most? Where that changes again and again, the last after four times that. */
-static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
-                         dpari_hx_suspect *q)
+static DPARI_COLD int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                                    dpari_hx_suspect *q)
 {
     const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
     const double now = dpari_os_now();

@@ -1065,8 +1065,9 @@ static int64_t dpari_place_sends(const dpar_place *p, const dpar_stencil *s, int
     return sum;
 }
 
-DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil *stencil,
-                                     int64_t *total, int64_t *worst, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_place_cost(const dpar_place *place,
+                                                const dpar_stencil *stencil, int64_t *total,
+                                                int64_t *worst, dpar_why *why)
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;

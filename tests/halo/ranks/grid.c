@@ -835,8 +835,7 @@ static int64_t of_a_type(dpar_comm *c)
     CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, 80, &memory), DPAR_OK);
     for (i = 0; i < 8; i++) { /* another address each time, on some ranks in registered memory */
-        u[i] = (double *)zeroed(40 + 8 * i) + 1;
-        u[i] = (i + c->rank) % 3 == 0 ? (double *)memory + 1 : u[i];
+        u[i] = (double *)((i + c->rank) % 3 == 0 ? memory : zeroed(40 + 8 * i)) + 1;
         ring_fill(g, u[i], 10 * i);
         CHECK_INT(dpar_grid_exchange(g, u[i]), DPAR_OK);
         mistakes += ring_wrong(g, u[i], 10 * i);
