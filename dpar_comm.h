@@ -8411,15 +8411,11 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
 /* "=plan|what a user calls it". */
 static const char *dpari_plan_words(void)
 {
-    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|the planning "
-           "of "
-           "a first dpar_grid_exchange=halo|the planning of a halo exchange=ddp|the planning of "
-           "ddp=zero1|the planning of zero1=fsdp|the planning of fsdp=fsdp load|a "
-           "dpar_fsdp_load=pipeline|the planning of a "
-           "pipeline=experts|the planning of experts=attention|the planning of an "
-           "attention=spatial|"
-           "the planning of a spatial layer=transfers|a dpar_transfers_run=redistribute|a "
-           "dpar_redistribute_run=agree|a dpar_comm_agree=";
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=zero1|zero1=fsdp|fsdp=fsdp load|"
+           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
+           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "dpar_comm_agree=";
 }
 
 DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
@@ -8442,6 +8438,7 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
         const char *w = dpari_plan_words();
         int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
+        dpar_text_put(t, "the planning of ");
         for (; *w != 0 && at > 0; at--) {
             w++;
         }

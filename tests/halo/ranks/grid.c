@@ -939,14 +939,13 @@ static void another_call(dpar_comm *c)
 {
     static const char *const of[3] = {
         "dpar_grid_make, _array, _attach, _gather or _scatter (all-re",
-        "the planning of a first dpar_grid_exchange (all-reduce #",
-        "a dpar_comm_agree (all-reduce #"};
+        "a first dpar_grid_exchange (all-reduce #", "dpar_comm_agree (all-reduce #"};
     dpar_comm *part;
     dpar_grid *g;
     double u[5] = {0};
     dpar_status st;
     dpar_why why;
-    char word[120];
+    char word[140];
     int i;
     for (i = 0; i < 3 && c->size > 1; i++) {
         CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
@@ -957,7 +956,7 @@ static void another_call(dpar_comm *c)
              : i == 1    ? dpar_grid_exchange(g, u + 1)
                          : dpar_comm_agree(part, u, 1, DPAR_F64, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
-        sprintf(word, "rank 0 called %s", of[i]);
+        sprintf(word, "rank 0 called the planning of %s", of[i]);
         says(part->why.text, word);
         (void)dpar_grid_free(g);
         (void)dpar_comm_close(part);
