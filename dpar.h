@@ -3877,9 +3877,10 @@ DPARI_COLD DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_
 }
 
 /* All that can be wrong; *rest: the ranks that the free axes must make. */
-DPARI_APART dpar_status dpari_grid_check(int32_t ranks, int32_t dims, const int64_t *cells,
-                                         const int64_t *weight, const int32_t *parts, int32_t *rest,
-                                         dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
+                                                    const int64_t *cells, const int64_t *weight,
+                                                    const int32_t *parts, int32_t *rest,
+                                                    dpar_why *why)
 {
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
     int32_t open = 0;

@@ -322,6 +322,7 @@ struct dpar_comm {
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
     dpar_comm *node; /* its ranks that share memory with this one, where its engine has none */
+    struct dpari_on_end *ends; /* handles that are told when it goes */
 };
 
 /* ---- collectives ----
@@ -895,6 +896,17 @@ DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
 
+/* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
+ * its memory goes. */
+typedef struct dpari_on_end {
+    struct dpari_on_end *next;
+    dpar_comm **at;
+} dpari_on_end;
+DPARI_DOOR void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
+/* c NULL: it has gone. */
+DPARI_DOOR void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
+DPARI_DOOR void dpari_on_end_all(dpar_comm *c);
+
 /* ---- operations that post their messages bit by bit ----
  *
  * One that has begun may have messages that it posts later, when others have come (a halo exchange
@@ -1204,6 +1216,13 @@ DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
+/* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
+ * collective of g that this one has not called? Then its number there. */
+DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+                                   double quiet, int64_t *sequence);
+/* " called barrier #7": that collective. */
+DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                  int64_t sequence);
 
 /* ==== comm/shm.h ==== */
 
@@ -1855,6 +1874,10 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan;
+ * below DPARI_PLAN_TAGS, and not compared. 0: a plan that sentences have no words for. */
+enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
@@ -7103,6 +7126,31 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+{
+    e->next = c->ends;
+    c->ends = e;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+{
+    dpari_on_end **link = c ? &c->ends : NULL;
+    while (link && *link) {
+        if (*link == e) {
+            *link = e->next;
+            return;
+        }
+        link = &(*link)->next;
+    }
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+{
+    for (; c && c->ends; c->ends = c->ends->next) {
+        *c->ends->at = NULL;
+    }
+}
+
 /* Operations look at c->status first: what is left of the engine's table is what does not. */
 DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
@@ -7121,6 +7169,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     c->engine.report = dpari_ended_report;
     c->engine.describe = dpari_ended_describe;
     c->engine.close = dpari_ended_close;
+    dpari_on_end_all(gone);
     return gone;
 }
 
@@ -7130,6 +7179,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
         dpar_comm *c = closed->last[i];
         closed->last[i] = NULL;
         if (c) {
+            dpari_on_end_all(c);
             return c;
         }
     }
@@ -7269,18 +7319,27 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 
 /* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
  * none do, one fails, or this rank cannot know. */
-static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash,
-                                               int32_t *who, dpar_why *why)
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
+                                               uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, none = 0;
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_REDUCE;
+    call.type = DPAR_I64;
+    call.op = DPAR_MIN;
+    call.in = in;
+    call.out = out;
+    call.count = 3;
+    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0; /* others compare it */
     in[0] = st * unit + c->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    run = dpar_post(c, &call, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
@@ -7318,7 +7377,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uin
 DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    return dpari_agree_pair(c, st, 0, who, why);
+    return dpari_agree_pair(c, st, NULL, 0, who, why);
 }
 
 /* ---- facts ---------------------------------------------------------------------------------- */
@@ -7489,8 +7548,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
     dpar_why found;
     int64_t first = 0, shown[3];
     int32_t who[2];
-    st = dpari_agree_pair(c, st, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0,
-                          who, why);
+    st = dpari_agree_pair(
+        c, st, plan, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0, who, why);
     if (who[0] == who[1]) {
         return st;
     }
@@ -8430,9 +8489,48 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
+/* "=plan|what a user calls it". */
+static const char *dpari_plan_words(void)
+{
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=zero1|zero1=fsdp|fsdp=fsdp load|"
+           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
+           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "dpar_comm_agree=";
+}
+
+DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+{
+    const char *words = dpari_plan_words(), *w;
+    for (w = words; plan && *w != 0; w++) {
+        int32_t i;
+        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+        }
+        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        }
+    }
+    return 0;
+}
+
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
+        const char *w = dpari_plan_words();
+        int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
+        dpar_text_put(t, "the planning of ");
+        for (; *w != 0 && at > 0; at--) {
+            w++;
+        }
+        for (; *w != 0 && *w != '='; w++) {
+            dpari_text_char(t, *w);
+        }
+        dpar_text_put(t, " (all-reduce #");
+        dpari_text_int(t, f->sequence);
+        dpari_text_char(t, ')');
+        return;
+    }
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
                                               : dpar_collective_name(f->kind));
@@ -8779,6 +8877,32 @@ DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
            f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+                                              double quiet, int64_t *sequence)
+{
+    const dpari_world *w = g->world;
+    const dpari_rank *r = &w->rank[world_rank];
+    dpari_flight f, mine;
+    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
+        !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
+        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+        return 0;
+    }
+    *sequence = f.sequence;
+    return 1;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                             int64_t sequence)
+{
+    dpari_flight f;
+    dpar_text_put(t, " called ");
+    if (dpari_flight_find(g->world, world_rank, g->id, sequence, &f)) {
+        dpari_put_flight_of(t, g, &f);
+    }
 }
 
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
@@ -9284,7 +9408,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
+    h = dpari_coll_mix(h, 1 | (call->tag < DPARI_PLAN_TAGS ? 0 : (uint64_t)(uint32_t)call->tag)
+                                  << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {

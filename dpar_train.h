@@ -35,8 +35,9 @@
  *
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, each with its own program first: random, optimizer, layers (what a device must be able to do),
- * ddp, over (ddp over your own arrays), zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence, expert, pipeline.
+ * The parts follow, each with its own program first. They are random, optimizer, layers (what a device must be able to
+ * do), ddp and over (ddp over your own arrays). Then come zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence,
+ * expert and pipeline.
  * apps/train_gpt.c uses most. */
 
 #ifndef DPAR_ALL_H
