@@ -157,9 +157,9 @@ typedef struct dpar_mpi_options {
 /* A communicator over the ranks of `user`, which stays yours: over the node's memory where all of
  * them share it, else over a private duplicate of `user`. Initialise MPI before, finalise it after
  * dpar_comm_close. options NULL: defaults. COLLECTIVE over `user`, whose ranks all come: MPI's own
- * calls wait for them, without a deadline. It takes milliseconds, and ten more where two ranks of
- * different nodes measure up to which length MPI sends a message at once. It takes 20 s at most
- * where ranks are said to share a node's memory and do not.
+ * calls wait for them, without a deadline. It takes milliseconds on one node, and tens of them on
+ * several, where sizes are measured. It takes 20 s at most where ranks are said to share a node's
+ * memory and do not.
  *
  * E_ARG: MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an inter-communicator,
  * or blocking comes with a deadline. E_MISMATCH: the ranks give different options. DPAR_E_SYSTEM:
@@ -4320,15 +4320,16 @@ static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes
     return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
 }
 
-/* Seconds of some all-to-alls of pieces of so many bytes, where those of up to `dealt` go by nodes,
- * until all ranks have them: one alone is short for a rank that comes last. The faster of two turns,
- * rank 0's. counts: room for one a rank. */
-static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, int64_t dealt,
-                                       char *in, int64_t *counts, double *best)
+/* Is an all-to-all of pieces of so many bytes clearly faster where those of up to `bytes` go by
+ * nodes? Some at a time, until all ranks have them: one alone is short for a rank that comes last.
+ * Both ways in turns, the fastest turn of each, on rank 0. counts: room for one a rank. */
+static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, char *in,
+                                       int64_t *counts, int32_t *faster)
 {
-    enum { TURNS = 2, CALLS = 5 };
+    enum { TURNS = 4, CALLS = 5 };
     dpari_mpi_world *w = dpari_mpi_ctx_of(c)->world;
     dpar_status status = DPAR_OK;
+    double best[2] = {0, 0};
     dpar_call call;
     int32_t turn, k, r;
     memset(&call, 0, sizeof call);
@@ -4342,9 +4343,9 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     for (r = 0; r < c->size; r++) {
         counts[r] = bytes;
     }
-    w->dealt[varies] = dealt;
-    for (turn = 0; turn < TURNS && status == DPAR_OK; turn++) {
+    for (turn = 0; turn < 2 * TURNS && status == DPAR_OK; turn++) {
         double time, began;
+        w->dealt[varies] = turn % 2 ? bytes : -1;
         status = dpar_barrier(c, NULL);
         began = MPI_Wtime();
         for (k = 0; k < CALLS && status == DPAR_OK; k++) {
@@ -4352,9 +4353,12 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
         }
         status = status == DPAR_OK ? dpar_barrier(c, NULL) : status;
         time = MPI_Wtime() - began;
-        *best = turn == 0 || time < *best ? time : *best;
+        if (turn < 2 || time < best[turn % 2]) {
+            best[turn % 2] = time;
+        }
     }
-    return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
+    *faster = best[1] < 0.85 * best[0];
+    return status == DPAR_OK ? dpar_broadcast(c, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
 /* Bytes of a piece up to which an all-to-all goes faster by nodes. Of many ranks it is not measured:
@@ -4384,14 +4388,11 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
                              &said, &c->why);
     for (varies = 0; varies < 2; varies++) {
         int64_t bytes, found = -1;
+        int32_t faster = 1;
         for (bytes = dpari_least(DPARI_MPI_DEALT_FIRST, last);
-             status == DPAR_OK && bytes <= last && (found < 0 || found == bytes / 8); bytes *= 8) {
-            double each = 0, dealt = 0;
-            status = dpari_mpi_deal_time(c, varies, bytes, -1, in, counts, &each);
-            status = status == DPAR_OK
-                         ? dpari_mpi_deal_time(c, varies, bytes, bytes, in, counts, &dealt)
-                         : status;
-            found = dealt < 0.95 * each ? bytes : found;
+             status == DPAR_OK && faster && bytes <= last; bytes *= 8) {
+            status = dpari_mpi_deal_time(c, varies, bytes, in, counts, &faster);
+            found = faster ? bytes : found;
         }
         x->world->dealt[varies] = found;
     }
