@@ -322,6 +322,7 @@ struct dpar_comm {
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
     dpar_comm *node; /* its ranks that share memory with this one, where its engine has none */
+    struct dpari_on_end *ends; /* handles that are told when it goes */
 };
 
 /* ---- collectives ----
@@ -644,7 +645,9 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
  *
  * N comes from `--ranks N` or `--ranks=N` among the arguments. Without that it is the number of
  * cores, 4 at most. The last --ranks counts, those behind "--" do not. argv is only read; its other
- * words are yours. Under a launcher N must be its number of ranks. DPAR_TIMEOUT in the environment
+ * words are yours. Under a launcher N must be its number of ranks. Where neither says N, a word
+ * that is nearly --ranks (--rank, -ranks=4, --rnaks) is refused. A program with such an option of
+ * its own says --ranks beside it, or passes argc 1 and argv[0]. DPAR_TIMEOUT in the environment
  * is the deadline of operations, in seconds (300).
  *
  * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
@@ -820,7 +823,7 @@ DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t 
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
 /* Has this CPU vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and does the system keep
- * them? Takes microseconds in a virtual machine. */
+ * them? 2: of 64 bytes, too. Takes microseconds in a virtual machine. */
 DPARI_DOOR int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */
@@ -892,6 +895,17 @@ typedef struct dpari_ended {
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
+
+/* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
+ * its memory goes. */
+typedef struct dpari_on_end {
+    struct dpari_on_end *next;
+    dpar_comm **at;
+} dpari_on_end;
+DPARI_DOOR void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
+/* c NULL: it has gone. */
+DPARI_DOOR void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
+DPARI_DOOR void dpari_on_end_all(dpar_comm *c);
 
 /* ---- operations that post their messages bit by bit ----
  *
@@ -1202,6 +1216,13 @@ DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
+/* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
+ * collective of g that this one has not called? Then its number there. */
+DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+                                   double quiet, int64_t *sequence);
+/* " called barrier #7": that collective. */
+DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                  int64_t sequence);
 
 /* ==== comm/shm.h ==== */
 
@@ -1853,6 +1874,10 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan;
+ * below DPARI_PLAN_TAGS, and not compared. 0: a plan that sentences have no words for. */
+enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
@@ -2539,7 +2564,11 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
     a = 7;
     c = 0;
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    return (kept & 6) == 6 && (b >> 5 & 1) != 0;
+    if ((kept & 6) != 6 || (b >> 5 & 1) == 0) {
+        return 0;
+    }
+    /* 512: f, dq, bw, vl, and vbmi2, which those have that do not slow down for it */
+    return (kept & 0xe0) == 0xe0 && (b & 0xc0030000u) == 0xc0030000u && (c >> 6 & 1) != 0 ? 2 : 1;
 #else
     return 0;
 #endif
@@ -7097,6 +7126,31 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+{
+    e->next = c->ends;
+    c->ends = e;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+{
+    dpari_on_end **link = c ? &c->ends : NULL;
+    while (link && *link) {
+        if (*link == e) {
+            *link = e->next;
+            return;
+        }
+        link = &(*link)->next;
+    }
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+{
+    for (; c && c->ends; c->ends = c->ends->next) {
+        *c->ends->at = NULL;
+    }
+}
+
 /* Operations look at c->status first: what is left of the engine's table is what does not. */
 DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
@@ -7115,6 +7169,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     c->engine.report = dpari_ended_report;
     c->engine.describe = dpari_ended_describe;
     c->engine.close = dpari_ended_close;
+    dpari_on_end_all(gone);
     return gone;
 }
 
@@ -7124,6 +7179,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
         dpar_comm *c = closed->last[i];
         closed->last[i] = NULL;
         if (c) {
+            dpari_on_end_all(c);
             return c;
         }
     }
@@ -7263,18 +7319,27 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 
 /* Ranks whose hashes differ are who[0] < who[1], E_MISMATCH without a sentence; both are -1 when
  * none do, one fails, or this rank cannot know. */
-static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uint64_t hash,
-                                               int32_t *who, dpar_why *why)
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
+                                               uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0}, rank[2];
     dpar_status run, worst;
     int32_t i, none = 0;
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_REDUCE;
+    call.type = DPAR_I64;
+    call.op = DPAR_MIN;
+    call.in = in;
+    call.out = out;
+    call.count = 3;
+    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0; /* others compare it */
     in[0] = st * unit + c->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    run = dpar_post(c, &call, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
@@ -7312,7 +7377,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, uin
 DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    return dpari_agree_pair(c, st, 0, who, why);
+    return dpari_agree_pair(c, st, NULL, 0, who, why);
 }
 
 /* ---- facts ---------------------------------------------------------------------------------- */
@@ -7483,8 +7548,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
     dpar_why found;
     int64_t first = 0, shown[3];
     int32_t who[2];
-    st = dpari_agree_pair(c, st, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0,
-                          who, why);
+    st = dpari_agree_pair(
+        c, st, plan, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0, who, why);
     if (who[0] == who[1]) {
         return st;
     }
@@ -8424,9 +8489,48 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
+/* "=plan|what a user calls it". */
+static const char *dpari_plan_words(void)
+{
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=zero1|zero1=fsdp|fsdp=fsdp load|"
+           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
+           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "dpar_comm_agree=";
+}
+
+DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+{
+    const char *words = dpari_plan_words(), *w;
+    for (w = words; plan && *w != 0; w++) {
+        int32_t i;
+        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+        }
+        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        }
+    }
+    return 0;
+}
+
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
+        const char *w = dpari_plan_words();
+        int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
+        dpar_text_put(t, "the planning of ");
+        for (; *w != 0 && at > 0; at--) {
+            w++;
+        }
+        for (; *w != 0 && *w != '='; w++) {
+            dpari_text_char(t, *w);
+        }
+        dpar_text_put(t, " (all-reduce #");
+        dpari_text_int(t, f->sequence);
+        dpari_text_char(t, ')');
+        return;
+    }
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
                                               : dpar_collective_name(f->kind));
@@ -8773,6 +8877,32 @@ DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
            f.kind == DPAR_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+                                              double quiet, int64_t *sequence)
+{
+    const dpari_world *w = g->world;
+    const dpari_rank *r = &w->rank[world_rank];
+    dpari_flight f, mine;
+    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
+        !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
+        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+        return 0;
+    }
+    *sequence = f.sequence;
+    return 1;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                             int64_t sequence)
+{
+    dpari_flight f;
+    dpar_text_put(t, " called ");
+    if (dpari_flight_find(g->world, world_rank, g->id, sequence, &f)) {
+        dpari_put_flight_of(t, g, &f);
+    }
 }
 
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
@@ -9278,7 +9408,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
+    h = dpari_coll_mix(h, 1 | (call->tag < DPARI_PLAN_TAGS ? 0 : (uint64_t)(uint32_t)call->tag)
+                                  << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
@@ -14837,6 +14968,53 @@ static const char *dpari_main_ranks(int argc, char **argv)
     return found;
 }
 
+/* Is this nearly --ranks? After its dashes and up to '=' or a digit, capitals apart: "ranks", of
+ * which one letter but the first was changed, put in or left out, or two beside each other changed
+ * places; or "nranks". */
+static DPARI_COLD int dpari_main_nearly(const char *word)
+{
+    static const char name[] = "ranks";
+    char s[8];
+    size_t n = 0, head = 0, tail = 0, rest;
+    if (*word != '-') {
+        return 0;
+    }
+    for (; *word == '-'; word++) {
+    }
+    for (; *word != 0 && *word != '=' && !(*word >= '0' && *word <= '9'); word++) {
+        if (n == 6) {
+            return 0;
+        }
+        s[n++] = *word >= 'A' && *word <= 'Z' ? (char)(*word - 'A' + 'a') : *word;
+    }
+    s[n] = 0;
+    while (head < n && head < 5 && s[head] == name[head]) {
+        head++;
+    }
+    while (tail < n - head && tail < 5 - head && s[n - 1 - tail] == name[4 - tail]) {
+        tail++;
+    }
+    rest = n - head - tail;
+    return dpari_same(s, "nranks") ||
+           (head > 0 &&
+            ((rest <= 1 && 5 - head - tail <= 1) ||
+             (rest == 2 && n == 5 && s[head] == name[head + 1] && s[head + 1] == name[head])));
+}
+
+/* Nobody said how many ranks; a word that was to say it would pass in silence. */
+static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
+{
+    int i;
+    for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
+        if (dpari_main_nearly(argv[i])) {
+            return dpari_say_word(DPAR_E_ARG, why,
+                                  "\"@\": it is --ranks N that says how many ranks there are",
+                                  argv[i], dpari_length(argv[i]), 0, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* As many as this process may have cores, 4 at most. */
 static int32_t dpari_main_cores(void)
 {
@@ -14857,8 +15035,11 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32
                                    dpar_why *why)
 {
     const char *text = dpari_main_ranks(argc, argv);
-    const dpar_status st = dpar_start_read(job, why);
+    dpar_status st = dpar_start_read(job, why);
     int64_t asked = 0;
+    if (st == DPAR_OK && text == NULL && job->size <= 1) {
+        st = dpari_main_misspelled(argc, argv, why);
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -15797,8 +15978,8 @@ static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
     return 1;
 }
 
-static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
-                                      dpari_move_totals *sum, dpar_why *why)
+static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
+                                                 dpari_move_totals *sum, dpar_why *why)
 {
     dpar_transfer t, before;
     dpar_status st = dpari_source_begin(s, direction, why);
@@ -15969,8 +16150,9 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
     }
 }
 
-static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_source *source,
-                             int32_t direction, const dpari_move_totals *sum)
+static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
+                                        dpari_move_source *source, int32_t direction,
+                                        const dpari_move_totals *sum)
 {
     const int64_t streams = dpari_least(sum->items, m->c->size);
     int32_t i;

@@ -557,6 +557,12 @@ typedef struct dpar_job {
     dpar_recipe recipe;
 } dpar_job;
 
+/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
+ * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
+ * no multiple of the other degrees. O(1). */
+DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
+                                            int64_t batch, dpar_why *why);
+
 /* Which rule a configuration breaks. The planner counts rejections by it. */
 enum {
     DPAR_RULE_NONE,
@@ -946,7 +952,7 @@ typedef struct dpar_advice {
     char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings; /* DPAR_WARN_*, of the plan or of what the user asked */
+    int32_t warnings; /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
 /* The simplest good strategy. DDP whenever it fits. Else every kind of parallelism that the
@@ -954,10 +960,11 @@ typedef struct dpar_advice {
  * them, simplest first, that is at most 30 % slower than the fastest is taken. The model errs by
  * about as much between kinds, and fewer kinds are fewer things to go wrong.
  *
- * search->fixed does not bind the answer: the warnings judge it. E_MEMORY when nothing fits:
+ * What search->fixed fixes binds the answer, and the warnings judge it. runner_up then says what
+ * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
- * E_NONE: no way divides the batch. E_ARG: a batch below 0, or gpus that are not the cluster's.
- * About 30 searches: milliseconds. */
+ * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
+ * that are not the cluster's. About 30 searches, 60 where something is fixed: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 
@@ -1103,8 +1110,8 @@ typedef struct dpar_asked {
 /* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
  * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
  * NULL or "": none of them.
- *     batch=512        samples a step of all GPUs; 0: free; left out: about 4 million tokens, or
- *                      16 samples a GPU
+ *     batch=512        samples a step of all GPUs, 2^31 - 1 at most; 0: free; left out: about 4
+ *                      million tokens, or 16 samples a GPU
  *     gpus=64          whole nodes, or part of one; more than the machine has are of its kind
  *     seq=8192         tokens a sample
  *     precision=fp8    as dpar_recipe_find; left out: megatron
@@ -1115,12 +1122,6 @@ typedef struct dpar_asked {
  * E_ARG, E_PARSE, E_UNKNOWN, ... with a sentence that names what is near. O(bytes). */
 DPAR_API dpar_status dpar_plan_ask(const char *model, const char *machine, const char *options,
                                    dpar_asked *asked, dpar_why *why);
-
-/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
- * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
- * no multiple of the other degrees. O(1). */
-DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
-                                            int64_t batch, dpar_why *why);
 
 /* The answer. 40 KB of the caller's; report points into it: it does not move. */
 typedef struct dpar_planned {
@@ -1185,6 +1186,8 @@ DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why
 /* strategy.c */
 
 DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
+/* Where a field's value stands; of TILES the first of three. */
+DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
 /* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
@@ -2248,6 +2251,33 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
                : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
 }
 
+/* "2x8": nodes and GPUs, and not of which kind. */
+static dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
+{
+    char text[80];
+    dpar_text t;
+    n = n > 0 && s[n - 1] == ':' ? n - 1 : n;
+    dpar_text_init(&t, text, sizeof text);
+    dpari_text_slice(&t, s, n < 24 ? n : 24);
+    dpar_text_put(&t, "' lacks the GPU: '");
+    dpari_text_slice(&t, s, n < 24 ? n : 24);
+    dpar_text_put(&t, ":a100-80");
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "'@' was expected; known: v100-32, a100-40, a100-80, h100-80, h200, "
+                          "b200, gb200, l40s, mi250x, mi300x, tpu-v5p and more",
+                          text, sizeof text, 0, 0, 0, 0);
+}
+
+/* Digits alone, or digits, x, digits. */
+static int dpari_cluster_is_counts(const char *s, size_t n)
+{
+    size_t i, x = 0;
+    for (i = 0; i < n && ((s[i] >= '0' && s[i] <= '9') || s[i] == 'x' || s[i] == 'X'); i++) {
+        x += s[i] == 'x' || s[i] == 'X';
+    }
+    return i == n && n > 0 && x <= 1 && s[0] >= '0' && s[0] <= '9' && s[n - 1] <= '9';
+}
+
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
 static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
@@ -2260,14 +2290,17 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
     while (x < n && s[x] >= '0' && s[x] <= '9') {
         x++;
     }
+    if (dpari_cluster_is_counts(s, colon) && colon + 1 >= n) {
+        return dpari_cluster_no_gpu(s, n, why);
+    }
     if (colon < n) {
         a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
         b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
                       : dpari_cluster_count(s, colon, 65536);
         if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
             return dpari_cluster_bad(s, n, why,
-                                     "'@': NODESxGPUS:GPU was expected, each at least 1, as "
-                                     "8x8:h100-80");
+                                     "'@': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
+                                     "to 65536 GPUs, as 8x8:h100-80");
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
@@ -2276,10 +2309,10 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
         }
         return st;
     }
-    if (x > 0 && x < n && (s[x] == 'x' || s[x] == 'X')) {
+    if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
         a = dpari_cluster_count(s, x, 10000000);
         if (a == 0) {
-            return dpari_cluster_bad(s, n, why, "'@': at least one machine was expected");
+            return dpari_cluster_bad(s, n, why, "'@': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
@@ -2433,7 +2466,7 @@ static int dpari_not_negative(double v)
     return v >= 0.0 && v <= 1e18;
 }
 
-static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
@@ -2457,7 +2490,12 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
                          0, 0, 0, 0);
     }
     if (!(c->taper > 0.0 && c->taper <= 1.0)) {
-        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+        char text[32];
+        dpar_text t;
+        dpar_text_init(&t, text, sizeof text);
+        dpari_text_fixed(&t, c->taper, 3);
+        return dpari_say_word(DPAR_E_ARG, why, "taper=@: it is a share above 0, at most 1", text,
+                              sizeof text, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
@@ -4829,21 +4867,27 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
 }
 
-static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
     case DPAR_FIELD_TP: return &s->tp;
     case DPAR_FIELD_SP: return &s->sp;
     case DPAR_FIELD_CP: return &s->cp;
+    case DPAR_FIELD_CP_KIND: return &s->cp_kind;
     case DPAR_FIELD_DP: return &s->dp;
     case DPAR_FIELD_SHARD: return &s->shard;
     case DPAR_FIELD_ZERO: return &s->zero;
     case DPAR_FIELD_PP: return &s->pp;
     case DPAR_FIELD_VP: return &s->vp;
+    case DPAR_FIELD_SCHEDULE: return &s->schedule;
     case DPAR_FIELD_EP: return &s->ep;
     case DPAR_FIELD_ETP: return &s->etp;
     case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
     case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    case DPAR_FIELD_RECOMPUTE: return &s->recompute;
+    case DPAR_FIELD_OFFLOAD: return &s->offload;
+    case DPAR_FIELD_OVERLAP: return &s->overlap;
+    case DPAR_FIELD_TILES: return s->tiles;
     default: return &s->recompute_layers;
     }
 }
@@ -4879,7 +4923,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         }
         for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5) {
+        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -4981,6 +5025,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         end = at;
         at += at < bytes;
+        if (end == name) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "nothing stands between two commas of '@': name=value was "
+                                  "expected",
+                                  text, bytes < 80 ? bytes : 80, 0, 0, 0, 0);
+        }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
             return dpari_say_word(DPAR_E_PARSE, why,
@@ -5117,30 +5167,63 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
     return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
 }
 
+/* The first field that is out of its domain: the rule and the sentence. */
+static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
+                                                 dpar_why *why)
+{
+    static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
+                                      {DPAR_FIELD_TP, 1, 0},
+                                      {DPAR_FIELD_CP, 1, 0},
+                                      {DPAR_FIELD_DP, 1, 0},
+                                      {DPAR_FIELD_PP, 1, 0},
+                                      {DPAR_FIELD_VP, 1, 0},
+                                      {DPAR_FIELD_EP, 1, 0},
+                                      {DPAR_FIELD_ETP, 1, 0},
+                                      {DPAR_FIELD_MICRO_BATCH, 1, 0},
+                                      {DPAR_FIELD_MICRO_BATCHES, 1, 0},
+                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                                      {DPAR_FIELD_SHARD, 0, 0},
+                                      {DPAR_FIELD_ZERO, 0, 3},
+                                      {DPAR_FIELD_SP, 0, 1}};
+    dpar_strategy given = *s;
+    size_t i = 0;
+    int32_t v = 0;
+    for (i = 0; i < sizeof field / sizeof *field; i++) {
+        v = *dpari_field_at(&given, field[i][0]);
+        if (v < field[i][1] || (field[i][2] > 0 && v > field[i][2])) {
+            break;
+        }
+    }
+    i = i < sizeof field / sizeof *field ? i : 0;
+    if (rule != NULL) {
+        *rule = DPAR_RULE_DEGREE;
+    }
+    return dpari_say_word(DPAR_E_ARG, why,
+                          field[i][2] > 0   ? "@=# must be # to #"
+                          : field[i][1] > 0 ? "every degree must be at least 1: @=#"
+                                            : "@=# must be at least 0",
+                          dpari_field_name[field[i][0]], sizeof dpari_field_name[0], v, field[i][1],
+                          field[i][2], 0);
+}
+
 static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
 {
-    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "every degree must be at least 1: tp=#, pp=#, dp=#", s->tp, s->pp,
-                            s->dp);
-    }
-    if (s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
-                            s->micro_batches, s->shard);
+    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
+        s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
+        s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1) {
+        return dpari_refuse_field(s, rule, why);
     }
     if (s->schedule == 0) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
                             0, 0);
     }
-    if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) || s->schedule < 1 ||
+    if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
+        s->schedule < 1 ||
         s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
-                            "name",
-                            s->zero, s->sp, 0);
+                            "recompute=#, schedule=#, cp_kind=#: one of them has no name",
+                            s->recompute, s->schedule, s->cp_kind);
     }
     return DPAR_OK;
 }
@@ -5157,8 +5240,8 @@ DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
-static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
-                                      dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
+                                                 int32_t *rule, dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
         return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
@@ -5193,8 +5276,8 @@ static int dpari_v_shaped(int32_t schedule)
            schedule == DPAR_DUALPIPEV;
 }
 
-static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
-                                        int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
+                                                   int32_t *rule, dpar_why *why)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
@@ -5240,8 +5323,8 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
-                                       int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
+                                                  int32_t *rule, dpar_why *why)
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
@@ -5264,8 +5347,8 @@ static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strate
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
-                                       int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
+                                                  int32_t *rule, dpar_why *why)
 {
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
@@ -5289,8 +5372,8 @@ static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strate
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
-                                     dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
+                                                int32_t *rule, dpar_why *why)
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
@@ -5316,8 +5399,8 @@ static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
-                                    int64_t global_batch, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+                                               int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
@@ -5348,8 +5431,9 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, int32_t *rule, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, int32_t *rule,
+                                                      dpar_why *why)
 {
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
@@ -5385,6 +5469,30 @@ DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strat
         *rule = DPAR_RULE_NONE;
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
+                                                       uint32_t named, int64_t batch, dpar_why *why)
+{
+    const int32_t gpus = dpari_cluster_gpus(job->cluster);
+    dpar_strategy one = *s;
+    int32_t model;
+    one.dp = 1;
+    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
+    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
+        if (gpus % model != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
+                             model, gpus, 0, 0);
+        }
+        s->dp = gpus / model;
+    }
+    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
+        s->micro_batch > 0) {
+        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
+        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
+    }
+    return DPAR_OK;
 }
 
 /* ==== cost/memory.c ==== */
@@ -7911,6 +8019,22 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     return DPAR_OK;
 }
 
+/* No configuration is legal: the rule that most of them break says why. */
+static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
+{
+    const char *name;
+    int32_t i, most = DPAR_RULE_NONE;
+    for (i = 1; i < DPAR_RULES; i++) {
+        most = p->rejected[i] > p->rejected[most] ? i : most;
+    }
+    name = dpar_rule_name(most);
+    return dpari_say_word(DPAR_E_NONE, why,
+                          "none of # configurations is legal on # GPUs with a global batch of #: "
+                          "most break the rule '@'",
+                          name, dpari_length(name), p->walked, p->search.gpus,
+                          p->search.global_batch, 0);
+}
+
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
     int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
@@ -7933,9 +8057,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         return DPAR_DONE;
     }
     if (p->evaluated == 0) {
-        return dpari_say(DPAR_E_NONE, why,
-                         "none of # configurations is legal on # GPUs with a global batch of #",
-                         p->walked, p->search.gpus, p->search.global_batch, 0);
+        return dpari_planner_none(p, why);
     }
     near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
     return dpari_say(DPAR_E_NONE, why,
@@ -8504,7 +8626,12 @@ static const double dpari_simpler = 1.3;
 static const double dpari_simpler_recompute = 1.1;
 static const double dpari_simpler_deep = 1.4;
 
-static dpari_need dpari_need_of(const dpar_job *job)
+static int dpari_asks(const dpar_search *asked, int32_t field)
+{
+    return (asked->fixed_fields >> field & 1u) != 0;
+}
+
+static dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -8523,6 +8650,7 @@ static dpari_need dpari_need_of(const dpar_job *job)
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
+    n.tp = dpari_asks(asked, DPAR_FIELD_TP) ? asked->fixed.tp : n.tp;
     n.spatial = w->dims > 1;
     n.wide = dpari_zero_bytes(&job->recipe, dpari_layer_params(w, dpari_workload_largest(w)), 0,
                               1) > n.gpu;
@@ -8546,8 +8674,7 @@ static void dpari_free(dpar_search *q, int32_t field)
     q->fixed_fields &= ~((uint32_t)1 << field);
 }
 
-/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. What the
- * caller fixed beyond that (micro-batch, recipe of overlap, ...) stays fixed. */
+/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. */
 static void dpari_kind_fix(dpar_search *q)
 {
     q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
@@ -8648,6 +8775,25 @@ static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_
     }
 }
 
+/* What the caller fixed binds, too. 0: the kind is another one. */
+static int dpari_kind_bind(const dpar_search *asked, dpar_search *q)
+{
+    dpar_strategy wanted = asked->fixed;
+    int32_t f, i;
+    for (f = 0; f < DPAR_FIELDS; f++) {
+        const int32_t n = f == DPAR_FIELD_TILES ? 3 : 1, *want = dpari_field_at(&wanted, f);
+        int32_t *at = dpari_field_at(&q->fixed, f);
+        for (i = 0; i < n && dpari_asks(asked, f); i++) {
+            if (dpari_asks(q, f) && at[i] != want[i]) {
+                return 0;
+            }
+            at[i] = want[i];
+        }
+        q->fixed_fields |= asked->fixed_fields & (uint32_t)1 << f;
+    }
+    return 1;
+}
+
 static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *asked, dpar_plan *plan)
 {
     dpar_planner p;
@@ -8716,18 +8862,18 @@ static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked
     dpar_status st;
     q.gpus = n->gpus;
     q.space = DPAR_SPACE_USUAL;
-    if (!dpari_kind_search(job->work, n, kind, &q)) {
+    if (!dpari_kind_search(job->work, n, kind, &q) || !dpari_kind_bind(asked, &q)) {
         return DPAR_E_NONE;
     }
     st = dpari_kind_run(job, &q, plan);
     if (st != DPAR_OK || kind == DPARI_KIND_ANY || plan->strategy.pp == 1) {
         return st;
     }
-    if (2 * plan->strategy.pp > job->work->blocks) {
+    if (2 * plan->strategy.pp > job->work->blocks && !dpari_asks(asked, DPAR_FIELD_PP)) {
         st = dpari_kind_longer(job, &q, plan);
     }
-    if (st == DPAR_OK && plan->strategy.pp > 1 &&
-        !(asked->fixed_fields >> DPAR_FIELD_MICRO_BATCH & 1u)) {
+    if (st == DPAR_OK && plan->strategy.pp > 1 && !dpari_asks(asked, DPAR_FIELD_MICRO_BATCH) &&
+        !dpari_asks(asked, DPAR_FIELD_MICRO_BATCHES)) {
         dpari_kind_more_micro(job, &q, plan);
     }
     return st;
@@ -8738,7 +8884,8 @@ static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked
 /* The kinds worth comparing, simplest first by the flowchart: does it fit on one GPU? is it the
  * parameters (many small layers; else sharding, heavy traffic inside nodes and light across)? is it
  * the activations (a grid; a sequence)? */
-static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_t *order)
+static int32_t dpari_kind_order(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
+                                int32_t *order)
 {
     const dpar_workload *w = job->work;
     int32_t k = 0;
@@ -8775,6 +8922,9 @@ static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_
     }
     if (n->spatial) {
         order[k++] = DPARI_KIND_DOMAIN;
+    }
+    if (asked->fixed_fields != 0) {
+        order[k++] = DPARI_KIND_ANY; /* what is fixed may be none of them */
     }
     return k;
 }
@@ -8924,28 +9074,23 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
     dpar_text_put(t, text);
 }
 
-/* Mistakes that the asked-for or chosen plan makes. */
+/* Mistakes that the plan makes. */
 static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
                                   const dpari_need *n, dpar_advice *a)
 {
-    const dpar_strategy *s = &a->plan.strategy, *f = &asked->fixed;
-    uint32_t named = asked->fixed_fields;
-    int32_t zero = named >> DPAR_FIELD_ZERO & 1u ? f->zero : s->zero;
-    int32_t tp = named >> DPAR_FIELD_TP & 1u ? f->tp : s->tp;
-    int32_t pp = named >> DPAR_FIELD_PP & 1u ? f->pp : s->pp;
-    int32_t m = named >> DPAR_FIELD_MICRO_BATCHES & 1u ? f->micro_batches : s->micro_batches;
+    const dpar_strategy *s = &a->plan.strategy;
     double over;
     dpar_text t;
     dpar_text_init(&t, a->warning_text, sizeof(a->warning_text));
-    if (zero == 3 && tp == 1 && n->state + n->activations < n->gpu) {
+    if (s->zero == 3 && s->tp == 1 && n->state + n->activations < n->gpu) {
         dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (tp > job->cluster->gpus_per_node && n->gpus > n->node) {
+    if (s->tp > job->cluster->gpus_per_node && n->gpus > n->node) {
         dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
-    if (pp > 1 && m < 4 * pp) {
+    if (s->pp > 1 && s->micro_batches < 4 * s->pp) {
         dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
                    "fewer than 4 micro-batches a stage: the bubble passes 20 %.");
     }
@@ -8954,7 +9099,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
         dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
                    "activations are most of the memory: sharding state does not shrink them.");
     }
-    if ((named >> DPAR_FIELD_ZERO & 1u) && zero == 0 && tp == 1 && pp == 1 && n->state > n->gpu) {
+    if (!a->plan.fits && s->zero == 0 && s->tp == 1 && s->pp == 1 && n->state > n->gpu) {
         dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
@@ -8999,18 +9144,48 @@ static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked
     dpar_text_put(&t, " a GPU");
 }
 
-/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
-                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+/* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
+static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpar_advice *a)
+{
+    dpar_advice other;
+    dpar_search q = *asked;
+    dpar_text t;
+    double ratio;
+    q.fixed_fields = 0;
+    if (asked->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
+        dpari_same(other.name, a->name)) {
+        return;
+    }
+    dpar_text_init(&t, a->runner_up, sizeof a->runner_up);
+    dpar_text_put(&t, "with nothing fixed ");
+    dpar_text_put(&t, other.name);
+    dpar_text_put(&t, ": ");
+    if (a->plan.fits) {
+        ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
+                a->plan.step.total;
+        dpari_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+        dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster, ");
+    }
+    dpari_gb(&t, other.plan.memory.total);
+    dpar_text_put(&t, " a GPU");
+}
+
+/* What comes nearest when nothing fits: E_MEMORY and a->plan, E_NONE where nothing is legal. */
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
     dpar_plan plan;
-    dpar_search q = *asked;
-    dpar_text t;
+    dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
+    if (asked->fixed_fields != 0) {
+        s = asked->fixed;
+        one = dpar_strategy_complete(job, &s, asked->fixed_fields, asked->global_batch, NULL);
+        one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
+        return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
+    }
     for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
-        dpar_strategy s;
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -9023,7 +9198,17 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
             st = DPAR_E_MEMORY;
         }
     }
-    if (st != DPAR_E_MEMORY) {
+    return st;
+}
+
+/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+{
+    dpar_plan plan;
+    dpar_search q = *asked;
+    dpar_text t;
+    if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
         return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
                          asked->global_batch, 0, 0);
     }
@@ -9040,18 +9225,22 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     dpari_gb(&t, n->state / n->gpus);
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
-    q.fixed_fields = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
                            NULL) == DPAR_OK) {
         dpar_text_put(&t, "; it fits on ");
         dpari_text_int(&t, dpar_strategy_ranks(&plan.strategy));
         dpar_text_put(&t, " such GPUs");
     }
+    dpari_advice_warnings(job, asked, n, a);
+    dpari_advice_free(job, asked, a);
     return dpari_say(DPAR_E_MEMORY, why,
-                     "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, the "
-                     "GPU has # GB",
+                     asked->fixed_fields != 0
+                         ? "it does not fit on # GPUs with what is fixed: # GB a GPU, the GPU has "
+                           "# GB"
+                         : "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, "
+                           "the GPU has # GB",
                      n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
@@ -9069,14 +9258,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const d
     if (st != DPAR_OK) {
         return st;
     }
-    n = dpari_need_of(job);
+    n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
         return dpari_say(DPAR_E_ARG, why,
                          "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
                          search->gpus, search->global_batch, n.gpus, 0);
     }
     dpari_zero(advice, sizeof(*advice));
-    kinds = dpari_kind_order(job, &n, order + 1);
+    kinds = dpari_kind_order(job, &asked, &n, order + 1);
     order[0] = DPARI_KIND_DDP;
     if (job->work->trains &&
         dpari_kind_plan(job, &asked, &n, DPARI_KIND_DDP, &advice->plan) == DPAR_OK) {
@@ -9097,6 +9286,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const d
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
     dpari_advice_runner_up(job, search, &n, order, kinds + 1, seconds, advice);
+    dpari_advice_free(job, search, advice);
     return DPAR_OK;
 }
 
@@ -9243,8 +9433,8 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* The ranks [first, last) of a node, into the grid's figures. */
-static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g, int32_t first, int32_t last)
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                            dpar_halo_grid *g, int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;
@@ -10439,7 +10629,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     a->length[i] = n - (size_t)(a->value[i] - s);
     if (i <= DPARI_ASK_BATCH) {
         const int64_t least = i != DPARI_ASK_BATCH;
-        const int64_t most = least ? 100000000 : INT64_C(1) << 40;
+        const int64_t most = least ? 100000000 : INT32_MAX;
         a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
         if (a->number[i] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "@ needs a whole number of # to #", s, n, least,
@@ -10611,30 +10801,6 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *mac
 
 /* ---- the answer ---------------------------------------------------------------------------------
  */
-
-DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
-                                                       uint32_t named, int64_t batch, dpar_why *why)
-{
-    const int32_t gpus = dpari_cluster_gpus(job->cluster);
-    dpar_strategy one = *s;
-    int32_t model;
-    one.dp = 1;
-    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
-    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
-        if (gpus % model != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
-                             model, gpus, 0, 0);
-        }
-        s->dp = gpus / model;
-    }
-    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
-        s->micro_batch > 0) {
-        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
-        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
-    }
-    return DPAR_OK;
-}
 
 /* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
 static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)

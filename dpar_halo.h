@@ -353,16 +353,17 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
 
 /* grid - a grid cut over ranks, arrays on it, and their halos in one call: the usual case, with
  * memory of its own. The program is in the first lines of this header. In a code that has MPI, a
- * process grid and arrays of its own it comes to this:
+ * communicator of MPI_Cart_create and arrays of its own it comes to this:
  *
- *     dpar_mpi_make(cart, NULL, &world, &why);       shared memory in a node, MPI between nodes
- *     d.parts[0] = py, d.parts[1] = px;              the code's process grid; 0: the best one
- *     dpar_grid_make(world, &d, &g, &why);
- *     dpar_grid_attach(g, u, DPAR_F64, NULL, &why);  u: the address of its first own cell
+ *     d.cells[0] = ny, d.cells[1] = nx, d.halo = 1, d.type = DPAR_F64;
+ *     dpar_mpi_grid(cart, NULL, &d, &g, &why);       its process grid and periods are the grid's
  *     ...
- *     dpar_grid_exchange(g, u);
+ *     dpar_grid_exchange(g, u);                      u: the address of its first own cell
  *     ...
- *     dpar_grid_free(g), dpar_comm_close(world);
+ *     dpar_grid_free(g);
+ *
+ * (dpar_mpi.h: shared memory in a node, MPI between nodes.) Arrays that lie otherwise are made
+ * known by dpar_grid_attach. With another process grid: dpar_mpi_make, d.parts, dpar_grid_make.
  *
  * An array is known by the address of its first own point. Its halo lies before and after it: u[-1]
  * is the neighbour below in the last dim. Functions with a `list` take several arrays and send one
@@ -388,7 +389,8 @@ enum { DPAR_MIRROR_NONE, DPAR_MIRROR_AT_FACE, DPAR_MIRROR_AT_CELL };
 /* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
 typedef struct dpar_grid_desc {
     int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
-    int32_t star;                       /* 1: no edges and corners. 0: all neighbours, a box */
+    int32_t star;                       /* 1: no edges and corners, but for fields on faces, which
+                                           have them all the same. 0: all neighbours, a box */
     int64_t cells[DPAR_MAX_DIMS];       /* of the whole grid, at least 1 */
     int64_t halo;                       /* cells on every side of every dim */
     int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
@@ -408,6 +410,11 @@ typedef struct dpar_grid_desc {
                                            cells cuts[p] to cuts[p+1] - 1, one at least. Copied */
     const dpar_mem *mem; /* where arrays are that the CPU does not reach; as long as the grid. NULL:
                             as the communicator says, see dpar_comm.mem */
+    int32_t type; /* DPAR_F64, ...: any address that is not known otherwise is an array of cells of
+                     this type, dense in C order with its halo: your own arrays need no
+                     dpar_grid_attach. They may move from call to call, on each rank for itself.
+                     0: an address that is not known is E_ARG */
+    int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
 } dpar_grid_desc;
 
 /* Made by dpar_grid_make; to be read. */
@@ -458,9 +465,11 @@ typedef struct dpar_grid_part {
  * with the sentence on all ranks; E_MISMATCH: ranks gave different grids. O(sum of parts). */
 DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dpar_grid **grid,
                                     dpar_why *why);
-/* Closes what was planned and gives the arrays of dpar_grid_array back, before dpar_comm_close.
- * COLLECTIVE. NULL is fine. E_ARG, and nothing done: an exchange has not ended. Else errors as
- * dpar_halo_exchange_close, and all is given back. */
+/* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
+ * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
+ * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back. After
+ * dpar_comm_close of its world it is local and gives the grid's own memory back: OK. (Between the
+ * two grid->comm is NULL, and all else that is asked of the grid is E_ARG.) */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
 /* An array with its halo from the communicator's memory, where neighbours read it directly: the
  * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
@@ -468,10 +477,12 @@ DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
  * field: faces, components. COLLECTIVE: some small all-reduces. */
 DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
 DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
-/* Makes an array of your own known by `u`, the address of its first own point; field NULL: cells,
- * dense in C order with the grid's halo. It stays where it is as long as it is exchanged; a second
- * one at the same address takes its place. What lies beyond the grid's open ends needs no memory.
- * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. */
+/* Makes an array of your own known by `u`, the address of its first own point. field NULL: cells,
+ * dense in C order with the grid's halo, as those of desc.type. In registered memory neighbours
+ * read it where it lies. It stays where it is as long as it is exchanged. A second one at the same
+ * address takes its place. What lies beyond the grid's open ends needs no memory. COLLECTIVE.
+ * E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. Strides that put two points into one
+ * place are E_ARG, those that reach beyond 2^57 bytes E_RANGE. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
@@ -480,7 +491,12 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
  * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
  * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
- * wait for it until the deadline. Else errors as these two. */
+ * wait for it until the deadline. Else errors as these two.
+ *
+ * A rank that calls another operation instead, a barrier say, is E_MISMATCH. That is told at once
+ * in the first exchange of a combination, and in a grid with check = 1. Else it takes a second at
+ * most between ranks that share memory. Between others it takes the deadline. The sentence says
+ * where each is. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
@@ -1429,7 +1445,8 @@ DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
     }
 }
 
-DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+                                         dpar_box *all)
 {
     int32_t d;
     if (!dpar_halo_box(h, rank, all)) {
@@ -1498,7 +1515,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 }
 
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
+DPARI_API DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
 {
     const dpar_halo *h = f->halo;
     int32_t d;
@@ -1515,8 +1532,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
  */
 
 /* The slab of the compact form that a box begins in; elements before it. */
-static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                         dpar_box *slab, int64_t *before)
+static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                                    dpar_box *slab, int64_t *before)
 {
     dpar_box own, all;
     int32_t n, d;
@@ -1683,7 +1700,7 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, 
 }
 
 /* Where they begin and end. */
-static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
 {
     int32_t d;
     span[0] = g->base;
@@ -1703,7 +1720,8 @@ typedef struct dpari_hx_sums {
     int64_t left;                                                  /* tries */
 } dpari_hx_sums;
 
-static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
+static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least,
+                                         int64_t most)
 {
     int32_t k = z->n, i;
     if (least == most) { /* of one point */
@@ -1731,7 +1749,7 @@ static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int
 }
 
 /* Is `sum` plus one over steps k and on between low and high? */
-static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 {
     int64_t t, last;
     if (k == z->n) {
@@ -1750,7 +1768,8 @@ static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 
 /* Two elements are in one place when the difference of their addresses, which is a sum of strides,
  * is less than either's width. */
-static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
+static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
+                                          int64_t *left)
 {
     dpari_hx_sums z;
     int32_t d;
@@ -1775,8 +1794,8 @@ static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
 }
 
 /* Do the parts p and q of the fields, two a field, meet? */
-static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
-                               int64_t *left)
+static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
+                                          int32_t q, int64_t *left)
 {
     const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
     dpari_hx_cells a, b;
@@ -1784,8 +1803,9 @@ static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int3
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
-DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        const void *memory, int64_t bytes, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
+                                                   int32_t rank, const void *memory, int64_t bytes,
+                                                   dpar_why *why)
 {
     dpari_hx_cells a, b;
     int64_t left = DPARI_HX_SEARCH;
@@ -1804,8 +1824,8 @@ DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        int64_t *span, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
+                                                   int32_t rank, int64_t *span, dpar_why *why)
 {
     dpari_hx_cells a;
     int64_t left = DPARI_HX_SEARCH;
@@ -3063,9 +3083,11 @@ static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
 /* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
  * and so on. */
 typedef struct dpari_hx_suspect {
-    int32_t who;   /* of the world */
-    int32_t links; /* 0: the peer; 1: whom that waits for; ... */
-    double since;  /* nobody else came under suspicion; 0: not yet */
+    int32_t who;    /* of the world */
+    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
+    double since;   /* nobody else came under suspicion; 0: not yet */
+    int64_t in;     /* the collective that the peer waits in, */
+    double crossed; /* and since when; 0: in none */
 } dpari_hx_suspect;
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
@@ -3127,6 +3149,9 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
         }
         dpar_text_put(&t, " has begun exchange #");
         dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+    } else if (q) {
+        dpari_put_crossed(&t, g, p->world, q->in);
+        dpar_text_put(&t, " instead");
     } else {
         dpar_text_put(&t, " runs ");
         dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
@@ -3156,7 +3181,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
 }
 
 /* Time has passed: does it make sense to wait on? */
-static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
+static DPARI_COLD dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
     dpar_status st = dpari_group_broken(dpari_group_of(x->node));
@@ -3172,8 +3197,8 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
                : DPAR_OK;
 }
 
-static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
-                            dpari_hx_suspect *q)
+static DPARI_COLD void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now,
+                                       double quiet, dpari_hx_suspect *q)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
@@ -3183,10 +3208,29 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
     }
 }
 
+/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
+ * not called that? For as long as above: a wait that this rank's progress ends is shorter. */
+static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer,
+                                       dpari_hx_suspect *q)
+{
+    const dpari_hx_peer *p = &x->peer[peer];
+    const double now = dpari_os_now();
+    const double quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
+    int64_t in = 0;
+    if ((int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8) >= x->count ||
+        !dpari_group_crossed(dpari_group_of(x->node), p->world, now, quiet, &in)) {
+        q->crossed = 0.0;
+    } else if (!(q->crossed > 0.0) || q->in != in) {
+        q->crossed = now;
+        q->in = in;
+    }
+    return q->crossed > 0.0 && now - q->crossed > quiet;
+}
+
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
  * allowed, a second at most? Where that changes again and again, the last after four times that. */
-static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
-                         dpari_hx_suspect *q)
+static DPARI_COLD int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                                    dpari_hx_suspect *q)
 {
     const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
     const double now = dpari_os_now();
@@ -3215,7 +3259,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
-    dpari_hx_suspect q = {0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
@@ -3226,6 +3270,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
             dpari_wait_says(x->world, x->peer[peer].world);
             st = dpari_hx_look(x, peer);
+            st = st == DPAR_OK && dpari_hx_crossed(x, peer, &q) ? DPAR_E_MISMATCH : st;
             st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
             if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
                 st = DPAR_OK; /* its last words */
@@ -5399,7 +5444,8 @@ typedef struct dpari_gx_shape {
     dpar_halo halo;    /* as wide as there is room for */
     dpar_grid_field f; /* strides and component_stride filled in */
     int32_t number, type, components;
-    int32_t reach; /* may peers read it where it lies? */
+    int32_t reach;  /* may peers read it where it lies? */
+    int32_t packed; /* never: this rank's arrays come and go, some in memory that peers reach */
 } dpari_gx_shape;
 
 typedef struct dpari_gx_array {
@@ -5441,9 +5487,11 @@ typedef struct dpari_gx_plan {
 typedef struct dpari_gx {
     dpar_grid head;
     dpar_grid_desc d;
+    dpari_on_end ending; /* in the communicator's list */
     const dpar_mem *mem;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
     dpar_halo halo;
+    dpari_gx_shape plain; /* of desc.type: addresses that are not known otherwise */
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
@@ -5452,9 +5500,10 @@ typedef struct dpari_gx {
     void *picked[DPARI_GX_PICKS];
 } dpari_gx;
 
+/* NULL: there is none, or its world was closed. */
 static dpari_gx *dpari_gx_of(dpar_grid *g)
 {
-    return (dpari_gx *)(void *)g;
+    return g && g->comm ? (dpari_gx *)(void *)g : NULL;
 }
 
 static const dpari_gx *dpari_gx_in(const dpar_grid *g)
@@ -5521,9 +5570,11 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *
     if (a->dims < 1 || a->dims > DPAR_MAX_DIMS) {
         return dpari_say(DPAR_E_ARG, why, "grid: # dims (1 to #)", a->dims, DPAR_MAX_DIMS, 0, 0);
     }
-    if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check)) {
-        return dpari_say(DPAR_E_ARG, why, "grid: star #, order #, check #: each is 0 or 1", a->star,
-                         a->order, a->check, 0);
+    if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check) ||
+        !dpari_gx_flag(a->closes)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "grid: star #, order #, check #, closes #: each is 0 or 1", a->star,
+                         a->order, a->check, a->closes);
     }
     for (d = 0; d < a->dims && st == DPAR_OK; d++) {
         g->low[d] = a->low[d] != 0 ? a->low[d] : a->halo;
@@ -5604,6 +5655,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
     }
     (void)dpar_halo_owned(h, c->rank, &own);
     (void)dpar_mesh_coords(&mesh, c->rank, g->head.coord);
+    g->head.dims = g->d.dims;
     for (d = g->d.dims - 1; d >= 0; d--) {
         g->head.cells[d] = g->d.cells[d];
         g->head.first[d] = own.lo[d];
@@ -5631,6 +5683,8 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
     dpari_fact(f, "order", 0, a->order);
     dpari_fact(f, "check", 0, a->check);
     dpari_fact(f, "halo", 0, a->halo);
+    dpari_fact_type(f, "type", 0, a->type);
+    dpari_fact(f, "closes", 0, a->closes);
     for (d = 0; d < a->dims; d++) {
         uint64_t h = 1;
         dpari_fact(f, "cells[#]", d, a->cells[d]);
@@ -5674,71 +5728,6 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
         }
     }
     return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
-                                               dpar_grid **grid, dpar_why *why)
-{
-    dpari_gx *g = NULL;
-    dpar_status st;
-    if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
-    }
-    st = desc && grid
-             ? dpari_gx_new(desc, &g, why)
-             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
-    st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
-    st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
-    st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
-    if (st != DPAR_OK) {
-        dpari_os_unmap(g, g ? g->bytes : 0);
-        return st;
-    }
-    g->head.comm = c;
-    g->head.dims = g->d.dims;
-    g->mem = g->d.mem ? g->d.mem : c->mem;
-    *grid = &g->head;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    dpar_status st = DPAR_OK;
-    int32_t i;
-    for (p = g ? g->plans : NULL; p; p = p->next) {
-        if (p->active && g->head.comm->status == DPAR_OK) {
-            return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                    "grid: an exchange of # arrays has not ended", p->n, 0, 0, 0);
-        }
-    }
-    while (g && g->plans) {
-        const dpar_status closed = dpar_halo_exchange_close(g->plans->x);
-        st = st == DPAR_OK ? closed : st;
-        p = g->plans;
-        g->plans = p->next;
-        dpari_os_unmap(p->rest, p->rest_bytes);
-        dpari_os_unmap(p, p->bytes);
-    }
-    while (g && g->pages) {
-        dpari_gx_page *page = g->pages;
-        for (i = 0; i < page->count; i++) {
-            dpar_comm_release(g->head.comm, page->array[i].memory);
-        }
-        g->pages = page->next;
-        dpari_os_unmap(page, (int64_t)sizeof *page);
-    }
-    while (g && g->shapes) {
-        dpari_gx_shape *s = g->shapes;
-        g->shapes = s->next;
-        dpari_os_unmap(s, (int64_t)sizeof *s);
-    }
-    if (g) {
-        dpari_os_unmap(g, g->bytes);
-    }
-    return st;
 }
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
@@ -5793,7 +5782,11 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     for (d = 0; d < g->head.dims; d++) {
         dense = dense && f->stride[d] == 0;
         s->halo.points[d] = f->at[d] ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
-        s->halo.high[d] += f->at[d] != 0; /* the shared face is the neighbour's */
+        if (f->at[d]) {
+            s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
+                                  another dim is a corner, in a star, too */
+            s->halo.shape = DPAR_STENCIL_BOX;
+        }
     }
     for (k = 0; k < g->head.dims && dense; k++) {
         d = f->order == DPAR_FIRST_FASTEST ? k : g->head.dims - 1 - k;
@@ -5802,10 +5795,10 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     }
 }
 
-/* Elements from the address of an array to the first and one past the last one in memory; 0: they
- * are too far. */
-static DPARI_COLD int dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
-                                    int64_t *high)
+/* Elements from the address of an array to the first and one past the last one in memory. 0, or 1 +
+ * the dim (dims: components) whose stride takes it too far. */
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
+                                        int64_t *high)
 {
     const int64_t most = INT64_C(1) << 57;
     int32_t d;
@@ -5816,16 +5809,177 @@ static DPARI_COLD int dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, 
         const int64_t step = comps ? s->f.component_stride : s->f.stride[d];
         const int64_t below = comps ? 0 : g->low[d];
         const int64_t above = comps ? s->components - 1 : dpari_gx_points(g, &s->f, d) - 1 - below;
-        const int64_t size = step < 0 ? -step : step;
-        int64_t a, b;
-        if (step < -most || step > most || !dpari_mul(size, below, &a) ||
-            !dpari_mul(size, above, &b) || a > most || b > most) {
-            return 0;
+        int64_t a, b, size;
+        if (step < -most || step > most) {
+            return d + 1;
+        }
+        size = step < 0 ? -step : step;
+        if (!dpari_mul(size, below, &a) || !dpari_mul(size, above, &b) || a > most || b > most) {
+            return d + 1;
         }
         *low -= step < 0 ? b : a;
         *high += step < 0 ? a : b;
+        if (*high - *low > most / dpar_type_bytes(s->type)) {
+            return d + 1;
+        }
     }
-    return *high - *low <= most / dpar_type_bytes(s->type);
+    return 0;
+}
+
+/* Points that are filled or own; beyond open ends there need not be any. */
+static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+{
+    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.own[d];
+    const int ring = g->d.periodic[d];
+    return dpari_gx_points(g, f, d) -
+           (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
+           (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
+}
+
+/* Two points in one place? Each stride has to pass all that the shorter ones take. */
+static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
+                                                   int32_t rank, dpar_why *why)
+{
+    const int32_t dims = g->head.dims;
+    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1;
+    int64_t taken = 1;
+    while (left != 0) {
+        int64_t step = INT64_MAX, points;
+        int32_t d, next = 0;
+        for (d = 0; d <= dims; d++) {
+            const int64_t v = d < dims ? s->f.stride[d] : s->f.component_stride;
+            if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
+                step = v < 0 ? -v : v;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
+        if (points > 1 && step < taken) {
+            return next < dims ? dpari_say(DPAR_E_ARG, why,
+                                           "grid: rank # has # points in dim #, # elements apart: "
+                                           "several points lie in one place",
+                                           rank, points, next, step)
+                               : dpari_say(DPAR_E_ARG, why,
+                                           "grid: rank # has # components, # elements apart: "
+                                           "several elements lie in one place",
+                                           rank, points, step, 0);
+        }
+        taken += (points - 1) * step;
+    }
+    return DPAR_OK;
+}
+
+/* Where the array lies: neither too far nor upon itself. */
+static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
+                                                  int32_t rank, int64_t *low, int64_t *high,
+                                                  dpar_why *why)
+{
+    const int32_t d = dpari_gx_span(g, s, low, high) - 1;
+    if (d >= 0) {
+        const int comps = d == g->head.dims;
+        return dpari_say(DPAR_E_RANGE, why,
+                         comps
+                             ? "grid: an array of rank # reaches beyond 2^57 bytes: # components, "
+                               "# elements apart"
+                             : "grid: an array of rank # reaches beyond 2^57 bytes: # points in "
+                               "dim #, # elements apart",
+                         rank, comps ? s->components : dpari_gx_points(g, &s->f, d),
+                         comps ? s->f.component_stride : d, comps ? 0 : s->f.stride[d]);
+    }
+    return dpari_gx_check_apart(g, s, rank, why);
+}
+
+/* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
+ * shape is the same on all, whatever memory they are in, and so they are never read there. */
+static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why *why)
+{
+    dpar_grid_field none;
+    int64_t low, high;
+    dpar_status st;
+    dpari_zero(&none, sizeof none);
+    st = dpari_gx_check_field(g, g->d.type, &none, why);
+    if (st == DPAR_OK) {
+        dpari_gx_shape_of(g, g->d.type, &none, &g->plain);
+        st = dpari_gx_check_span(g, &g->plain, rank, &low, &high, why);
+        g->plain.packed = 1;
+        g->shapes = &g->plain;
+        g->shapes_known = 1;
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
+                                               dpar_grid **grid, dpar_why *why)
+{
+    dpari_gx *g = NULL;
+    dpar_status st;
+    if (!c) {
+        dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
+        return DPAR_E_ARG;
+    }
+    st = desc && grid
+             ? dpari_gx_new(desc, &g, why)
+             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
+    st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
+    st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
+    st = st == DPAR_OK && g->d.type != 0 ? dpari_gx_plain(g, c->rank, why) : st;
+    st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
+    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */
+        dpari_os_unmap(g, g ? g->bytes : 0);
+        return st;
+    }
+    g->head.comm = c;
+    g->mem = g->d.mem ? g->d.mem : c->mem;
+    g->ending.at = &g->head.comm;
+    dpari_on_end_add(c, &g->ending);
+    *grid = &g->head;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
+{
+    dpari_gx *g = (dpari_gx *)(void *)grid;
+    dpar_comm *c = g ? g->head.comm : NULL; /* NULL: the world was closed, and all its memory */
+    dpari_gx_plan *p;
+    dpar_status st = DPAR_OK, closed;
+    int32_t i;
+    for (p = c ? g->plans : NULL; p; p = p->next) {
+        if (p->active && c->status == DPAR_OK) {
+            return dpari_comm_wrong(c, DPAR_E_ARG, "grid: an exchange of # arrays has not ended",
+                                    p->n, 0, 0, 0);
+        }
+    }
+    while (g && g->plans) {
+        closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
+        st = st == DPAR_OK ? closed : st;
+        p = g->plans;
+        g->plans = p->next;
+        dpari_os_unmap(p->rest, p->rest_bytes);
+        dpari_os_unmap(p, p->bytes);
+    }
+    while (g && g->pages) {
+        dpari_gx_page *page = g->pages;
+        for (i = 0; i < page->count; i++) {
+            dpar_comm_release(c, page->array[i].memory);
+        }
+        g->pages = page->next;
+        dpari_os_unmap(page, (int64_t)sizeof *page);
+    }
+    while (g && g->shapes) {
+        dpari_gx_shape *s = g->shapes;
+        g->shapes = s->next;
+        dpari_os_unmap(s, s == &g->plain ? 0 : (int64_t)sizeof *s);
+    }
+    if (g) {
+        const int32_t closes = g->d.closes;
+        dpari_on_end_drop(c, &g->ending);
+        dpari_os_unmap(g, g->bytes);
+        closed = closes ? dpar_comm_close(c) : DPAR_OK;
+        st = st == DPAR_OK ? closed : st;
+    }
+    return st;
 }
 
 static DPARI_COLD int dpari_gx_alike(const dpari_gx *g, const dpari_gx_shape *a,
@@ -5893,6 +6047,13 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
     return NULL;
 }
 
+/* NULL: it is no array of the grid. */
+static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *g, const void *at)
+{
+    const dpari_gx_array *a = dpari_gx_find(g, at);
+    return a ? a->shape : at && g->d.type != 0 ? &g->plain : NULL;
+}
+
 /* Memory for what is to be remembered of one more array. */
 static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh, dpar_why *why)
 {
@@ -5925,7 +6086,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
     } else {
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
-    for (p = a ? g->plans : NULL; p; p = p->next) { /* another shape at an old address */
+    for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
+        /* another shape at an old address */
         for (i = 0; i < p->n; i++) {
             p->at[i] = p->at[i] == u ? NULL : p->at[i];
         }
@@ -5960,13 +6122,12 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
     }
     if (*st == DPAR_OK) {
         dpari_gx_shape_of(g, type, field, fresh);
-        if (!dpari_gx_span(g, fresh, &low, &high)) {
-            *st = dpari_say(DPAR_E_RANGE, why, "grid: an array of rank # reaches beyond 2^57 bytes",
-                            c->rank, 0, 0, 0);
-        } else if (g->shapes_known == DPARI_GX_SHAPES) {
+        *st = dpari_gx_check_span(g, fresh, c->rank, &low, &high, why);
+        if (*st == DPAR_OK && g->shapes_known == DPARI_GX_SHAPES) {
             *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than # shapes",
                             DPARI_GX_SHAPES, 0, 0, 0);
-        } else if (!attached && g->mem != c->mem) {
+        }
+        if (*st == DPAR_OK && !attached && g->mem != c->mem) {
             *st = dpari_say(DPAR_E_ARG, why,
                             "grid: arrays are in a device's memory, which the communicator has "
                             "not: allocate and attach them",
@@ -6023,11 +6184,13 @@ DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type)
 DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                                  const dpar_grid_field *field, dpar_why *why)
 {
+    dpari_gx *g = dpari_gx_of(grid);
     dpar_status st;
-    if (!grid) {
-        return dpari_say(DPAR_E_ARG, why, "grid: it is NULL", 0, 0, 0, 0);
+    if (!g) {
+        return dpari_say_word(DPAR_E_ARG, why, "grid: @",
+                              grid ? "its world was closed" : "it is NULL", 80, 0, 0, 0, 0);
     }
-    (void)dpari_gx_add(dpari_gx_of(grid), type, field, 1, u, &st, why);
+    (void)dpari_gx_add(g, type, field, 1, u, &st, why);
     return st;
 }
 
@@ -6051,7 +6214,7 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s
     for (e = 0; e < g->head.dims; e++) {
         const int64_t faces = s->f.at[e] != 0, below = -g->head.first[e];
         const int64_t above = g->head.cells[e] + faces - g->head.first[e];
-        const int wide = !g->d.star || e == d;
+        const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
         box->hi[e] = g->head.own[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
         if (e == d) {
@@ -6242,6 +6405,18 @@ static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *
     return x;
 }
 
+/* Arrays that come and go are packed by all: where they lie need not be the same each time. */
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_options *o)
+{
+    int32_t i;
+    dpari_zero(o, sizeof *o);
+    o->field = p->field;
+    o->fields = p->n;
+    for (i = 0; i < p->n; i++) {
+        o->way = p->shape[i]->packed ? DPAR_HALO_PACKED : o->way;
+    }
+}
+
 /* What this rank does alone: memory, the description. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
@@ -6256,12 +6431,10 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
         (void)dpari_gx_lay_out(p, n, depth);
         for (i = 0; i < n; i++) {
             p->at[i] = list[i];
-            p->shape[i] = dpari_gx_find(g, list[i])->shape;
+            p->shape[i] = dpari_gx_shape_at(g, list[i]);
             dpari_gx_field_of(g, p, i);
         }
-        dpari_zero(&o, sizeof o);
-        o.field = p->field;
-        o.fields = n;
+        dpari_gx_options(p, &o);
         st = dpar_halo_exchange_bytes(g->head.comm, &o, &p->exchange, why);
         if (st != DPAR_OK) {
             return st;
@@ -6288,12 +6461,10 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, 
     dpari_gx_plan *p = NULL, **last = &g->plans;
     dpar_halo_options o;
     dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
-    st = dpari_agree(c, st, why);
+    st = dpari_agree_on(c, st, "grid exchange", NULL, NULL, why);
     if (st == DPAR_OK) {
         void *memory = dpari_gx_lay_out_rest(g, p);
-        dpari_zero(&o, sizeof o);
-        o.field = p->field;
-        o.fields = n;
+        dpari_gx_options(p, &o);
         st = dpar_halo_exchange_init(memory, p->exchange, c, &o, &p->x, why);
     }
     if (st != DPAR_OK) {
@@ -6319,11 +6490,8 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32
             continue;
         }
         for (i = 0; i < n; i++) {
-            if (p->at[i] != list[i]) {
-                const dpari_gx_array *a = dpari_gx_find(g, list[i]);
-                if (!a || a->shape != p->shape[i]) {
-                    break;
-                }
+            if (p->at[i] != list[i] && dpari_gx_shape_at(g, list[i]) != p->shape[i]) {
+                break;
             }
         }
         if (i == n) {
@@ -6347,7 +6515,8 @@ static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
     dpari_fact(f, "the number of arrays", 0, a->n);
     dpari_fact(f, "depth", 0, a->depth);
     for (i = 0; i < a->n; i++) {
-        dpari_fact(f, "array # of the list", i, dpari_gx_find(a->g, a->list[i])->number);
+        const dpari_gx_array *known = dpari_gx_find(a->g, a->list[i]);
+        dpari_fact(f, "array # of the list", i, known ? known->number : -1);
     }
 }
 
@@ -6364,12 +6533,13 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const
                          0, 0);
     }
     for (i = 0; i < n; i++) {
-        if (!dpari_gx_find(g, list[i])) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: number # of the list is the address of no array: the one of "
-                             "its first own point, from dpar_grid_array or given to "
-                             "dpar_grid_attach",
-                             i, 0, 0, 0);
+        if (!dpari_gx_shape_at(g, list[i])) {
+            return dpari_say_word(DPAR_E_ARG, why,
+                                  n > 1 ? "grid: number # of the arrays given @"
+                                        : "grid: the array given @",
+                                  "is none of the grid: wanted is the address of its first own "
+                                  "point, from dpar_grid_array or given to dpar_grid_attach",
+                                  160, i, 0, 0, 0);
         }
     }
     return DPAR_OK;
@@ -6453,12 +6623,14 @@ static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32
 
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
 {
-    return grid ? dpari_gx_run(dpari_gx_of(grid), &u, 1, 0) : DPAR_E_ARG;
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_run(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)
 {
-    return grid ? dpari_gx_run(dpari_gx_of(grid), list, n, 0) : DPAR_E_ARG;
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_run(g, list, n, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
@@ -6491,7 +6663,8 @@ static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int
 
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
 {
-    return grid ? dpari_gx_start(dpari_gx_of(grid), &u, 1, 0) : DPAR_E_ARG;
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
@@ -6505,9 +6678,10 @@ DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, in
 /* The plan of the exchange under way that u takes part in. */
 static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan **plan)
 {
+    const dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
     int32_t i;
-    for (p = grid ? dpari_gx_of(grid)->plans : NULL; p; p = p->next) {
+    for (p = g ? g->plans : NULL; p; p = p->next) {
         for (i = 0; p->active && i < p->n; i++) {
             if (p->at[i] == u) {
                 *plan = p;
@@ -6515,9 +6689,9 @@ static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan
             }
         }
     }
-    return grid ? dpari_comm_wrong(grid->comm, DPAR_E_ARG,
-                                   "grid: no exchange of this array has begun", 0, 0, 0, 0)
-                : DPAR_E_ARG;
+    return g ? dpari_comm_wrong(grid->comm, DPAR_E_ARG, "grid: no exchange of this array has begun",
+                                0, 0, 0, 0)
+             : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
@@ -6542,8 +6716,9 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 DPAR_API DPARI_COLD dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list,
                                                        int32_t n)
 {
+    dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
-    return grid && dpari_gx_take(dpari_gx_of(grid), list, n, 0, &p) == DPAR_OK ? p->x : NULL;
+    return g && dpari_gx_take(g, list, n, 0, &p) == DPAR_OK ? p->x : NULL;
 }
 
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
@@ -6617,9 +6792,9 @@ DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* A block that goes to or comes from rank 0. */
 typedef struct dpari_gx_block {
-    const dpari_gx_array *a;
-    char *whole, *dense; /* dense: its points one after the other */
-    int back;            /* from the whole to the parts */
+    const dpari_gx_shape *shape;
+    char *array, *whole, *dense; /* dense: its points one after the other */
+    int back;                    /* from the whole to the parts */
 } dpari_gx_block;
 
 /* The points that a rank owns; elements of them. */
@@ -6633,14 +6808,14 @@ static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, 
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_block *k,
                                             const dpar_box *own, int whole)
 {
-    const dpari_gx_shape *s = k->a->shape;
+    const dpari_gx_shape *s = k->shape;
     const int32_t dims = g->head.dims;
     const int out = k->back == whole; /* into the block */
     dpar_mem_box b;
     dpar_status st;
     int64_t dense = s->components, step = dense, at = 0;
     int64_t *there = out ? b.from_stride : b.to_stride, *here = out ? b.to_stride : b.from_stride;
-    char *array = whole ? k->whole : (char *)k->a->at;
+    char *array = whole ? k->whole : k->array;
     int32_t d;
     dpari_zero(&b, sizeof b);
     b.to_type = b.from_type = s->type;
@@ -6675,14 +6850,14 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *g, const dpari_gx_
     dpar_box own;
     int32_t r, i;
     for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
-        const int64_t n = dpari_gx_owned(k->a->shape, r, &own);
+        const int64_t n = dpari_gx_owned(k->shape, r, &own);
         const int32_t other = c->rank > 0 ? 0 : r;
         for (i = 0; i < 3 && st == DPAR_OK; i++) {
             const int step = k->back ? 2 - i : i;
             if (step == 1 && other != c->rank) {
                 st = k->back == (c->rank > 0)
-                         ? dpar_recv(c, k->dense, n, k->a->shape->type, other, 0, NULL)
-                         : dpar_send(c, k->dense, n, k->a->shape->type, other, 0, NULL);
+                         ? dpar_recv(c, k->dense, n, k->shape->type, other, 0, NULL)
+                         : dpar_send(c, k->dense, n, k->shape->type, other, 0, NULL);
             } else if ((step == 0 && r == c->rank) || (step == 2 && c->rank == 0)) {
                 st = dpari_gx_copy(g, k, &own, step / 2);
             }
@@ -6707,15 +6882,16 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
         return DPAR_E_ARG;
     }
     st = dpari_gx_check_list(g, &u, 1, 0, &why);
-    k.a = dpari_gx_find(g, u);
+    k.shape = dpari_gx_shape_at(g, u);
+    k.array = (char *)u;
     if (st == DPAR_OK && c->rank == 0 && !whole) {
         st = dpari_say(DPAR_E_ARG, &why, "grid: rank 0 gave NULL for the whole array", 0, 0, 0, 0);
     }
     if (st == DPAR_OK) {
         for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
-            bytes = dpari_most(bytes, dpari_gx_owned(k.a->shape, r, &own));
+            bytes = dpari_most(bytes, dpari_gx_owned(k.shape, r, &own));
         }
-        bytes *= dpar_type_bytes(k.a->shape->type);
+        bytes *= dpar_type_bytes(k.shape->type);
         st = dpar_comm_alloc(c, bytes, &block);
         st = st == DPAR_OK && pins ? g->mem->pin(g->mem->ctx, block, bytes) : st;
         (void)dpari_say(st, &why, "grid: # bytes for a block cannot be had", bytes, 0, 0, 0);
@@ -6764,11 +6940,11 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     int32_t d;
     dpari_zero(&none, sizeof none);
     field = field ? field : &none;
-    if (!g || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
+    if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     dpari_gx_shape_of(g, DPAR_F64, field, &s);
-    if (!dpari_gx_span(g, &s, &low, &high)) {
+    if (dpari_gx_span(g, &s, &low, &high) != 0) {
         return DPAR_E_RANGE;
     }
     (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);

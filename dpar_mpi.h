@@ -28,6 +28,8 @@
  *     mpicc -DDPAR_IMPLEMENTATION -I. yours.c -o yours && mpirun -n 4 ./yours
  *
  * One file of a program defines DPAR_IMPLEMENTATION. Beside this header lie dpar_comm.h and dpar.h.
+ * With dpar_halo.h, included before it, a code that has a process grid of MPI_Cart_create gets its
+ * halos by one call at the beginning: dpar_mpi_grid.
  *
  * Needs MPI 3.0 (Open MPI 4 and 5, MPICH 4 and 5 and Intel MPI are tested). Counts past 2^31 - 1 go
  * through the _c functions of MPI 4 where mpi.h has them. Without them what is moved goes as one
@@ -155,15 +157,32 @@ typedef struct dpar_mpi_options {
 /* A communicator over the ranks of `user`, which stays yours: over the node's memory where all of
  * them share it, else over a private duplicate of `user`. Initialise MPI before, finalise it after
  * dpar_comm_close. options NULL: defaults. COLLECTIVE over `user`, whose ranks all come: MPI's own
- * calls wait for them, without a deadline. It takes milliseconds, and ten more where two ranks of
- * different nodes measure up to which length MPI sends a message at once. It takes 20 s at most
- * where ranks are said to share a node's memory and do not.
+ * calls wait for them, without a deadline. It takes milliseconds on one node, and tens of them on
+ * several, where sizes are measured. It takes 20 s at most where ranks are said to share a node's
+ * memory and do not.
  *
  * E_ARG: MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an inter-communicator,
  * or blocking comes with a deadline. E_MISMATCH: the ranks give different options. DPAR_E_SYSTEM:
  * an error of MPI, with its own words. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
+
+#endif
+
+/* For who includes dpar_halo.h before this header. */
+#if defined(DPAR_HALO_H) && !defined(DPAR_MPI_GRID_H)
+#define DPAR_MPI_GRID_H
+
+/* A grid on a process grid that MPI has: dpar_mpi_make and dpar_grid_make in one call. Of `cart`,
+ * which MPI_Cart_create made, are dims and parts, so that each rank's block is where
+ * MPI_Cart_coords says; a dim is periodic where it is in cart or in desc. Dims are in cart's order;
+ * with desc.order DPAR_FIRST_FASTEST from the last to the first, as Fortran's arrays lie. What desc
+ * says of dims and parts must be the same, or 0. A communicator without a process grid will do if
+ * desc says all of them. *grid: its communicator is (*grid)->comm, and dpar_grid_free closes both,
+ * before MPI_Finalize. COLLECTIVE over cart. E_ARG: dims or parts that differ, no process grid.
+ * Else errors as these two, and nothing is left open. Costs as these two. */
+DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *options,
+                                   const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why);
 
 #endif
 
@@ -402,7 +421,7 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *tasks, *last; /* under way, in the order of posting */
     dpari_mpi_task *spare;
     dpari_mpi_memory *memory;
-    int32_t held; /* MPI still works on what a broken communicator gave it: memory stays */
+    int32_t held;         /* MPI still works on what a broken communicator gave it: memory stays */
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
     int64_t at_once;      /* longer messages, up to twice as long, go faster in two; 0: none */
     int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
@@ -4301,15 +4320,16 @@ static dpar_status dpari_mpi_sum_time(dpar_comm *c, int64_t bytes, int64_t lanes
     return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
 }
 
-/* Seconds of some all-to-alls of pieces of so many bytes, where those of up to `dealt` go by nodes,
- * until all ranks have them: one alone is short for a rank that comes last. The faster of two turns,
- * rank 0's. counts: room for one a rank. */
-static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, int64_t dealt,
-                                       char *in, int64_t *counts, double *best)
+/* Is an all-to-all of pieces of so many bytes clearly faster where those of up to `bytes` go by
+ * nodes? Some at a time, until all ranks have them: one alone is short for a rank that comes last.
+ * Both ways in turns, the fastest turn of each, on rank 0. counts: room for one a rank. */
+static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t bytes, char *in,
+                                       int64_t *counts, int32_t *faster)
 {
-    enum { TURNS = 2, CALLS = 5 };
+    enum { TURNS = 4, CALLS = 5 };
     dpari_mpi_world *w = dpari_mpi_ctx_of(c)->world;
     dpar_status status = DPAR_OK;
+    double best[2] = {0, 0};
     dpar_call call;
     int32_t turn, k, r;
     memset(&call, 0, sizeof call);
@@ -4323,9 +4343,9 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     for (r = 0; r < c->size; r++) {
         counts[r] = bytes;
     }
-    w->dealt[varies] = dealt;
-    for (turn = 0; turn < TURNS && status == DPAR_OK; turn++) {
+    for (turn = 0; turn < 2 * TURNS && status == DPAR_OK; turn++) {
         double time, began;
+        w->dealt[varies] = turn % 2 ? bytes : -1;
         status = dpar_barrier(c, NULL);
         began = MPI_Wtime();
         for (k = 0; k < CALLS && status == DPAR_OK; k++) {
@@ -4333,9 +4353,12 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
         }
         status = status == DPAR_OK ? dpar_barrier(c, NULL) : status;
         time = MPI_Wtime() - began;
-        *best = turn == 0 || time < *best ? time : *best;
+        if (turn < 2 || time < best[turn % 2]) {
+            best[turn % 2] = time;
+        }
     }
-    return status == DPAR_OK ? dpar_broadcast(c, best, 1, DPAR_F64, 0, NULL) : status;
+    *faster = best[1] < 0.85 * best[0];
+    return status == DPAR_OK ? dpar_broadcast(c, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
 /* Bytes of a piece up to which an all-to-all goes faster by nodes. Of many ranks it is not measured:
@@ -4365,14 +4388,11 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
                              &said, &c->why);
     for (varies = 0; varies < 2; varies++) {
         int64_t bytes, found = -1;
+        int32_t faster = 1;
         for (bytes = dpari_least(DPARI_MPI_DEALT_FIRST, last);
-             status == DPAR_OK && bytes <= last && (found < 0 || found == bytes / 8); bytes *= 8) {
-            double each = 0, dealt = 0;
-            status = dpari_mpi_deal_time(c, varies, bytes, -1, in, counts, &each);
-            status = status == DPAR_OK
-                         ? dpari_mpi_deal_time(c, varies, bytes, bytes, in, counts, &dealt)
-                         : status;
-            found = dealt < 0.95 * each ? bytes : found;
+             status == DPAR_OK && faster && bytes <= last; bytes *= 8) {
+            status = dpari_mpi_deal_time(c, varies, bytes, in, counts, &faster);
+            found = faster ? bytes : found;
         }
         x->world->dealt[varies] = found;
     }
@@ -4795,6 +4815,8 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         free(c->scratch);
         comm = dpari_ended_keep(&w->closed, comm);
         free(comm != NULL ? dpari_mpi_ctx_of(comm) : NULL);
+    } else {
+        dpari_on_end_all(comm);
     }
     dpari_mpi_leave_world(w, !finalized);
     return lost > 0 ? (dpar_status)DPAR_E_ARG : met < 0 ? met : read;
@@ -5234,3 +5256,78 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
 }
 
 #endif /* DPAR_IMPLEMENTATION */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION)) && defined(DPAR_HALO_H) &&  \
+    !defined(DPAR_MPI_GRID_DONE)
+#define DPAR_MPI_GRID_DONE
+
+/* What cart says of the grid, into d. */
+static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *why)
+{
+    int parts[DPAR_MAX_DIMS], periods[DPAR_MAX_DIMS], coords[DPAR_MAX_DIMS];
+    int kind = MPI_UNDEFINED, n = 0, k;
+    MPI_Topo_test(cart, &kind);
+    if (kind != MPI_CART) {
+        for (k = 0; k < DPAR_MAX_DIMS && k < d->dims; k++) {
+            n += d->parts[k] > 0;
+        }
+        return d->dims > 0 && n == d->dims
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_ARG, why,
+                               "grid: the communicator has no process grid: give it the one that "
+                               "MPI_Cart_create made, or say the parts of each dim",
+                               0, 0, 0, 0);
+    }
+    MPI_Cartdim_get(cart, &n);
+    if (n > DPAR_MAX_DIMS || (d->dims != 0 && d->dims != n)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "grid: the communicator's process grid has # dims (1 to #), desc #", n,
+                         DPAR_MAX_DIMS, d->dims, 0);
+    }
+    MPI_Cart_get(cart, n, parts, periods, coords);
+    d->dims = (int32_t)n;
+    for (k = 0; k < n; k++) {
+        const int at = d->order == DPAR_FIRST_FASTEST ? n - 1 - k : k;
+        if (d->parts[at] != 0 && d->parts[at] != parts[k]) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "grid: dim # has # parts in desc, # in the communicator's process grid", at,
+                d->parts[at], parts[k], 0);
+        }
+        d->parts[at] = (int32_t)parts[k];
+        d->periodic[at] |= periods[k] != 0;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *options,
+                                   const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why)
+{
+    dpar_grid_desc d;
+    dpar_comm *world;
+    dpar_why said;
+    dpar_status status = dpar_mpi_make(cart, options, &world, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    memset(&said, 0, sizeof said);
+    status = desc && grid ? DPAR_OK
+                          : dpari_say(DPAR_E_ARG, &said, "grid: its description or result is NULL",
+                                      0, 0, 0, 0);
+    if (status == DPAR_OK) {
+        d = *desc;
+        d.closes = 1;
+        status = dpari_mpi_cart(cart, &d, &said);
+    }
+    status = dpari_agree(world, status, &said); /* not all may have given the same */
+    status = status == DPAR_OK ? dpar_grid_make(world, &d, grid, &said) : status;
+    if (status != DPAR_OK) {
+        (void)dpar_comm_close(world);
+        if (why) {
+            *why = said;
+        }
+    }
+    return status;
+}
+
+#endif /* DPAR_HALO_H */

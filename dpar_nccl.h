@@ -4149,6 +4149,7 @@ static void dpari_nccl_retire(dpari_nccl_ctx *c)
 {
     dpari_nccl_destroy(c);
     if (c->ends == 1) {
+        dpari_on_end_all(&c->comm);
         c->next = c->world->closed;
         c->world->closed = c;
     } else {

@@ -1681,8 +1681,8 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n, dpar_schedule *s,
-                                  dpar_why *why)
+static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n,
+                                             dpar_schedule *s, dpar_why *why)
 {
     dpari_zero(c, sizeof(*c));
     c->s = text;
@@ -2649,7 +2649,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+                                                dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -4414,7 +4415,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 }
 
 /* Runs all ranks as far as they come. */
-static dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
+static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 {
     int32_t r, through = 0;
     dpari_proof_wait k;
@@ -4471,8 +4472,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
 }
 
 /* Apart, as the transport's: neither frame stands below the other. */
-DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags, void *mem,
-                                          dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags,
+                                                     void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -4562,8 +4563,9 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, const dpar_checking *how,
-                                              void *mem, dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
+                                                         const dpar_checking *how, void *mem,
+                                                         dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -4808,7 +4810,8 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
 }
 
 /* All ranks, from the start. */
-static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_counts *counts)
+static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
+                                           dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
     int32_t r;

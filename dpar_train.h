@@ -35,8 +35,10 @@
  *
  *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
- * The parts follow, each with its own program first: random, optimizer, layers (what a device must be able to do),
- * ddp, over (ddp over your own arrays), zero1, fsdp, tensor, sequence, expert, pipeline. apps/train_gpt.c uses most. */
+ * The parts follow, each with its own program first. They are random, optimizer, layers (what a device must be able to
+ * do), ddp and over (ddp over your own arrays). Then come zero1, fsdp, fsdp_over (fsdp in few lines), tensor, sequence,
+ * expert and pipeline.
+ * apps/train_gpt.c uses most. */
 
 #ifndef DPAR_ALL_H
 #ifdef __has_include
@@ -956,6 +958,55 @@ DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_options *optio
                                     dpar_fsdp **fsdp, dpar_why *why);
 /* Ends what dpar_fsdp_make made, as dpar_fsdp_close. NULL is fine. */
 DPAR_API dpar_status dpar_fsdp_free(dpar_fsdp *f);
+
+/* ==== train/fsdp_over.h ==== */
+
+/* fsdp_over - ZeRO-3 in few lines: weights, gradients and the optimizer's state are cut over the
+ * ranks, and a layer's weights are whole while it is used.
+ *
+ *     const int64_t numel[] = {embedding, layer, layer, output};      weights of each, in one array
+ *     dpar_fsdp_over(world, numel, 4, DPAR_ADAMW, &f, &why);
+ *     for (u = 0; u < 4; u++) dpar_fsdp_set(f, u, initial[u]);
+ *     each step:
+ *         dpar_fsdp_start(f);
+ *         forward, each layer u:
+ *             w = dpar_fsdp_use(f, u, DPAR_FORWARD);
+ *             ...
+ *             dpar_fsdp_done(f, u, DPAR_FORWARD);
+ *         backward, each layer u from the last:
+ *             w = dpar_fsdp_use(f, u, DPAR_BACKWARD), g = dpar_fsdp_gradient(f, u, NULL);
+ *             ... adds to g ...
+ *             dpar_fsdp_done(f, u, DPAR_BACKWARD);                     its gradients leave
+ *         dpar_fsdp_update(f, rate, 1.0);
+ *     dpar_fsdp_free(f);
+ *
+ * To look at weights, as in evaluation: use and done, forward, between steps.
+ *
+ * All is float, a step is one micro-batch, and the next layer's weights come while one is used.
+ * Other types, ZeRO-1 and 2, micro-batches, several parameters a layer, tied weights and replicas:
+ * dpar_fsdp_make, of whose functions these are made. They mix: f is a dpar_fsdp, and so are its
+ * checkpoints. */
+
+/* Cuts `units` arrays over the ranks, numel[u] floats each: dpar_fsdp_make with zero = 3, a unit
+ * and a parameter each, a prefetch of 1 and an optimizer (DPAR_ADAMW, DPAR_SGD) with the numbers of
+ * dpar_optimizer_init. Weights are 0 before dpar_fsdp_set. COLLECTIVE. Errors and cost as
+ * dpar_fsdp_make. */
+DPAR_API dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
+                                    int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why);
+
+/* A step begins: gradients are 0. dpar_fsdp_zero and dpar_fsdp_begin. Local. O(units). */
+DPAR_API dpar_status dpar_fsdp_start(dpar_fsdp *f);
+/* The weights of unit u, whole until done; NULL after an error, c->why says which. Backward:
+ * dpar_fsdp_gradient(f, u, NULL) is where its gradients are added. dpar_fsdp_unshard and _weight.
+ * COLLECTIVE: all ranks in the same order. Errors and cost as dpar_fsdp_unshard. */
+DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction);
+/* Unit u is not used for now; backward: its gradients are whole, and leave. dpar_fsdp_reshard, and
+ * backward dpar_fsdp_ready. COLLECTIVE. Errors and cost as theirs. */
+DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The step ends: weights are updated with the gradients' averages over the ranks. clip: the largest
+ * norm of all gradients (dpar_optimizer_clip); 0 and less: any. dpar_fsdp_end, with a clip
+ * dpar_fsdp_norm, and dpar_fsdp_step. COLLECTIVE. Errors and cost as theirs. */
+DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip);
 
 /* ==== train/tensor.h ==== */
 
@@ -2011,7 +2062,7 @@ typedef struct dpari_lanes {
     void (*widen)(double *to, const float *from, int64_t n);
     void (*thin)(float *to, const double *from, int64_t n);
     double (*total)(const void *x, int32_t type, int64_t n);
-    /* Sums of (x - mean)^2; of x (y - mean), and *total that of x */
+    /* Sums of (x - mean)^2; of x (y - mean), and *total (NULL: not wanted) that of x */
     double (*about)(const void *x, int32_t type, double mean, int64_t n);
     double (*product)(const void *x, const void *y, int32_t type, double mean, int64_t n,
                       double *total);
@@ -2476,12 +2527,35 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
+/* A product is not fused with what is added, whatever the compiler was told that the CPU can. */
+#if defined(__FMA__)
+#define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
+#else
+#define DPARI_OPTIM_ROUNDED(x) ((void)0)
+#endif
+
+DPARI_OPTIM_INLINE void dpari_optim_times(dpari_optim_some *to, double by,
+                                          const dpari_optim_some *x)
+{
+    dpari_optim_some y = by * *x;
+    DPARI_OPTIM_ROUNDED(y);
+    *to = y;
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari_optim_some *x,
+                                               const dpari_optim_some *y)
+{
+    dpari_optim_some z = *x * *y;
+    DPARI_OPTIM_ROUNDED(z);
+    *to = z;
+}
+
 typedef struct dpari_optim_arrays {
     void *w, *m, *v; /* SGD: no v, and no m without momentum */
     const void *g;
 } dpari_optim_arrays;
 
-#define DPARI_OPTIM_ADAMW(name, type, get, root)                                                   \
+#define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
     static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
                      const dpari_optim_arrays *p, int64_t n)                                       \
     {                                                                                              \
@@ -2489,24 +2563,31 @@ typedef struct dpari_optim_arrays {
         const dpari_optim_now at = *now;                                                           \
         const dpari_optim_arrays to = *p;                                                          \
         int64_t i;                                                                                 \
-        for (i = 0; i < n; i += DPARI_OPTIM_STEP) {                                                \
-            dpari_optim_some x, m, v, w, r;                                                        \
+        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
+            some x, m, v, w, r;                                                                    \
             get(&x, to.g, i, type);                                                                \
             get(&m, to.m, i, type);                                                                \
             get(&v, to.v, i, type);                                                                \
             get(&w, to.w, i, type);                                                                \
-            x = x * at.factor;                                                                     \
-            m = beta1 * m + (1.0 - beta1) * x;                                                     \
-            v = beta2 * v + (1.0 - beta2) * x * x;                                                 \
-            r = v * at.fix;                                                                        \
+            times(&x, at.factor, &x);                                                              \
+            times(&m, beta1, &m);                                                                  \
+            times(&r, 1.0 - beta1, &x);                                                            \
+            m += r;                                                                                \
+            times(&v, beta2, &v);                                                                  \
+            times(&r, 1.0 - beta2, &x);                                                            \
+            times##_each(&r, &r, &x);                                                              \
+            v += r;                                                                                \
+            times(&r, at.fix, &v);                                                                 \
             root(&r);                                                                              \
-            w = w * at.shrink - at.reach * m / (r + epsilon);                                      \
-            dpari_optim_put(to.m, i, type, &m);                                                    \
-            dpari_optim_put(to.v, i, type, &v);                                                    \
-            dpari_optim_put(to.w, i, type, &w);                                                    \
+            times(&w, at.shrink, &w);                                                              \
+            times(&x, at.reach, &m);                                                               \
+            w -= x / (r + epsilon);                                                                \
+            put(to.m, i, type, &m);                                                                \
+            put(to.v, i, type, &v);                                                                \
+            put(to.w, i, type, &w);                                                                \
         }                                                                                          \
     }
-#define DPARI_OPTIM_SGD(name, type, get)                                                           \
+#define DPARI_OPTIM_SGD(name, type, some, get, put, times)                                         \
     static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
                      const dpari_optim_arrays *p, int64_t n)                                       \
     {                                                                                              \
@@ -2514,25 +2595,34 @@ typedef struct dpari_optim_arrays {
         const dpari_optim_now at = *now;                                                           \
         const dpari_optim_arrays to = *p;                                                          \
         int64_t i;                                                                                 \
-        for (i = 0; i < n; i += DPARI_OPTIM_STEP) {                                                \
-            dpari_optim_some x, m, w;                                                              \
+        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
+            some x, m, w, r;                                                                       \
             get(&x, to.g, i, type);                                                                \
             get(&w, to.w, i, type);                                                                \
-            x = x * at.factor + decay * w;                                                         \
+            times(&x, at.factor, &x);                                                              \
+            times(&r, decay, &w);                                                                  \
+            x += r;                                                                                \
             if (to.m != NULL) {                                                                    \
                 get(&m, to.m, i, type);                                                            \
-                m = momentum * m + x;                                                              \
-                dpari_optim_put(to.m, i, type, &m);                                                \
-                x = o->nesterov ? x + momentum * m : m;                                            \
+                times(&m, momentum, &m);                                                           \
+                m += x;                                                                            \
+                put(to.m, i, type, &m);                                                            \
+                times(&r, momentum, &m);                                                           \
+                x = o->nesterov ? x + r : m;                                                       \
             }                                                                                      \
-            w = w - at.rate * x;                                                                   \
-            dpari_optim_put(to.w, i, type, &w);                                                    \
+            times(&r, at.rate, &x);                                                                \
+            w -= r;                                                                                \
+            put(to.w, i, type, &w);                                                                \
         }                                                                                          \
     }
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_get, dpari_optim_root)
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_get, dpari_optim_root)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_get)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_get)
+DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_some, dpari_optim_get,
+                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
+DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_some, dpari_optim_get,
+                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
+DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get, dpari_optim_put,
+                dpari_optim_times)
+DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
+                dpari_optim_times)
 
 /* The same where the CPU takes four of f64 at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
@@ -2557,12 +2647,73 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_so
     __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN of x stays */
     __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
 }
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_get_wide,
-                                      dpari_optim_root_wide)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_get_wide,
-                                      dpari_optim_root_wide)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_get_wide)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_get_wide)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
+                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
+                                      dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_some,
+                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
+                                      dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_some,
+                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
+                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
+
+/* And where it takes eight, of F32. */
+#define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
+    typedef double dpari_optim_eight __attribute__((vector_size(64)));
+typedef float dpari_optim_f8 __attribute__((vector_size(32)));
+typedef int32_t dpari_optim_i8 __attribute__((vector_size(32)));
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_get_eight(dpari_optim_eight *x, const void *from, int64_t i, int32_t type)
+{
+    dpari_optim_f8 f;
+    (void)type;
+    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
+    __asm__("vcvtps2pd %1, %0" : "=v"(*x) : "vm"(f));
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_put_eight(void *to, int64_t i, int32_t type, const dpari_optim_eight *x)
+{
+    const dpari_optim_i8 none = {0}, quiet = none + 0x7fc00000;
+    dpari_optim_f8 f;
+    dpari_optim_i8 nan, bits;
+    (void)type;
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(*x));
+    nan = (dpari_optim_i8)(f != f);
+    bits = ((dpari_optim_i8)f & ~nan) | (quiet & nan);
+    __builtin_memcpy((float *)to + i, &bits, sizeof bits);
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_eight *x)
+{
+    const dpari_optim_eight zero = {0.0};
+    dpari_optim_eight y;
+    __asm__("vmaxpd %1, %2, %0" : "=v"(y) : "v"(*x), "v"(zero));
+    __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
+}
+
+/* Not fused with what is added, which a compiler does where it may. */
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
+                             const dpari_optim_eight *y)
+{
+    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_times_eight(dpari_optim_eight *to, double by, const dpari_optim_eight *x)
+{
+    const dpari_optim_eight all = {by, by, by, by, by, by, by, by};
+    dpari_optim_times_eight_each(to, &all, x);
+}
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_ADAMW(dpari_optim_adamw_eight, DPAR_F32, dpari_optim_eight,
+                                       dpari_optim_get_eight, dpari_optim_put_eight,
+                                       dpari_optim_root_eight, dpari_optim_times_eight)
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_optim_eight,
+                                     dpari_optim_get_eight, dpari_optim_put_eight,
+                                     dpari_optim_times_eight)
 #else
 #define DPARI_OPTIM_WIDE 0
 #endif
@@ -2573,6 +2724,10 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_op
 {
     const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_ADAMW;
 #if DPARI_OPTIM_WIDE
+    if (now->wide > 1 && !f64 && n % 8 == 0) {
+        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(o, now, p, n);
+        return;
+    }
     if (now->wide) {
         (adamw ? f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32
          : f64 ? dpari_optim_sgd_wide_f64
@@ -2608,7 +2763,7 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
-    const int64_t n = p->count / DPARI_OPTIM_STEP * DPARI_OPTIM_STEP;
+    const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
     const int32_t type = p->weight_type, moments = dpari_optimizer_moments(o);
     const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
     float g[DPARI_ELEMENTS];
@@ -2656,7 +2811,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
     now.t = t;
     now.index = p->index;
-    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS && dpari_os_wide();
+    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
     blocks.g = g; /* a factor of 0: zeros, as NaN and Inf times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;
@@ -2974,7 +3129,9 @@ DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int3
                                dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64,
                                wide);
     }
-    *total = dpari_lanes_fold(&first);
+    if (total != NULL) {
+        *total = dpari_lanes_fold(&first);
+    }
     return dpari_lanes_fold(&sum);
 }
 
@@ -3748,7 +3905,9 @@ static double dpari_each_product(const void *x, const void *y, int32_t type, dou
     for (i = 0; i < n; i++) {
         c[i % 16] += dpari_element_get(x, type, i) * (dpari_element_get(y, type, i) - mean);
     }
-    *total = dpari_each_total(x, type, n, wide);
+    if (total != NULL) {
+        *total = dpari_each_total(x, type, n, wide);
+    }
     return dpari_each_fold(c);
 }
 
@@ -4072,13 +4231,334 @@ DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_lanes, 0)
 DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes, 1)
 #endif
 
+#if DPARI_LANES_ASKED
+
+/* ---- vectors of 64 bytes ---------------------------------------------------------------------
+ *
+ * Of what takes few operations an element; the rest is that of 32 bytes. */
+
+#define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
+#define DPARI_EIGHT_INLINE                                                                         \
+    __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"), always_inline)) static inline
+typedef double dpari_lanes_d8 __attribute__((vector_size(64)));
+typedef float dpari_lanes_f16 __attribute__((vector_size(64)));
+typedef int32_t dpari_lanes_i16 __attribute__((vector_size(64)));
+typedef int8_t dpari_lanes_c16 __attribute__((vector_size(16)));
+
+typedef struct dpari_eight {
+    dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
+} dpari_eight;
+
+/* Not fused with what is added, which a compiler does where it may. */
+DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
+                                          const dpari_lanes_d8 *y)
+{
+    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_scale(dpari_lanes_d8 *to, double by, const dpari_lanes_d8 *x)
+{
+    const dpari_lanes_d8 all = {by, by, by, by, by, by, by, by};
+    dpari_eight_times(to, &all, x);
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_load(dpari_eight *to, const void *x, int64_t i, int32_t type)
+{
+    dpari_lanes_f8 f;
+    if (type == DPAR_F64) {
+        dpari_lanes_get(&to->a, (const double *)x + i);
+        dpari_lanes_get(&to->b, (const double *)x + i + 8);
+        return;
+    }
+    dpari_lanes_get(&f, (const float *)x + i);
+    __asm__("vcvtps2pd %1, %0" : "=v"(to->a) : "vm"(f));
+    dpari_lanes_get(&f, (const float *)x + i + 8);
+    __asm__("vcvtps2pd %1, %0" : "=v"(to->b) : "vm"(f));
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_store(void *x, int64_t i, int32_t type, const dpari_eight *from)
+{
+    dpari_lanes_f8 f;
+    if (type == DPAR_F64) {
+        dpari_lanes_put((double *)x + i, &from->a);
+        dpari_lanes_put((double *)x + i + 8, &from->b);
+        return;
+    }
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(from->a));
+    dpari_lanes_put((float *)x + i, &f);
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(from->b));
+    dpari_lanes_put((float *)x + i + 8, &f);
+}
+
+DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
+{
+    const dpari_lanes_d8 s = x->a + x->b;
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+/* For parts of 16 elements, `part` of where they are; the last is filled up with what changes no
+ * sum. */
+#define DPARI_EIGHT_SUM(name, part, rest)                                                          \
+    DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
+                                        int64_t n, double *total)                                  \
+    {                                                                                              \
+        dpari_eight sum = {{0.0}, {0.0}}, first = {{0.0}, {0.0}};                                  \
+        double room[2][DPARI_LANES_D];                                                             \
+        int64_t i = 0;                                                                             \
+        for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {                                       \
+            part(&sum, &first, x, y, mean, i, type);                                               \
+        }                                                                                          \
+        if (i < n) {                                                                               \
+            part(&sum, &first, dpari_lanes_last(room[0], x, i, n, type, rest),                     \
+                 dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64);               \
+        }                                                                                          \
+        *total = dpari_eight_fold(&first);                                                         \
+        return dpari_eight_fold(&sum);                                                             \
+    }
+
+DPARI_EIGHT_INLINE void dpari_eight_total_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                             const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p;
+    (void)first;
+    (void)y;
+    (void)mean;
+    dpari_eight_load(&p, x, i, type);
+    sum->a += p.a;
+    sum->b += p.b;
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_about_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                             const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p;
+    (void)first;
+    (void)y;
+    dpari_eight_load(&p, x, i, type);
+    p.a -= mean;
+    p.b -= mean;
+    dpari_eight_times(&p.a, &p.a, &p.a);
+    dpari_eight_times(&p.b, &p.b, &p.b);
+    sum->a += p.a;
+    sum->b += p.b;
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_product_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                               const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p, q;
+    dpari_eight_load(&p, x, i, type);
+    dpari_eight_load(&q, y, i, type);
+    first->a += p.a;
+    first->b += p.b;
+    q.a -= mean;
+    q.b -= mean;
+    dpari_eight_times(&q.a, &p.a, &q.a);
+    dpari_eight_times(&q.b, &p.b, &q.b);
+    sum->a += q.a;
+    sum->b += q.b;
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_dot_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                           const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p, q;
+    (void)first;
+    (void)mean;
+    dpari_eight_load(&p, x, i, type);
+    dpari_eight_load(&q, y, i, type);
+    dpari_eight_times(&q.a, &p.a, &q.a);
+    dpari_eight_times(&q.b, &p.b, &q.b);
+    sum->a += q.a;
+    sum->b += q.b;
+}
+DPARI_EIGHT_SUM(dpari_eight_total, dpari_eight_total_16, 0.0)
+DPARI_EIGHT_SUM(dpari_eight_about, dpari_eight_about_16, mean)
+DPARI_EIGHT_SUM(dpari_eight_product, dpari_eight_product_16, 0.0)
+DPARI_EIGHT_SUM(dpari_eight_dot, dpari_eight_dot_16, 0.0)
+
+DPARI_EIGHT double dpari_eight_about(const void *x, int32_t type, double mean, int64_t n)
+{
+    double total;
+    return type == DPAR_F64 ? dpari_eight_about_of(x, x, DPAR_F64, mean, n, &total)
+                            : dpari_eight_about_of(x, x, DPAR_F32, mean, n, &total);
+}
+
+DPARI_EIGHT double dpari_eight_product(const void *x, const void *y, int32_t type, double mean,
+                                       int64_t n, double *total)
+{
+    double none;
+    if (total == NULL) {
+        return type == DPAR_F64 ? dpari_eight_dot_of(x, y, DPAR_F64, 0.0, n, &none)
+                                : dpari_eight_dot_of(x, y, DPAR_F32, 0.0, n, &none);
+    }
+    return type == DPAR_F64 ? dpari_eight_product_of(x, y, DPAR_F64, mean, n, total)
+                            : dpari_eight_product_of(x, y, DPAR_F32, mean, n, total);
+}
+
+DPARI_EIGHT double dpari_eight_total(const void *x, int32_t type, int64_t n)
+{
+    double none;
+    return type == DPAR_F64 ? dpari_eight_total_of(x, x, DPAR_F64, 0.0, n, &none)
+                            : dpari_eight_total_of(x, x, DPAR_F32, 0.0, n, &none);
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_line_16(void *to, const void *x, int64_t i, int32_t type,
+                                            const double *by)
+{
+    dpari_eight p;
+    dpari_eight_load(&p, x, i, type);
+    p.a -= by[1];
+    p.b -= by[1];
+    dpari_eight_scale(&p.a, by[0], &p.a);
+    dpari_eight_scale(&p.b, by[0], &p.b);
+    p.a += by[2];
+    p.b += by[2];
+    dpari_eight_store(to, i, type, &p);
+}
+
+DPARI_EIGHT void dpari_eight_line(void *to, const void *x, int32_t type, const double *by,
+                                  int64_t n)
+{
+    const double with[3] = {by[0], by[1], by[2]};
+    double room[DPARI_LANES_D];
+    int64_t i = 0;
+    for (; type == DPAR_F32 && i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_line_16(to, x, i, DPAR_F32, with);
+    }
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_line_16(to, x, i, DPAR_F64, with);
+    }
+    if (i < n) {
+        dpari_eight_line_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, with);
+        dpari_lanes_last_store(to, i, n, type, room);
+    }
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_slope_8(dpari_lanes_d8 *x, dpari_lanes_d8 *y, const double *by)
+{
+    *x -= by[3];
+    dpari_eight_scale(x, by[4], x);
+    dpari_eight_scale(y, by[1], y);
+    *x = *y - by[2] - *x;
+    dpari_eight_scale(x, by[0], x);
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_slope_16(void *to, const void *x, const void *y, int64_t i,
+                                             int32_t type, const double *by)
+{
+    dpari_eight p, g;
+    dpari_eight_load(&p, x, i, type);
+    dpari_eight_load(&g, y, i, type);
+    dpari_eight_slope_8(&p.a, &g.a, by);
+    dpari_eight_slope_8(&p.b, &g.b, by);
+    dpari_eight_store(to, i, type, &p);
+}
+
+DPARI_EIGHT void dpari_eight_slope(void *to, const void *x, const void *y, int32_t type,
+                                   const double *by, int64_t n)
+{
+    const double with[5] = {by[0], by[1], by[2], by[3], by[4]};
+    double room[2][DPARI_LANES_D];
+    int64_t i = 0;
+    for (; type == DPAR_F32 && i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_slope_16(to, x, y, i, DPAR_F32, with);
+    }
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_slope_16(to, x, y, i, DPAR_F64, with);
+    }
+    if (i < n) {
+        dpari_eight_slope_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
+                             dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with);
+        dpari_lanes_last_store(to, i, n, type, room[0]);
+    }
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_code(unsigned char *code, const float *x, float scale,
+                                         int32_t type)
+{
+    dpari_lanes_f16 p;
+    dpari_lanes_i16 all;
+    dpari_lanes_c16 c;
+    dpari_lanes_get(&p, x);
+    p /= scale;
+    if (type == DPAR_I8) {
+        all = (dpari_lanes_i16)(p + 12582912.0f);
+    } else {
+        const dpari_lanes_i16 bits = (dpari_lanes_i16)p, size = bits & 0x7fffffff;
+        const dpari_lanes_i16 under = (dpari_lanes_i16)((dpari_lanes_f16)size + 16384.0f) & 0xff;
+        const dpari_lanes_i16 usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
+        const dpari_lanes_i16 low = size < 0x3c800000;
+        all = (under & low) | (usual & ~low);
+        all |= ((bits >> 24) & 0x80) & (all != 0);
+    }
+    __asm__("vpmovdb %1, %0" : "=v"(c) : "v"(all));
+    dpari_lanes_put(code, &c);
+}
+
+DPARI_EIGHT void dpari_eight_codes(unsigned char *code, const float *x, float scale, int64_t n,
+                                   int32_t type)
+{
+    const int64_t whole = n - n % DPARI_LANES_D;
+    int64_t i = 0;
+    for (; type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
+        dpari_eight_code(code + i, x + i, scale, DPAR_I8);
+    }
+    for (; i < whole; i += DPARI_LANES_D) {
+        dpari_eight_code(code + i, x + i, scale, DPAR_F8);
+    }
+    dpari_each_codes(code + whole, x + whole, scale, n - whole, type, 0);
+}
+
+DPARI_EIGHT uint32_t dpari_eight_size(const float *x, int64_t n)
+{
+    dpari_lanes_i16 a = {0}, b = a, p;
+    int32_t room[2 * DPARI_LANES_D], most = 0, k;
+    int64_t i = 0;
+    for (; i + 2 * DPARI_LANES_D <= n; i += 2 * DPARI_LANES_D) {
+        dpari_lanes_get(&p, x + i);
+        p &= 0x7fffffff;
+        __asm__("vpmaxsd %1, %0, %0" : "+v"(a) : "v"(p));
+        dpari_lanes_get(&p, x + i + DPARI_LANES_D);
+        p &= 0x7fffffff;
+        __asm__("vpmaxsd %1, %0, %0" : "+v"(b) : "v"(p));
+    }
+    dpari_lanes_put(room, &a);
+    dpari_lanes_put(room + DPARI_LANES_D, &b);
+    for (k = 0; k < 2 * DPARI_LANES_D; k++) {
+        most = room[k] > most ? room[k] : most;
+    }
+    for (; i < n; i++) {
+        uint32_t bits;
+        dpari_elements_bits(&bits, x + i, 4);
+        bits &= 0x7fffffffu;
+        most = (int32_t)bits > most ? (int32_t)bits : most;
+    }
+    return (uint32_t)most;
+}
+
+static dpari_lanes dpari_lanes_eights(void)
+{
+    dpari_lanes l = dpari_lanes_wide();
+    l.total = dpari_eight_total;
+    l.about = dpari_eight_about;
+    l.product = dpari_eight_product;
+    l.line = dpari_eight_line;
+    l.slope = dpari_eight_slope;
+    l.codes = dpari_eight_codes;
+    l.size = dpari_eight_size;
+    return l;
+}
+#endif
+
 enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
 
 DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
-    if (work >= DPARI_LANES_ASKS && dpari_os_wide()) {
-        return dpari_lanes_wide();
+    const int wide = work >= DPARI_LANES_ASKS ? dpari_os_wide() : 0;
+    if (wide) {
+        return wide > 1 ? dpari_lanes_eights() : dpari_lanes_wide();
     }
 #endif
     (void)work;
@@ -4380,7 +4860,6 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 {
     DPARI_ROW double a[DPARI_ROW_PART], b[DPARI_ROW_PART];
     const void *x, *y;
-    double total;
     dpari_lanes l;
     int32_t as;
     int64_t i, n, at;
@@ -4400,7 +4879,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
             n = dpari_least(DPARI_ROW_PART, d->width - at);
             x = dpari_row_at(&l, d->a, d->type, i / d->k * d->width + at, n, a, &as);
             y = dpari_row_at(&l, d->b, d->type, row * d->width + at, n, b, &as);
-            sum += l.product(x, y, as, 0.0, n, &total);
+            sum += l.product(x, y, as, 0.0, n, NULL);
         }
         dpari_element_put(d->to, d->to_type, i, sum);
     }
@@ -6468,7 +6947,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        return DPAR_E_ARG;
     }
     dpari_zero(&counted, sizeof counted);
     st = dpari_over_judge(list, arrays, type, &counted.elements, why);
@@ -6483,13 +6963,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     given.o = &counted;
     given.list = list;
     st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
-    if (st == DPAR_OK) {
-        *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
-    } else {
+    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *ddp written else */
         dpari_over_release(&counted);
         dpari_made_give(memory);
+        return st;
     }
-    return st;
+    *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
@@ -8213,6 +8693,63 @@ DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, 
     return st;
 }
 
+/* ==== train/fsdp_over.c ==== */
+
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_over(dpar_comm *c, const int64_t *numel, int32_t units,
+                                               int32_t optimizer, dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp_options o;
+    int32_t *ones = c != NULL && units > 0
+                        ? (int32_t *)dpari_made_room(c, units * (int64_t)sizeof(int32_t))
+                        : NULL;
+    dpar_status st;
+    int32_t u;
+    for (u = 0; ones != NULL && u < units; u++) {
+        ones[u] = 1;
+    }
+    dpari_zero(&o, sizeof o);
+    o.units = units;
+    o.params_of = ones;
+    o.numel = numel;
+    o.zero = 3;
+    o.prefetch = 1;
+    o.type = o.compute = o.gradient = DPAR_F32;
+    dpar_optimizer_init(&o.optimizer, optimizer);
+    st = dpar_fsdp_make(c, &o, fsdp, why);
+    dpari_made_give(ones);
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_start(dpar_fsdp *f)
+{
+    const dpar_status st = dpar_fsdp_begin(f, 1);
+    if (st == DPAR_OK) {
+        dpar_fsdp_zero(f);
+    }
+    return st;
+}
+
+DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction)
+{
+    return dpar_fsdp_unshard(f, u, direction) == DPAR_OK ? dpar_fsdp_weight(f, u) : NULL;
+}
+
+DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
+{
+    const dpar_status st = dpar_fsdp_reshard(f, u, direction);
+    return st == DPAR_OK && direction == DPAR_BACKWARD ? dpar_fsdp_ready(f, u) : st;
+}
+
+DPAR_API dpar_status dpar_fsdp_update(dpar_fsdp *f, double rate, double clip)
+{
+    double norm = 0.0;
+    dpar_status st = dpar_fsdp_end(f);
+    if (st == DPAR_OK && clip > 0.0) {
+        st = dpar_fsdp_norm(f, &norm);
+    }
+    return st == DPAR_OK ? dpar_fsdp_step(f, rate, dpar_optimizer_clip(norm, clip)) : st;
+}
+
 /* ==== train/tensor.c ==== */
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -9252,14 +9789,13 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
 static void dpari_seq_scores(const dpari_lanes *l, int32_t type, double *to, const void *x,
                              const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
-    double total;
     int64_t j;
     if (type == DPAR_F32) {
         l->scores(to, (const float *)x, (const float *)row, step, n, width, by);
         return;
     }
     for (j = 0; j < n; j++) {
-        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, &total);
+        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, NULL);
     }
 }
 
@@ -9785,7 +10321,6 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
     const dpari_lanes l = dpari_lanes_for(rows * values);
     DPARI_ROW double room[2][DPARI_ROW_PART];
     const void *x, *y;
-    double total;
     int32_t as;
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
@@ -9795,7 +10330,7 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
             n = dpari_least(DPARI_ROW_PART, values - j);
             x = dpari_row_at(&l, a->out, type, at, n, room[0], &as);
             y = dpari_row_at(&l, a->out_gradient, type, at, n, room[1], &as);
-            sum += l.product(x, y, as, 0.0, n, &total);
+            sum += l.product(x, y, as, 0.0, n, NULL);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
     }
@@ -10523,8 +11058,9 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_CHUNK, why);
 }
 
-static dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
-                                     dpari_room *buffers, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
+                                                dpari_room *behind, dpari_room *buffers,
+                                                dpar_why *why)
 {
     const int narrow = p->head.layer.values == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
     dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
@@ -10568,7 +11104,7 @@ static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
     }
 }
 
-static dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
     int32_t i;

@@ -24,10 +24,45 @@ static inline int start_ranks(int *ranks, int asked)
     return -1;
 }
 
+/* ---- one sentence of all ranks ------------------------------------------------------------------
+ */
+
+typedef struct start_call {
+    dpar_main each;
+    void *settings;
+} start_call;
+
+static dpar_why start_why; /* what this rank complained of first */
+
+static inline void start_says(const char *sentence)
+{
+    if (start_why.text[0] == 0) {
+        snprintf(start_why.text, sizeof start_why.text, "%s", sentence);
+    }
+}
+
+/* What a rank complains of dpar_fail says, so that nobody else says it again. */
+static inline int start_rank(dpar_comm *world, void *given)
+{
+    const start_call *call = (const start_call *)given;
+    int code;
+    start_why.text[0] = 0;
+    options_says = start_says;
+    code = call->each(world, call->settings);
+    options_says = NULL;
+    if (start_why.text[0] != 0 && code != 0) {
+        (void)dpar_fail(world, &start_why);
+    } else if (start_why.text[0] != 0) {
+        (void)complain(start_why.text, NULL);
+    }
+    return code;
+}
+
 #ifdef USE_MPI
 
 static inline int start(int argc, char **argv, start_read *reads, dpar_main each, void *settings)
 {
+    start_call call = {each, settings};
     dpar_comm *world = NULL;
     dpar_why why;
     int code, rank = 0, ranks = 1;
@@ -39,7 +74,7 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
     if (code < 0 && dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) != DPAR_OK) {
         code = complain(why.text, NULL);
     } else if (code < 0) {
-        code = each(world, settings);
+        code = start_rank(world, &call);
         if (code != 0) {
             fflush(NULL);
             MPI_Abort(MPI_COMM_WORLD, code); /* MPI may wait for ever for what was under way */
@@ -57,6 +92,7 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
     dpar_start job;
     char number[32];
     char *words[4] = {argv[0], NULL, NULL, NULL};
+    start_call call = {each, settings};
     int code, ranks = 0;
     if (dpar_start_read(&job, NULL) == DPAR_OK && job.size > 1) {
         ranks = job.size;
@@ -68,7 +104,7 @@ static inline int start(int argc, char **argv, start_read *reads, dpar_main each
     }
     snprintf(number, sizeof number, "--ranks=%d", ranks);
     words[1] = number;
-    return dpar_launch_main(2, words, each, settings);
+    return dpar_launch_main(2, words, start_rank, &call);
 }
 
 #endif

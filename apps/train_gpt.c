@@ -27,9 +27,6 @@
  * stderr). */
 #include "dpar_cost.h"
 #include "dpar_train.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
 
 #include <errno.h>
 #include <math.h>
@@ -47,6 +44,9 @@ static inline int complain(const char *what, const char *word);
 
 #include "gpt.h"
 #include "train_options.h"
+#ifndef GPT_CUDA
+#include "apps/start.h"
+#endif
 
 enum { MOST_LAYERS = 130, MOST_COMMS = 16, ARRAYS = 3 };
 
@@ -1577,54 +1577,35 @@ static int run(settings *s, int none)
     options_quiet = job.launcher != DPAR_LAUNCHER_NONE && job.rank > 0;
     return settle_ranks(s, (int)ranks) || settle(s) ? 2 : run_ranks(&job, s->ranks, on_gpu, s);
 }
-#else
-/* Ranks, from mpirun or from here. */
-static int run(settings *s, int ranks)
-{
-    dpar_why why;
-#ifdef USE_MPI
-    dpar_comm *c = NULL;
-    int bad;
-#endif
-    if (settle_ranks(s, ranks) || settle(s)) {
-        return 2;
-    }
-#ifdef USE_MPI
-    if (dpar_mpi_make(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
-        return complain(why.text, NULL);
-    }
-    bad = rank_main(c, s);
-    if (bad != 0) {
-        MPI_Abort(MPI_COMM_WORLD, bad);
-    }
-    (void)dpar_comm_close(c);
-    return bad;
-#else
-    if (dpar_launch_with((int32_t)s->ranks, rank_main, s, NULL, &why) == DPAR_OK) {
-        return 0;
-    }
-    if (strstr(why.text, "returned 2") != NULL) {
-        return 2; /* the first rank has said why */
-    }
-    return complain(why.text, NULL) - 1;
-#endif
-}
-#endif
 
 int main(int argc, char **argv)
 {
     settings s = defaults();
-    int code, ranks = 0;
-#ifdef USE_MPI
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &options_quiet);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-#endif
-    code = read_words(argc, argv, &s);
-    code = code < 0 ? run(&s, ranks) : code;
+    int code = read_words(argc, argv, &s);
+    code = code < 0 ? run(&s, 0) : code;
     free(s.bytes);
-#ifdef USE_MPI
-    MPI_Finalize();
-#endif
     return code;
 }
+#else
+static int reads(int argc, char **argv, int *ranks, void *at)
+{
+    settings *s = (settings *)at;
+    const int code = read_words(argc, argv, s);
+    if (code >= 0) {
+        return code;
+    }
+    if (settle_ranks(s, *ranks) || settle(s)) {
+        return 2;
+    }
+    *ranks = (int)s->ranks;
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = defaults();
+    const int code = start(argc, argv, reads, rank_main, &s);
+    free(s.bytes);
+    return code;
+}
+#endif

@@ -181,7 +181,7 @@ static int settle_ranks(settings *s, int ranks)
     char text[200];
     double others;
     if (ranks > 0 && s->ranks > 0 && (int)s->ranks != ranks) {
-        return complain("under mpirun its -np says how many ranks there are", NULL);
+        return complain("the launcher says how many ranks there are: leave --ranks out", NULL);
     }
     s->ranks = ranks > 0 ? ranks : s->ranks;
     s->pp = s->pp > 0 ? s->pp : 1;

@@ -87,6 +87,10 @@ static int read_machine(problem *p, const char *word)
     dpar_cluster c;
     dpar_why why;
     if (numbers(word, 'x', 1, value, 2) != 2) {
+        if (strspn(word, "0123456789x") == strlen(word)) {
+            return complain(
+                "a machine is nodes x ranks on each, both at least 1, such as 16x4, not", word);
+        }
         if (dpar_cluster_read(&c, word, strlen(word), &why) != DPAR_OK) {
             return complain(why.text, NULL);
         }
@@ -109,6 +113,9 @@ static int read_periodic(problem *p, const char *value)
     for (i = 0; i < n; i++) {
         if (axis[i] >= DPAR_MAX_DIMS) {
             return complain("--periodic takes axes 0 to 5, not", value);
+        }
+        if ((p->periodic >> axis[i] & 1u) != 0) {
+            return complain("--periodic names an axis twice:", value);
         }
         p->periodic |= (uint32_t)1 << axis[i];
     }

@@ -8,8 +8,8 @@
  * 0}}; const int end = options_read(argc, argv, list, 2, words, 1); if (end >= 0) { return end;
  *     }
  *
- * --help, -h and --version are understood everywhere. An option stands once, its value behind it.
- */
+ * --help, -h and --version are understood everywhere. An option stands once, its value behind it
+ * or behind a '=': "--top 3", "--top=3". */
 #ifndef DPAR_COMMANDS_OPTIONS_H
 #define DPAR_COMMANDS_OPTIONS_H
 
@@ -39,12 +39,19 @@ typedef struct option {
 static int options_quiet; /* 1: on all ranks but the first */
 static int options_last;  /* 1: an option may stand twice, then the last counts: for scripts */
 
+/* Ranks: who takes their sentences; NULL: they go to stderr at once. */
+static void (*options_says)(const char *sentence);
+
 /* "plan: no such file 'x'"; returns the exit code of bad input. */
 static inline int complain(const char *what, const char *word)
 {
-    if (!options_quiet) {
-        fprintf(stderr, "%s: %s%s%s%s\n", program, what, word != NULL ? " '" : "",
-                word != NULL ? word : "", word != NULL ? "'" : "");
+    char text[1400];
+    snprintf(text, sizeof text, "%s%s%s%s", what, word != NULL ? " '" : "",
+             word != NULL ? word : "", word != NULL ? "'" : "");
+    if (!options_quiet && options_says != NULL) {
+        options_says(text);
+    } else if (!options_quiet) {
+        fprintf(stderr, "%s: %s\n", program, text);
     }
     return 2;
 }
@@ -81,19 +88,10 @@ static inline int options_number(const option *o, const char *word)
     return 0;
 }
 
-/* The i-th word stood there before: of two the last would count, unseen. */
-static inline int options_twice(char **argv, int i)
-{
-    int k;
-    for (k = 1; k < i && strcmp(argv[k], argv[i]) != 0; k++) {
-    }
-    return k < i;
-}
-
 static inline int options_value(const option *o, const char *value)
 {
     if (value == NULL) {
-        return complain("unknown option, or its value is missing (--help):", o->name);
+        return complain("a value must follow", o->name);
     }
     if (o->kind != OPTION_WORD) {
         return options_number(o, value);
@@ -103,6 +101,53 @@ static inline int options_value(const option *o, const char *value)
     }
     *(const char **)o->to = value;
     return 0;
+}
+
+/* How many letters are to be changed, put in or left out until s is name. */
+static inline int options_unlike(const char *s, const char *name)
+{
+    int row[40], i, k, n = (int)strlen(name);
+    for (k = 0; k <= n; k++) {
+        row[k] = k;
+    }
+    for (i = 1; *s != 0 && i < 40; i++, s++) {
+        int last = row[0];
+        row[0] = i;
+        for (k = 1; k <= n; k++) {
+            const int changed = last + (*s != name[k - 1]);
+            last = row[k];
+            row[k] = row[k] < row[k - 1] ? row[k] + 1 : row[k - 1] + 1;
+            row[k] = changed < row[k] ? changed : row[k];
+        }
+    }
+    return row[n];
+}
+
+/* "unknown option '--gpu': the nearest is --gpus (--help has all)" */
+static inline int options_unknown(const char *word, const option *list, int options)
+{
+    char name[40], text[120];
+    const char *closest = "--help";
+    int k, least = 1000;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    for (k = 0; k < options; k++) {
+        const int unlike = options_unlike(name, list[k].name);
+        closest = unlike < least ? list[k].name : closest;
+        least = unlike < least ? unlike : least;
+    }
+    snprintf(text, sizeof text, "unknown option; the nearest is %s, --help has all:", closest);
+    return complain(text, word);
+}
+
+/* Is it this option? *value: behind a '=', NULL where there is none. */
+static inline int options_is(const option *o, const char *word, const char **value)
+{
+    const size_t n = strlen(o->name);
+    if (strncmp(word, o->name, n) != 0 || (word[n] != 0 && (word[n] != '=' || n < 3))) {
+        return 0;
+    }
+    *value = word[n] == '=' ? word + n + 1 : NULL;
+    return 1;
 }
 
 /* --help and --version, wherever they stand: 0, or -1 where they do not. */
@@ -133,14 +178,14 @@ static inline int options_read(int argc, char **argv, const option *list, int op
                                const char **words, int room)
 {
     const int asked = options_asked(argc, argv);
+    unsigned long long seen = 0; /* of two the last would count, unseen */
     int i, k, n = 0;
     for (i = 1; asked < 0 && i < argc; i++) {
-        /* what begins as an option does is no value: --svg --json would write a file "--json" */
-        const char *value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 ? argv[i + 1] : NULL;
-        for (k = 0; k < options && strcmp(list[k].name, argv[i]) != 0; k++) {
+        const char *value = NULL;
+        for (k = 0; k < options && !options_is(&list[k], argv[i], &value); k++) {
         }
         if (k == options && argv[i][0] == '-' && argv[i][1] != 0) {
-            return complain("unknown option, or its value is missing (--help):", argv[i]);
+            return options_unknown(argv[i], list, options);
         }
         if (k == options && n == room) {
             return complain(room == 0 ? "options begin with --, this does not:" : "one word more:",
@@ -150,15 +195,23 @@ static inline int options_read(int argc, char **argv, const option *list, int op
             words[n++] = argv[i];
             continue;
         }
-        if (!options_last && options_twice(argv, i)) {
-            return complain("given twice:", argv[i]);
+        if (!options_last && (seen >> k & 1u) != 0) {
+            return complain("given twice:", list[k].name);
         }
+        seen |= 1ull << k;
         if (list[k].kind == OPTION_FLAG) {
+            if (value != NULL) {
+                return complain("this option takes no value:", argv[i]);
+            }
             *(int *)list[k].to = 1;
-        } else if (options_value(&list[k], value) != 0) {
+            continue;
+        }
+        /* what begins as an option does is no value: --svg --json would write a file "--json" */
+        if (value == NULL && i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
+            value = argv[++i];
+        }
+        if (options_value(&list[k], value) != 0) {
             return 2;
-        } else {
-            i++;
         }
     }
     return asked;

@@ -91,6 +91,14 @@ static void fail(int code, const char *what, const char *why)
     exit(code);
 }
 
+/* "--links: takes own, pair or rank, not 'bus'" */
+static void fail_value(const char *name, const char *takes, const char *value)
+{
+    char text[300];
+    snprintf(text, sizeof text, "takes %s, not '%.60s'", takes, value);
+    fail(2, name, text);
+}
+
 static void *room(int64_t bytes)
 {
     void *p = bytes < 0 || (uint64_t)bytes > (size_t)-1 / 2 ? NULL : malloc((size_t)bytes + 8);
@@ -132,20 +140,20 @@ static const char *decimal(const char *s, int64_t *value)
                                                                                           : s;
 }
 
-static int64_t number(const char *name, const char *s)
+static int64_t number(const char *name, const char *value)
 {
     int64_t v = 0;
-    s = decimal(s, &v);
+    const char *s = decimal(value, &v);
     if (s == NULL || *s != 0) {
-        fail(2, name, "takes a number of 0 to 1000000 with at most 6 decimals");
+        fail_value(name, "a number of 0 to 1000000 with at most 6 decimals", value);
     }
     return v;
 }
 
-static series numbers(const char *name, const char *s)
+static series numbers(const char *name, const char *value)
 {
     series l;
-    const char *c;
+    const char *c, *s = value;
     int32_t n = 1;
     for (c = s; *c != 0; c++) {
         n += *c == ',';
@@ -154,7 +162,8 @@ static series numbers(const char *name, const char *s)
     for (l.n = 0; l.n < n; l.n++) {
         s = decimal(s, &l.v[l.n]);
         if (s == NULL || *s != (l.n + 1 < n ? ',' : 0)) {
-            fail(2, name, "takes numbers of 0 to 1000000 with at most 6 decimals, commas between");
+            fail_value(name, "numbers of 0 to 1000000 with at most 6 decimals, commas between",
+                       value);
         }
         s += *s == ',';
     }
@@ -162,10 +171,10 @@ static series numbers(const char *name, const char *s)
 }
 
 /* Whole numbers of up to 2^40 either way, commas between. */
-static series wholes(const char *name, const char *s, int64_t least)
+static series wholes(const char *name, const char *value, int64_t least)
 {
     series l;
-    const char *c;
+    const char *c, *s = value;
     int32_t n = 1;
     for (c = s; *c != 0; c++) {
         n += *c == ',';
@@ -179,9 +188,10 @@ static series wholes(const char *name, const char *s, int64_t least)
         }
         l.v[l.n] = minus ? -v : v;
         if (digits == 0 || v > MOST_BYTES || l.v[l.n] < least || *s != (l.n + 1 < n ? ',' : 0)) {
-            fail(2, name,
-                 least < 0 ? "takes whole numbers of -2^40 to 2^40, commas between"
-                           : "takes whole numbers of 0 to 2^40, commas between");
+            fail_value(name,
+                       least < 0 ? "whole numbers of -2^40 to 2^40, commas between"
+                                 : "whole numbers of 0 to 2^40, commas between",
+                       value);
         }
         s += *s == ',';
     }
@@ -244,7 +254,8 @@ static int given(const settings *o, const char *name)
 {
     int32_t i;
     for (i = 0; i < o->givens; i++) {
-        if (strcmp(o->given[i], name) == 0) {
+        const size_t n = strlen(name);
+        if (strncmp(o->given[i], name, n) == 0 && (o->given[i][n] == 0 || o->given[i][n] == '=')) {
             return 1;
         }
     }
@@ -357,16 +368,20 @@ static void complete(settings *o)
 
 static int32_t word(const char *name, const char *value, const char *const *list, int32_t n)
 {
-    char why[160];
+    char takes[160];
     int32_t i;
-    size_t at = (size_t)snprintf(why, sizeof why, "takes");
+    size_t at = 0;
     for (i = 0; i < n; i++) {
         if (strcmp(value, list[i]) == 0) {
             return i;
         }
-        at += (size_t)snprintf(why + at, sizeof why - at, " %s", list[i]);
+        at += (size_t)snprintf(takes + at, sizeof takes - at, "%s%s",
+                               i == 0      ? ""
+                               : i + 1 < n ? ", "
+                                           : " or ",
+                               list[i]);
     }
-    fail(2, name, why);
+    fail_value(name, takes, value);
     return -1;
 }
 
@@ -406,12 +421,12 @@ static void read_map(settings *o, const char *value)
         return;
     }
     if (*value < '0' || *value > '9') {
-        fail(2, "--map", "takes the rank of each stage, commas between (auto: or loop or v)");
+        fail_value("--map", "the rank of each stage, commas between (auto: or loop or v)", value);
     }
     o->ranks_of = wholes("--map", value, 0);
     for (i = 0; i < o->ranks_of.n; i++) {
         if (o->ranks_of.v[i] >= DPAR_MOST_STAGES) {
-            fail(2, "--map", "has ranks of 0 to 65534");
+            fail_value("--map", "ranks of 0 to 65534", value);
         }
     }
     if (o->ranks_of.n > DPAR_MOST_STAGES) {

@@ -51,8 +51,9 @@ static const char help[] =
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
     "  --whole             search every divisor and option (millions of configurations)\n"
     "  --min-gpus          the fewest GPUs of this kind on which it fits\n"
-    "  --recommend         one strategy in words, with why and warnings (--fix: judged, not "
-    "followed)\n"
+    "  --recommend         one strategy in words, with why and warnings; with --fix one of those, "
+    "and\n"
+    "                      what it would be without\n"
     "  --explain           the first plan in full, term by term, and why not its neighbours\n"
     "  --memory            what each pipeline stage of the first plan holds, and when it is most\n"
     "  --json              everything as one JSON object on stdout\n"
@@ -125,7 +126,9 @@ static int words_of(const options *o, char *text, size_t room)
     text[0] = 0;
     for (i = 0; i < sizeof name / sizeof *name; i++) {
         if (value[i] != NULL && strpbrk(value[i], " \t\n") != NULL) {
-            complain("no blank is expected in", value[i]);
+            char what[60];
+            snprintf(what, sizeof what, "--%s takes one word, no blank:", name[i]);
+            complain(what, value[i]);
             return 0;
         }
         n += value[i] == NULL ? 0
@@ -846,16 +849,10 @@ static int run_recommend(const options *o, const dpar_asked *asked)
     dpar_advice a;
     dpar_report r;
     dpar_why why;
-    dpar_strategy fixed = q->fixed;
-    dpar_status st = DPAR_OK;
-    if (o->fix != NULL) { /* judged, not followed: it must be legal, not fit */
-        st = dpar_strategy_complete(job, &fixed, q->fixed_fields, 0, &why);
-        st = st == DPAR_OK ? dpar_plan_price(job, &fixed, 0, &a.plan, NULL, &why) : st;
+    dpar_status st = dpar_plan_recommend(job, q, &a, &why);
+    if (st == DPAR_E_NONE) {
+        return refuse_fixed(o, job, q, why.text);
     }
-    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        return refuse(job, &fixed, 0, why.text);
-    }
-    st = dpar_plan_recommend(job, q, &a, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return complain(why.text, NULL);
     }

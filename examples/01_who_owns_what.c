@@ -20,7 +20,7 @@ int main(void)
 {
     const int64_t cells[2] = {6, 20};
     int32_t parts[2] = {0, 0}; /* 0: to be chosen */
-    int64_t first[2], count[2], cell[2];
+    int64_t first[2] = {0}, count[2] = {0}, cell[2];
     dpar_why why;
 
     /* a row: by the rule of torch.chunk, MPI's darray and others; 7 more rules have names */

@@ -9,19 +9,20 @@
 #include "dpar_train.h"
 #include <stdio.h>
 
-typedef struct stage { double weight, gradient; } stage;
+enum { MICROS = 8 };
+typedef struct stage { double weight, gradient, kept[MICROS]; } stage; /* of each micro-batch */
 
 static dpar_status work(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
     stage *s = (stage *)ctx;
     const double sample = t->action.micro - 3.5, *in = (const double *)t->in;
-    double *kept = (double *)t->kept, out; /* kept: from forward to backward of a micro-batch */
+    double *kept = &s->kept[t->action.micro], out; /* from its forward to its backward */
     if (t->action.kind == DPAR_FORWARD) {
         *kept = in != NULL ? *in : sample; /* NULL: the first stage */
         out = s->weight * *kept;
     } else {
         const double gradient = in != NULL ? *in : s->weight * *kept - 3.0 * sample; /* the loss */
-        s->gradient += gradient * *kept / 8;
+        s->gradient += gradient * *kept / MICROS;
         out = gradient * s->weight;
     }
     if (t->out != NULL && why != NULL) { /* NULL: nobody behind, or before */
@@ -32,14 +33,14 @@ static dpar_status work(void *ctx, const dpar_stage_task *t, dpar_why *why)
 
 static int train(dpar_comm *world, void *unused)
 {
-    stage mine = {1.0, 0.0}; /* at first they multiply by 1 */
+    stage mine = {1.0, 0.0, {0}}; /* at first they multiply by 1 */
     double all = 0.0;
     dpar_pipeline_options o = {0};
     dpar_pipeline *p = NULL;
     dpar_why why;
-    o.type = DPAR_F64, o.count = 1, o.activation_bytes = sizeof(double);
+    o.type = DPAR_F64, o.count = 1; /* what goes from stage to stage */
     o.forward = o.backward = work, o.ctx = &mine;
-    if (unused || dpar_pipeline_make(world, "1f1b", 8, &o, &p, &why) < 0) {
+    if (unused || dpar_pipeline_make(world, "1f1b", MICROS, &o, &p, &why) < 0) {
         return dpar_fail(world, &why);
     }
     for (int step = 0; step < 200 && dpar_pipeline_run(p, 1, &why) == DPAR_OK; step++) {

@@ -33,7 +33,7 @@
 !
 ! Grids: examples/06_heat.f90. An array u(0:nx+1, 0:ny+1) around nx x ny own cells is dense with its
 ! halo; it is known by its first own cell, c_loc(u(1, 1)). dpar_grid_desc_of takes sizes in
-! Fortran's order. Between dpar_grid_begin and dpar_grid_end (and dpar_halo_exchange_begin, _end)
+! Fortran's order, and dpar_mpi_grid makes the grid of a communicator of MPI_Cart_create. Between dpar_grid_begin and dpar_grid_end (and dpar_halo_exchange_begin, _end)
 ! halos are written while the compiler sees no call: such arrays are `target`, or `asynchronous`,
 ! wherever the code between the two can see them, dummy arguments too; else their elements may be
 ! kept in registers, or the array copied.
@@ -635,6 +635,7 @@ module dpar
         type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL: none has left anything
         ! its ranks that share memory with this one, where its engine has none
         type(c_ptr) :: node = c_null_ptr
+        type(c_ptr) :: ends = c_null_ptr ! handles that are told when it goes
     end type
 
     ! ==== options ====
@@ -896,7 +897,8 @@ module dpar
     ! A grid. Zero it, say dims, cells and halo, and what differs.
     type, bind(c) :: dpar_grid_desc
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS; the last is contiguous in memory
-        integer(c_int32_t) :: star = 0 ! 1: no edges and corners. 0: all neighbours, a box
+        ! 1: no edges and corners, but for fields on faces, which have them all the same.
+        integer(c_int32_t) :: star = 0
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid, at least 1
         integer(c_int64_t) :: halo = 0 ! cells on every side of every dim
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0 ! in place of it, where not 0: below,
@@ -916,6 +918,10 @@ module dpar
         type(c_ptr) :: cuts(0:DPAR_MAX_DIMS - 1) = c_null_ptr
         ! where arrays are that the CPU does not reach.
         type(c_ptr) :: mem = c_null_ptr
+        ! DPAR_F64, ...: any address that is not known otherwise is an array of cells of this type,
+        ! dense in C order with its halo.
+        integer(c_int32_t) :: type = 0
+        integer(c_int32_t) :: closes = 0 ! 1: dpar_grid_free closes the communicator, too
     end type
 
     ! Made by dpar_grid_make; to be read.
@@ -2332,8 +2338,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_make
         end function
 
-        ! Closes what was planned and gives the arrays of dpar_grid_array back, before
-        ! dpar_comm_close.
+        ! Closes what was planned and gives the arrays of dpar_grid_array back.
         function dpar_grid_free(grid) bind(c)
             import
             type(c_ptr), value :: grid
@@ -2557,6 +2562,17 @@ module dpar
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mpi_make
         end function
+
+        ! A grid on a process grid that MPI has.
+        function dpar_mpi_grid(cart, options, desc, grid, why) bind(c, name="dpar_mpi_grid_f")
+            import
+            integer(c_int), value :: cart
+            type(dpar_mpi_options), intent(in), optional, target :: options
+            type(dpar_grid_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: grid
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_mpi_grid
+        end function
     end interface
 
     ! Fortran's text of what C wrote: a dpar_why, a C string, the characters of a name.
@@ -2684,10 +2700,12 @@ contains
     end subroutine
 
     ! A grid with dims in Fortran's order: cells, parts and periodic as MPI_Cart_create has them, and
-    ! its order of ranks, too. Without parts the best ones are chosen. star: no corners.
-    function dpar_grid_desc_of(cells, halo, parts, periodic, star) result(d)
+    ! its order of ranks, too. Without parts the best ones are chosen, or
+    ! dpar_mpi_grid takes those of MPI. star: no corners. type: of arrays that need no dpar_grid_attach.
+    function dpar_grid_desc_of(cells, halo, parts, periodic, star, type) result(d)
         integer, intent(in) :: cells(:), halo
         integer, intent(in), optional :: parts(:)
+        integer(c_int32_t), intent(in), optional :: type
         logical, intent(in), optional :: periodic(:), star
         type(dpar_grid_desc) :: d
         integer :: k, n
@@ -2696,6 +2714,7 @@ contains
         d%halo = halo
         d%order = DPAR_FIRST_FASTEST
         if (present(star)) d%star = merge(1, 0, star)
+        if (present(type)) d%type = type
         do k = 1, n
             d%cells(n - k) = cells(k)
             if (present(parts)) d%parts(n - k) = parts(k)

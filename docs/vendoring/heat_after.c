@@ -15,7 +15,6 @@ typedef struct plate {
     int parts[2], coord[2];     /* ranks along y and x, and this one's place */
     int ny, nx, y0, x0;         /* own cells; their first */
     double *now, *next;         /* ny + 2 rows of nx + 2 */
-    dpar_comm *world;
     dpar_grid *grid;
 } plate;
 
@@ -29,14 +28,10 @@ static void share(int n, int parts, int part, int *first, int *size) {
 }
 
 static void exchange_init(plate *p) {
-    dpar_grid_desc d = {.dims = 2, .cells = {NY, NX}, .halo = 1, .periodic = {0, 1},
-                        .parts = {p->parts[0], p->parts[1]}};
+    dpar_grid_desc d = {.cells = {NY, NX}, .halo = 1, .type = DPAR_F64};
     dpar_why why;
-    if (dpar_mpi_make(p->comm, NULL, &p->world, &why) < 0 ||
-        dpar_grid_make(p->world, &d, &p->grid, &why) < 0 ||
-        dpar_grid_attach(p->grid, at(p, p->now, 1, 1), DPAR_F64, NULL, &why) < 0 ||
-        dpar_grid_attach(p->grid, at(p, p->next, 1, 1), DPAR_F64, NULL, &why) < 0) {
-        MPI_Abort(p->comm, dpar_fail(p->world, &why));
+    if (dpar_mpi_grid(p->comm, NULL, &d, &p->grid, &why) < 0) {
+        MPI_Abort(p->comm, dpar_fail(NULL, &why));
     }
 }
 
@@ -44,7 +39,7 @@ static void step(plate *p) {
     double *swap;
     int y, x;
     if (dpar_grid_exchange(p->grid, at(p, p->now, 1, 1)) < 0) {
-        MPI_Abort(p->comm, dpar_fail(p->world, NULL));
+        MPI_Abort(p->comm, dpar_fail(p->grid->comm, NULL));
     }
     for (y = 1; y <= p->ny; y++) {
         for (x = 1; x <= p->nx; x++) {
@@ -104,7 +99,7 @@ int main(int argc, char **argv) {
         step(&p);
     }
     fingerprint(&p);
-    dpar_comm_close(p.world);
+    dpar_grid_free(p.grid);
     MPI_Finalize();
     return 0;
 }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <stdexcept>
 #include <vector>
 
 enum { N0 = 14, N1 = 19, N2 = 23, W = 2, STEPS = 40 }; // z, y, x
@@ -24,28 +23,23 @@ struct Block {
 
 class Exchange {
     Block &b;
-    dpar_grid *grid = nullptr;
 
 public:
-    dpar_comm *world = nullptr;
+    dpar_grid *grid;
 
     explicit Exchange(Block &block) : b(block) {
         dpar_grid_desc d = {};
         dpar_why why;
-        d.dims = 3, d.halo = W, d.star = 1; // no corners
-        d.cells[0] = N0, d.cells[1] = N1, d.cells[2] = N2, d.periodic[1] = d.periodic[2] = 1;
-        d.parts[0] = b.parts[0], d.parts[1] = b.parts[1], d.parts[2] = b.parts[2];
-        if (dpar_mpi_make(b.comm, nullptr, &world, &why) < 0 ||
-            dpar_grid_make(world, &d, &grid, &why) < 0 ||
-            dpar_grid_attach(grid, &b.now[b.at(0, 0, 0)], DPAR_F64, nullptr, &why) < 0 ||
-            dpar_grid_attach(grid, &b.old[b.at(0, 0, 0)], DPAR_F64, nullptr, &why) < 0) {
-            throw std::runtime_error(why.text);
+        d.cells[0] = N0, d.cells[1] = N1, d.cells[2] = N2;
+        d.halo = W, d.star = 1, d.type = DPAR_F64; // no corners
+        if (dpar_mpi_grid(b.comm, nullptr, &d, &grid, &why) < 0) {
+            MPI_Abort(b.comm, dpar_fail(nullptr, &why));
         }
     }
 
     void operator()() {
         if (dpar_grid_exchange(grid, &b.now[b.at(0, 0, 0)]) < 0) {
-            throw std::runtime_error(world->why.text);
+            MPI_Abort(b.comm, dpar_fail(grid->comm, nullptr));
         }
     }
 };
@@ -121,7 +115,7 @@ int main(int argc, char **argv) {
         step(b);
     }
     fingerprint(b);
-    dpar_comm_close(exchange.world);
+    dpar_grid_free(exchange.grid);
     MPI_Finalize();
     return 0;
 }

@@ -9,25 +9,15 @@ module plane
     integer :: comm, parts(2), coord(2) ! ranks along x and y, and this one's place
     integer :: mx, my, x0, y0           ! own cells; how many lie before them
     double precision, allocatable, target :: h(:, :), u(:, :), v(:, :)
-    type(dpar_why) :: why
-    type(c_ptr) :: world, grid, fields(3)
+    type(c_ptr) :: grid, fields(3)
 
 contains
 
     subroutine exchange_init()
-        integer :: i
-        call need(dpar_mpi_make(comm, out=world, why=why))
-        call need(dpar_grid_make(world, dpar_grid_desc_of([nx, ny], 1, parts, [.true., .true.], &
-            star=.true.), grid, why))
+        type(dpar_why) :: why
+        if (dpar_mpi_grid(comm, desc=dpar_grid_desc_of([nx, ny], 1, star=.true., type=DPAR_F64), &
+            grid=grid, why=why) < 0) error stop "exchange: " // dpar_string(why)
         fields = [c_loc(h(1, 1)), c_loc(u(1, 1)), c_loc(v(1, 1))]
-        do i = 1, 3
-            call need(dpar_grid_attach(grid, fields(i), DPAR_F64, why=why))
-        end do
-    end subroutine
-
-    subroutine need(status)
-        integer(c_int32_t), intent(in) :: status
-        if (status < 0) error stop "exchange: " // dpar_string(why)
     end subroutine
 
     subroutine step()
@@ -100,6 +90,6 @@ program waves
         call step()
     end do
     call fingerprint()
-    call need(dpar_comm_close(world))
+    if (dpar_grid_free(grid) < 0) error stop "exchange: the end"
     call MPI_Finalize(error)
 end program

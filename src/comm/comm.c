@@ -824,6 +824,31 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+{
+    e->next = c->ends;
+    c->ends = e;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+{
+    dpari_on_end **link = c ? &c->ends : NULL;
+    while (link && *link) {
+        if (*link == e) {
+            *link = e->next;
+            return;
+        }
+        link = &(*link)->next;
+    }
+}
+
+DPARI_DOOR DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+{
+    for (; c && c->ends; c->ends = c->ends->next) {
+        *c->ends->at = NULL;
+    }
+}
+
 /* Operations look at c->status first: what is left of the engine's table is what does not. */
 DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
@@ -842,6 +867,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm
     c->engine.report = dpari_ended_report;
     c->engine.describe = dpari_ended_describe;
     c->engine.close = dpari_ended_close;
+    dpari_on_end_all(gone);
     return gone;
 }
 
@@ -851,6 +877,7 @@ DPARI_DOOR DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
         dpar_comm *c = closed->last[i];
         closed->last[i] = NULL;
         if (c) {
+            dpari_on_end_all(c);
             return c;
         }
     }

@@ -153,6 +153,7 @@ struct dpar_comm {
     dpar_status (*rest)(void *rest_of); /* posts what an operation under way has left to post */
     void *rest_of;                      /* that operation; NULL: none has left anything */
     dpar_comm *node; /* its ranks that share memory with this one, where its engine has none */
+    struct dpari_on_end *ends; /* handles that are told when it goes */
 };
 
 /* ---- collectives ----

@@ -45,6 +45,17 @@ DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
 
+/* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
+ * its memory goes. */
+typedef struct dpari_on_end {
+    struct dpari_on_end *next;
+    dpar_comm **at;
+} dpari_on_end;
+DPARI_DOOR void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
+/* c NULL: it has gone. */
+DPARI_DOOR void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
+DPARI_DOOR void dpari_on_end_all(dpar_comm *c);
+
 /* ---- operations that post their messages bit by bit ----
  *
  * One that has begun may have messages that it posts later, when others have come (a halo exchange

@@ -279,6 +279,32 @@ DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+                                              double quiet, int64_t *sequence)
+{
+    const dpari_world *w = g->world;
+    const dpari_rank *r = &w->rank[world_rank];
+    dpari_flight f, mine;
+    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
+        !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
+        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+        return 0;
+    }
+    *sequence = f.sequence;
+    return 1;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                             int64_t sequence)
+{
+    dpari_flight f;
+    dpar_text_put(t, " called ");
+    if (dpari_flight_find(g->world, world_rank, g->id, sequence, &f)) {
+        dpari_put_flight_of(t, g, &f);
+    }
+}
+
 DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;

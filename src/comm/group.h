@@ -137,6 +137,13 @@ DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 /* For a deadline: a quarter of it, a second at most. */
 DPARI_DOOR double dpari_quiet(double timeout);
+/* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
+ * collective of g that this one has not called? Then its number there. */
+DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+                                   double quiet, int64_t *sequence);
+/* " called barrier #7": that collective. */
+DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+                                  int64_t sequence);
 
 /* ---- of this header's own modules ---- */
 

@@ -641,8 +641,8 @@ static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
     return 1;
 }
 
-static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
-                                      dpari_move_totals *sum, dpar_why *why)
+static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
+                                                 dpari_move_totals *sum, dpar_why *why)
 {
     dpar_transfer t, before;
     dpar_status st = dpari_source_begin(s, direction, why);
@@ -813,8 +813,9 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
     }
 }
 
-static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_source *source,
-                             int32_t direction, const dpari_move_totals *sum)
+static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
+                                        dpari_move_source *source, int32_t direction,
+                                        const dpari_move_totals *sum)
 {
     const int64_t streams = dpari_least(sum->items, m->c->size);
     int32_t i;

@@ -31,7 +31,11 @@ DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
     a = 7;
     c = 0;
     __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c) : : "edx");
-    return (kept & 6) == 6 && (b >> 5 & 1) != 0;
+    if ((kept & 6) != 6 || (b >> 5 & 1) == 0) {
+        return 0;
+    }
+    /* 512: f, dq, bw, vl, and vbmi2, which those have that do not slow down for it */
+    return (kept & 0xe0) == 0xe0 && (b & 0xc0030000u) == 0xc0030000u && (c >> 6 & 1) != 0 ? 2 : 1;
 #else
     return 0;
 #endif

@@ -36,7 +36,7 @@ DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t 
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
 /* Has this CPU vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and does the system keep
- * them? Takes microseconds in a virtual machine. */
+ * them? 2: of 64 bytes, too. Takes microseconds in a virtual machine. */
 DPARI_DOOR int dpari_os_wide(void);
 
 /* Threads; -1 where the program is linked without them. The handle is the system's. */

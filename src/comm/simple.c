@@ -116,6 +116,53 @@ static const char *dpari_main_ranks(int argc, char **argv)
     return found;
 }
 
+/* Is this nearly --ranks? After its dashes and up to '=' or a digit, capitals apart: "ranks", of
+ * which one letter but the first was changed, put in or left out, or two beside each other changed
+ * places; or "nranks". */
+static DPARI_COLD int dpari_main_nearly(const char *word)
+{
+    static const char name[] = "ranks";
+    char s[8];
+    size_t n = 0, head = 0, tail = 0, rest;
+    if (*word != '-') {
+        return 0;
+    }
+    for (; *word == '-'; word++) {
+    }
+    for (; *word != 0 && *word != '=' && !(*word >= '0' && *word <= '9'); word++) {
+        if (n == 6) {
+            return 0;
+        }
+        s[n++] = *word >= 'A' && *word <= 'Z' ? (char)(*word - 'A' + 'a') : *word;
+    }
+    s[n] = 0;
+    while (head < n && head < 5 && s[head] == name[head]) {
+        head++;
+    }
+    while (tail < n - head && tail < 5 - head && s[n - 1 - tail] == name[4 - tail]) {
+        tail++;
+    }
+    rest = n - head - tail;
+    return dpari_same(s, "nranks") ||
+           (head > 0 &&
+            ((rest <= 1 && 5 - head - tail <= 1) ||
+             (rest == 2 && n == 5 && s[head] == name[head + 1] && s[head + 1] == name[head])));
+}
+
+/* Nobody said how many ranks; a word that was to say it would pass in silence. */
+static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
+{
+    int i;
+    for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
+        if (dpari_main_nearly(argv[i])) {
+            return dpari_say_word(DPAR_E_ARG, why,
+                                  "\"@\": it is --ranks N that says how many ranks there are",
+                                  argv[i], dpari_length(argv[i]), 0, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
 /* As many as this process may have cores, 4 at most. */
 static int32_t dpari_main_cores(void)
 {
@@ -136,8 +183,11 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32
                                    dpar_why *why)
 {
     const char *text = dpari_main_ranks(argc, argv);
-    const dpar_status st = dpar_start_read(job, why);
+    dpar_status st = dpar_start_read(job, why);
     int64_t asked = 0;
+    if (st == DPAR_OK && text == NULL && job->size <= 1) {
+        st = dpari_main_misspelled(argc, argv, why);
+    }
     if (st != DPAR_OK) {
         return st;
     }

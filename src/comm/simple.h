@@ -31,7 +31,9 @@
  *
  * N comes from `--ranks N` or `--ranks=N` among the arguments. Without that it is the number of
  * cores, 4 at most. The last --ranks counts, those behind "--" do not. argv is only read; its other
- * words are yours. Under a launcher N must be its number of ranks. DPAR_TIMEOUT in the environment
+ * words are yours. Under a launcher N must be its number of ranks. Where neither says N, a word
+ * that is nearly --ranks (--rank, -ranks=4, --rnaks) is refused. A program with such an option of
+ * its own says --ranks beside it, or passes argc 1 and argv[0]. DPAR_TIMEOUT in the environment
  * is the deadline of operations, in seconds (300).
  *
  * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,

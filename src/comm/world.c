@@ -795,9 +795,48 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     return 0;
 }
 
+/* "=plan|what a user calls it". */
+static const char *dpari_plan_words(void)
+{
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=zero1|zero1=fsdp|fsdp=fsdp load|"
+           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
+           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "dpar_comm_agree=";
+}
+
+DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+{
+    const char *words = dpari_plan_words(), *w;
+    for (w = words; plan && *w != 0; w++) {
+        int32_t i;
+        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+        }
+        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        }
+    }
+    return 0;
+}
+
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
+        const char *w = dpari_plan_words();
+        int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
+        dpar_text_put(t, "the planning of ");
+        for (; *w != 0 && at > 0; at--) {
+            w++;
+        }
+        for (; *w != 0 && *w != '='; w++) {
+            dpari_text_char(t, *w);
+        }
+        dpar_text_put(t, " (all-reduce #");
+        dpari_text_int(t, f->sequence);
+        dpari_text_char(t, ')');
+        return;
+    }
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
                                               : dpar_collective_name(f->kind));

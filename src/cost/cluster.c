@@ -601,6 +601,33 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
                : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
 }
 
+/* "2x8": nodes and GPUs, and not of which kind. */
+static dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
+{
+    char text[80];
+    dpar_text t;
+    n = n > 0 && s[n - 1] == ':' ? n - 1 : n;
+    dpar_text_init(&t, text, sizeof text);
+    dpari_text_slice(&t, s, n < 24 ? n : 24);
+    dpar_text_put(&t, "' lacks the GPU: '");
+    dpari_text_slice(&t, s, n < 24 ? n : 24);
+    dpar_text_put(&t, ":a100-80");
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "'@' was expected; known: v100-32, a100-40, a100-80, h100-80, h200, "
+                          "b200, gb200, l40s, mi250x, mi300x, tpu-v5p and more",
+                          text, sizeof text, 0, 0, 0, 0);
+}
+
+/* Digits alone, or digits, x, digits. */
+static int dpari_cluster_is_counts(const char *s, size_t n)
+{
+    size_t i, x = 0;
+    for (i = 0; i < n && ((s[i] >= '0' && s[i] <= '9') || s[i] == 'x' || s[i] == 'X'); i++) {
+        x += s[i] == 'x' || s[i] == 'X';
+    }
+    return i == n && n > 0 && x <= 1 && s[0] >= '0' && s[0] <= '9' && s[n - 1] <= '9';
+}
+
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
 static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
@@ -613,14 +640,17 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
     while (x < n && s[x] >= '0' && s[x] <= '9') {
         x++;
     }
+    if (dpari_cluster_is_counts(s, colon) && colon + 1 >= n) {
+        return dpari_cluster_no_gpu(s, n, why);
+    }
     if (colon < n) {
         a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
         b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
                       : dpari_cluster_count(s, colon, 65536);
         if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
             return dpari_cluster_bad(s, n, why,
-                                     "'@': NODESxGPUS:GPU was expected, each at least 1, as "
-                                     "8x8:h100-80");
+                                     "'@': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
+                                     "to 65536 GPUs, as 8x8:h100-80");
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
@@ -629,10 +659,10 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
         }
         return st;
     }
-    if (x > 0 && x < n && (s[x] == 'x' || s[x] == 'X')) {
+    if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
         a = dpari_cluster_count(s, x, 10000000);
         if (a == 0) {
-            return dpari_cluster_bad(s, n, why, "'@': at least one machine was expected");
+            return dpari_cluster_bad(s, n, why, "'@': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
@@ -786,7 +816,7 @@ static int dpari_not_negative(double v)
     return v >= 0.0 && v <= 1e18;
 }
 
-static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
@@ -810,7 +840,12 @@ static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *
                          0, 0, 0, 0);
     }
     if (!(c->taper > 0.0 && c->taper <= 1.0)) {
-        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+        char text[32];
+        dpar_text t;
+        dpar_text_init(&t, text, sizeof text);
+        dpari_text_fixed(&t, c->taper, 3);
+        return dpari_say_word(DPAR_E_ARG, why, "taper=@: it is a share above 0, at most 1", text,
+                              sizeof text, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }

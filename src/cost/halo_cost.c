@@ -145,8 +145,8 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
 }
 
 /* The ranks [first, last) of a node, into the grid's figures. */
-static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                 dpar_halo_grid *g, int32_t first, int32_t last)
+static DPARI_COLD void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                            dpar_halo_grid *g, int32_t first, int32_t last)
 {
     int64_t away = 0;
     double network = 0;

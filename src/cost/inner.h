@@ -39,6 +39,8 @@ DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why
 /* strategy.c */
 
 DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
+/* Where a field's value stands; of TILES the first of three. */
+DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
 /* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);

@@ -82,7 +82,7 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     a->length[i] = n - (size_t)(a->value[i] - s);
     if (i <= DPARI_ASK_BATCH) {
         const int64_t least = i != DPARI_ASK_BATCH;
-        const int64_t most = least ? 100000000 : INT64_C(1) << 40;
+        const int64_t most = least ? 100000000 : INT32_MAX;
         a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
         if (a->number[i] < 0) {
             return dpari_say_word(DPAR_E_ARG, why, "@ needs a whole number of # to #", s, n, least,
@@ -254,30 +254,6 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_ask(const char *model, const char *mac
 
 /* ---- the answer ---------------------------------------------------------------------------------
  */
-
-DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
-                                                       uint32_t named, int64_t batch, dpar_why *why)
-{
-    const int32_t gpus = dpari_cluster_gpus(job->cluster);
-    dpar_strategy one = *s;
-    int32_t model;
-    one.dp = 1;
-    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
-    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
-        if (gpus % model != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why,
-                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
-                             model, gpus, 0, 0);
-        }
-        s->dp = gpus / model;
-    }
-    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
-        s->micro_batch > 0) {
-        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
-        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
-    }
-    return DPAR_OK;
-}
 
 /* Prices the one that was given. Its batch is what it says, where nobody asked for another. */
 static dpar_status dpari_planned_price(dpar_planned *p, dpar_why *why)

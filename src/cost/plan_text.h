@@ -27,8 +27,8 @@ typedef struct dpar_asked {
 /* Reads the words. model: as dpar_model_read ("llama-3-8b,seq=32768", a config.json's text);
  * machine: as dpar_cluster_read ("8x8:h100-80,nic=8x50"); options: words between blanks, each once,
  * NULL or "": none of them.
- *     batch=512        samples a step of all GPUs; 0: free; left out: about 4 million tokens, or
- *                      16 samples a GPU
+ *     batch=512        samples a step of all GPUs, 2^31 - 1 at most; 0: free; left out: about 4
+ *                      million tokens, or 16 samples a GPU
  *     gpus=64          whole nodes, or part of one; more than the machine has are of its kind
  *     seq=8192         tokens a sample
  *     precision=fp8    as dpar_recipe_find; left out: megatron
@@ -39,12 +39,6 @@ typedef struct dpar_asked {
  * E_ARG, E_PARSE, E_UNKNOWN, ... with a sentence that names what is near. O(bytes). */
 DPAR_API dpar_status dpar_plan_ask(const char *model, const char *machine, const char *options,
                                    dpar_asked *asked, dpar_why *why);
-
-/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
- * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
- * no multiple of the other degrees. O(1). */
-DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
-                                            int64_t batch, dpar_why *why);
 
 /* The answer. 40 KB of the caller's; report points into it: it does not move. */
 typedef struct dpar_planned {

@@ -768,6 +768,22 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     return DPAR_OK;
 }
 
+/* No configuration is legal: the rule that most of them break says why. */
+static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why *why)
+{
+    const char *name;
+    int32_t i, most = DPAR_RULE_NONE;
+    for (i = 1; i < DPAR_RULES; i++) {
+        most = p->rejected[i] > p->rejected[most] ? i : most;
+    }
+    name = dpar_rule_name(most);
+    return dpari_say_word(DPAR_E_NONE, why,
+                          "none of # configurations is legal on # GPUs with a global batch of #: "
+                          "most break the rule '@'",
+                          name, dpari_length(name), p->walked, p->search.gpus,
+                          p->search.global_batch, 0);
+}
+
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
     int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
@@ -790,9 +806,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         return DPAR_DONE;
     }
     if (p->evaluated == 0) {
-        return dpari_say(DPAR_E_NONE, why,
-                         "none of # configurations is legal on # GPUs with a global batch of #",
-                         p->walked, p->search.gpus, p->search.global_batch, 0);
+        return dpari_planner_none(p, why);
     }
     near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
     return dpari_say(DPAR_E_NONE, why,

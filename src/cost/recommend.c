@@ -56,7 +56,12 @@ static const double dpari_simpler = 1.3;
 static const double dpari_simpler_recompute = 1.1;
 static const double dpari_simpler_deep = 1.4;
 
-static dpari_need dpari_need_of(const dpar_job *job)
+static int dpari_asks(const dpar_search *asked, int32_t field)
+{
+    return (asked->fixed_fields >> field & 1u) != 0;
+}
+
+static dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -75,6 +80,7 @@ static dpari_need dpari_need_of(const dpar_job *job)
     while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
         n.tp--;
     }
+    n.tp = dpari_asks(asked, DPAR_FIELD_TP) ? asked->fixed.tp : n.tp;
     n.spatial = w->dims > 1;
     n.wide = dpari_zero_bytes(&job->recipe, dpari_layer_params(w, dpari_workload_largest(w)), 0,
                               1) > n.gpu;
@@ -98,8 +104,7 @@ static void dpari_free(dpar_search *q, int32_t field)
     q->fixed_fields &= ~((uint32_t)1 << field);
 }
 
-/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. What the
- * caller fixed beyond that (micro-batch, recipe of overlap, ...) stays fixed. */
+/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. */
 static void dpari_kind_fix(dpar_search *q)
 {
     q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
@@ -200,6 +205,25 @@ static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_
     }
 }
 
+/* What the caller fixed binds, too. 0: the kind is another one. */
+static int dpari_kind_bind(const dpar_search *asked, dpar_search *q)
+{
+    dpar_strategy wanted = asked->fixed;
+    int32_t f, i;
+    for (f = 0; f < DPAR_FIELDS; f++) {
+        const int32_t n = f == DPAR_FIELD_TILES ? 3 : 1, *want = dpari_field_at(&wanted, f);
+        int32_t *at = dpari_field_at(&q->fixed, f);
+        for (i = 0; i < n && dpari_asks(asked, f); i++) {
+            if (dpari_asks(q, f) && at[i] != want[i]) {
+                return 0;
+            }
+            at[i] = want[i];
+        }
+        q->fixed_fields |= asked->fixed_fields & (uint32_t)1 << f;
+    }
+    return 1;
+}
+
 static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *asked, dpar_plan *plan)
 {
     dpar_planner p;
@@ -268,18 +292,18 @@ static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked
     dpar_status st;
     q.gpus = n->gpus;
     q.space = DPAR_SPACE_USUAL;
-    if (!dpari_kind_search(job->work, n, kind, &q)) {
+    if (!dpari_kind_search(job->work, n, kind, &q) || !dpari_kind_bind(asked, &q)) {
         return DPAR_E_NONE;
     }
     st = dpari_kind_run(job, &q, plan);
     if (st != DPAR_OK || kind == DPARI_KIND_ANY || plan->strategy.pp == 1) {
         return st;
     }
-    if (2 * plan->strategy.pp > job->work->blocks) {
+    if (2 * plan->strategy.pp > job->work->blocks && !dpari_asks(asked, DPAR_FIELD_PP)) {
         st = dpari_kind_longer(job, &q, plan);
     }
-    if (st == DPAR_OK && plan->strategy.pp > 1 &&
-        !(asked->fixed_fields >> DPAR_FIELD_MICRO_BATCH & 1u)) {
+    if (st == DPAR_OK && plan->strategy.pp > 1 && !dpari_asks(asked, DPAR_FIELD_MICRO_BATCH) &&
+        !dpari_asks(asked, DPAR_FIELD_MICRO_BATCHES)) {
         dpari_kind_more_micro(job, &q, plan);
     }
     return st;
@@ -290,7 +314,8 @@ static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked
 /* The kinds worth comparing, simplest first by the flowchart: does it fit on one GPU? is it the
  * parameters (many small layers; else sharding, heavy traffic inside nodes and light across)? is it
  * the activations (a grid; a sequence)? */
-static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_t *order)
+static int32_t dpari_kind_order(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
+                                int32_t *order)
 {
     const dpar_workload *w = job->work;
     int32_t k = 0;
@@ -327,6 +352,9 @@ static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_
     }
     if (n->spatial) {
         order[k++] = DPARI_KIND_DOMAIN;
+    }
+    if (asked->fixed_fields != 0) {
+        order[k++] = DPARI_KIND_ANY; /* what is fixed may be none of them */
     }
     return k;
 }
@@ -476,28 +504,23 @@ static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *te
     dpar_text_put(t, text);
 }
 
-/* Mistakes that the asked-for or chosen plan makes. */
+/* Mistakes that the plan makes. */
 static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
                                   const dpari_need *n, dpar_advice *a)
 {
-    const dpar_strategy *s = &a->plan.strategy, *f = &asked->fixed;
-    uint32_t named = asked->fixed_fields;
-    int32_t zero = named >> DPAR_FIELD_ZERO & 1u ? f->zero : s->zero;
-    int32_t tp = named >> DPAR_FIELD_TP & 1u ? f->tp : s->tp;
-    int32_t pp = named >> DPAR_FIELD_PP & 1u ? f->pp : s->pp;
-    int32_t m = named >> DPAR_FIELD_MICRO_BATCHES & 1u ? f->micro_batches : s->micro_batches;
+    const dpar_strategy *s = &a->plan.strategy;
     double over;
     dpar_text t;
     dpar_text_init(&t, a->warning_text, sizeof(a->warning_text));
-    if (zero == 3 && tp == 1 && n->state + n->activations < n->gpu) {
+    if (s->zero == 3 && s->tp == 1 && n->state + n->activations < n->gpu) {
         dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (tp > job->cluster->gpus_per_node && n->gpus > n->node) {
+    if (s->tp > job->cluster->gpus_per_node && n->gpus > n->node) {
         dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
-    if (pp > 1 && m < 4 * pp) {
+    if (s->pp > 1 && s->micro_batches < 4 * s->pp) {
         dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
                    "fewer than 4 micro-batches a stage: the bubble passes 20 %.");
     }
@@ -506,7 +529,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
         dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
                    "activations are most of the memory: sharding state does not shrink them.");
     }
-    if ((named >> DPAR_FIELD_ZERO & 1u) && zero == 0 && tp == 1 && pp == 1 && n->state > n->gpu) {
+    if (!a->plan.fits && s->zero == 0 && s->tp == 1 && s->pp == 1 && n->state > n->gpu) {
         dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
                    "DDP replicates the state, which does not fit on one GPU.");
     }
@@ -551,18 +574,48 @@ static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked
     dpar_text_put(&t, " a GPU");
 }
 
-/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
-static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
-                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+/* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
+static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpar_advice *a)
+{
+    dpar_advice other;
+    dpar_search q = *asked;
+    dpar_text t;
+    double ratio;
+    q.fixed_fields = 0;
+    if (asked->fixed_fields == 0 || dpar_plan_recommend(job, &q, &other, NULL) != DPAR_OK ||
+        dpari_same(other.name, a->name)) {
+        return;
+    }
+    dpar_text_init(&t, a->runner_up, sizeof a->runner_up);
+    dpar_text_put(&t, "with nothing fixed ");
+    dpar_text_put(&t, other.name);
+    dpar_text_put(&t, ": ");
+    if (a->plan.fits) {
+        ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
+                a->plan.step.total;
+        dpari_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+        dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster, ");
+    }
+    dpari_gb(&t, other.plan.memory.total);
+    dpar_text_put(&t, " a GPU");
+}
+
+/* What comes nearest when nothing fits: E_MEMORY and a->plan, E_NONE where nothing is legal. */
+static dpar_status dpari_advice_near(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a)
 {
     const dpar_workload *w = job->work;
     dpar_plan plan;
-    dpar_search q = *asked;
-    dpar_text t;
+    dpar_strategy s;
     dpar_status st = DPAR_E_NONE, one;
     int32_t k;
+    if (asked->fixed_fields != 0) {
+        s = asked->fixed;
+        one = dpar_strategy_complete(job, &s, asked->fixed_fields, asked->global_batch, NULL);
+        one = one == DPAR_OK ? dpar_plan_price(job, &s, 0, &a->plan, NULL, NULL) : one;
+        return one == DPAR_OK || one == DPAR_E_MEMORY ? DPAR_E_MEMORY : DPAR_E_NONE;
+    }
     for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
-        dpar_strategy s;
         dpar_strategy_init(&s);
         s.tp = k == 1 ? n->tp : 1;
         s.sp = s.tp > 1;
@@ -575,7 +628,17 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
             st = DPAR_E_MEMORY;
         }
     }
-    if (st != DPAR_E_MEMORY) {
+    return st;
+}
+
+/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+{
+    dpar_plan plan;
+    dpar_search q = *asked;
+    dpar_text t;
+    if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
         return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
                          asked->global_batch, 0, 0);
     }
@@ -592,18 +655,22 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     dpari_gb(&t, n->state / n->gpus);
     dpar_text_put(&t, " a GPU");
     q.global_batch = 0;
-    q.fixed_fields = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
                            NULL) == DPAR_OK) {
         dpar_text_put(&t, "; it fits on ");
         dpari_text_int(&t, dpar_strategy_ranks(&plan.strategy));
         dpar_text_put(&t, " such GPUs");
     }
+    dpari_advice_warnings(job, asked, n, a);
+    dpari_advice_free(job, asked, a);
     return dpari_say(DPAR_E_MEMORY, why,
-                     "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, the "
-                     "GPU has # GB",
+                     asked->fixed_fields != 0
+                         ? "it does not fit on # GPUs with what is fixed: # GB a GPU, the GPU has "
+                           "# GB"
+                         : "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, "
+                           "the GPU has # GB",
                      n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
@@ -621,14 +688,14 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const d
     if (st != DPAR_OK) {
         return st;
     }
-    n = dpari_need_of(job);
+    n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
         return dpari_say(DPAR_E_ARG, why,
                          "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
                          search->gpus, search->global_batch, n.gpus, 0);
     }
     dpari_zero(advice, sizeof(*advice));
-    kinds = dpari_kind_order(job, &n, order + 1);
+    kinds = dpari_kind_order(job, &asked, &n, order + 1);
     order[0] = DPARI_KIND_DDP;
     if (job->work->trains &&
         dpari_kind_plan(job, &asked, &n, DPARI_KIND_DDP, &advice->plan) == DPAR_OK) {
@@ -649,5 +716,6 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const d
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
     dpari_advice_runner_up(job, search, &n, order, kinds + 1, seconds, advice);
+    dpari_advice_free(job, search, advice);
     return DPAR_OK;
 }

@@ -22,7 +22,7 @@ typedef struct dpar_advice {
     char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings; /* DPAR_WARN_*, of the plan or of what the user asked */
+    int32_t warnings; /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
 /* The simplest good strategy. DDP whenever it fits. Else every kind of parallelism that the
@@ -30,10 +30,11 @@ typedef struct dpar_advice {
  * them, simplest first, that is at most 30 % slower than the fastest is taken. The model errs by
  * about as much between kinds, and fewer kinds are fewer things to go wrong.
  *
- * search->fixed does not bind the answer: the warnings judge it. E_MEMORY when nothing fits:
+ * What search->fixed fixes binds the answer, and the warnings judge it. runner_up then says what
+ * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
- * E_NONE: no way divides the batch. E_ARG: a batch below 0, or gpus that are not the cluster's.
- * About 30 searches: milliseconds. */
+ * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
+ * that are not the cluster's. About 30 searches, 60 where something is fixed: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 

@@ -157,21 +157,27 @@ static int32_t dpari_field_find(const char *name, size_t n)
     return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
 }
 
-static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
     case DPAR_FIELD_TP: return &s->tp;
     case DPAR_FIELD_SP: return &s->sp;
     case DPAR_FIELD_CP: return &s->cp;
+    case DPAR_FIELD_CP_KIND: return &s->cp_kind;
     case DPAR_FIELD_DP: return &s->dp;
     case DPAR_FIELD_SHARD: return &s->shard;
     case DPAR_FIELD_ZERO: return &s->zero;
     case DPAR_FIELD_PP: return &s->pp;
     case DPAR_FIELD_VP: return &s->vp;
+    case DPAR_FIELD_SCHEDULE: return &s->schedule;
     case DPAR_FIELD_EP: return &s->ep;
     case DPAR_FIELD_ETP: return &s->etp;
     case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
     case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    case DPAR_FIELD_RECOMPUTE: return &s->recompute;
+    case DPAR_FIELD_OFFLOAD: return &s->offload;
+    case DPAR_FIELD_OVERLAP: return &s->overlap;
+    case DPAR_FIELD_TILES: return s->tiles;
     default: return &s->recompute_layers;
     }
 }
@@ -207,7 +213,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         }
         for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5) {
+        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -309,6 +315,12 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         }
         end = at;
         at += at < bytes;
+        if (end == name) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "nothing stands between two commas of '@': name=value was "
+                                  "expected",
+                                  text, bytes < 80 ? bytes : 80, 0, 0, 0, 0);
+        }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
             return dpari_say_word(DPAR_E_PARSE, why,
@@ -445,30 +457,63 @@ static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, con
     return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
 }
 
+/* The first field that is out of its domain: the rule and the sentence. */
+static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t *rule,
+                                                 dpar_why *why)
+{
+    static const int8_t field[][3] = {/* the field, the least, the most; 0: any */
+                                      {DPAR_FIELD_TP, 1, 0},
+                                      {DPAR_FIELD_CP, 1, 0},
+                                      {DPAR_FIELD_DP, 1, 0},
+                                      {DPAR_FIELD_PP, 1, 0},
+                                      {DPAR_FIELD_VP, 1, 0},
+                                      {DPAR_FIELD_EP, 1, 0},
+                                      {DPAR_FIELD_ETP, 1, 0},
+                                      {DPAR_FIELD_MICRO_BATCH, 1, 0},
+                                      {DPAR_FIELD_MICRO_BATCHES, 1, 0},
+                                      {DPAR_FIELD_RECOMPUTE_LAYERS, 0, 0},
+                                      {DPAR_FIELD_SHARD, 0, 0},
+                                      {DPAR_FIELD_ZERO, 0, 3},
+                                      {DPAR_FIELD_SP, 0, 1}};
+    dpar_strategy given = *s;
+    size_t i = 0;
+    int32_t v = 0;
+    for (i = 0; i < sizeof field / sizeof *field; i++) {
+        v = *dpari_field_at(&given, field[i][0]);
+        if (v < field[i][1] || (field[i][2] > 0 && v > field[i][2])) {
+            break;
+        }
+    }
+    i = i < sizeof field / sizeof *field ? i : 0;
+    if (rule != NULL) {
+        *rule = DPAR_RULE_DEGREE;
+    }
+    return dpari_say_word(DPAR_E_ARG, why,
+                          field[i][2] > 0   ? "@=# must be # to #"
+                          : field[i][1] > 0 ? "every degree must be at least 1: @=#"
+                                            : "@=# must be at least 0",
+                          dpari_field_name[field[i][0]], sizeof dpari_field_name[0], v, field[i][1],
+                          field[i][2], 0);
+}
+
 static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
 {
-    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "every degree must be at least 1: tp=#, pp=#, dp=#", s->tp, s->pp,
-                            s->dp);
-    }
-    if (s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0) {
-        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
-                            s->micro_batches, s->shard);
+    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
+        s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
+        s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1) {
+        return dpari_refuse_field(s, rule, why);
     }
     if (s->schedule == 0) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
                             0, 0);
     }
-    if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) || s->schedule < 1 ||
-        s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+    if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
+        s->schedule < 1 || s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 ||
+        s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
-                            "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
-                            "name",
-                            s->zero, s->sp, 0);
+                            "recompute=#, schedule=#, cp_kind=#: one of them has no name",
+                            s->recompute, s->schedule, s->cp_kind);
     }
     return DPAR_OK;
 }
@@ -485,8 +530,8 @@ DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s
     return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
 }
 
-static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
-                                      dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
+                                                 int32_t *rule, dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
         return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
@@ -521,8 +566,8 @@ static int dpari_v_shaped(int32_t schedule)
            schedule == DPAR_DUALPIPEV;
 }
 
-static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
-                                        int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
+                                                   int32_t *rule, dpar_why *why)
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
@@ -568,8 +613,8 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
-                                       int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
+                                                  int32_t *rule, dpar_why *why)
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
@@ -592,8 +637,8 @@ static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strate
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
-                                       int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
+                                                  int32_t *rule, dpar_why *why)
 {
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
@@ -617,8 +662,8 @@ static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strate
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
-                                     dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s,
+                                                int32_t *rule, dpar_why *why)
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
@@ -644,8 +689,8 @@ static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
-                                    int64_t global_batch, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+                                               int64_t global_batch, int32_t *rule, dpar_why *why)
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
@@ -676,8 +721,9 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, int32_t *rule, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, int32_t *rule,
+                                                      dpar_why *why)
 {
     const dpar_workload *w = job->work;
     int32_t ranks = dpar_strategy_ranks(s), gpus = dpari_cluster_gpus(job->cluster);
@@ -713,4 +759,28 @@ DPARI_API dpar_status dpari_strategy_check(const dpar_job *job, const dpar_strat
         *rule = DPAR_RULE_NONE;
     }
     return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s,
+                                                       uint32_t named, int64_t batch, dpar_why *why)
+{
+    const int32_t gpus = dpari_cluster_gpus(job->cluster);
+    dpar_strategy one = *s;
+    int32_t model;
+    one.dp = 1;
+    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
+    if ((named >> DPAR_FIELD_DP & 1u) == 0 && model > 0) {
+        if (gpus % model != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
+                             model, gpus, 0, 0);
+        }
+        s->dp = gpus / model;
+    }
+    if ((named >> DPAR_FIELD_MICRO_BATCHES & 1u) == 0 && batch > 0 && s->dp > 0 &&
+        s->micro_batch > 0) {
+        const int64_t m = batch / ((int64_t)s->dp * s->micro_batch);
+        s->micro_batches = m > 0 && m < INT32_MAX ? (int32_t)m : 1;
+    }
+    return DPAR_OK;
 }

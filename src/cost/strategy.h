@@ -123,6 +123,12 @@ typedef struct dpar_job {
     dpar_recipe recipe;
 } dpar_job;
 
+/* What is not among the fields of `named` (bits DPAR_FIELD_x) follows from the cluster's GPUs and
+ * the batch: dp, and with a batch above 0 the micro-batches. E_DIVIDE with a sentence: the GPUs are
+ * no multiple of the other degrees. O(1). */
+DPAR_API dpar_status dpar_strategy_complete(const dpar_job *job, dpar_strategy *s, uint32_t named,
+                                            int64_t batch, dpar_why *why);
+
 /* Which rule a configuration breaks. The planner counts rejections by it. */
 enum {
     DPAR_RULE_NONE,

@@ -7,6 +7,7 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
+#include "../comm/engine.h"
 #include "../comm/mem.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
@@ -36,7 +37,8 @@ typedef struct dpari_gx_shape {
     dpar_halo halo;    /* as wide as there is room for */
     dpar_grid_field f; /* strides and component_stride filled in */
     int32_t number, type, components;
-    int32_t reach; /* may peers read it where it lies? */
+    int32_t reach;  /* may peers read it where it lies? */
+    int32_t packed; /* never: this rank's arrays come and go, some in memory that peers reach */
 } dpari_gx_shape;
 
 typedef struct dpari_gx_array {
@@ -78,9 +80,11 @@ typedef struct dpari_gx_plan {
 typedef struct dpari_gx {
     dpar_grid head;
     dpar_grid_desc d;
+    dpari_on_end ending; /* in the communicator's list */
     const dpar_mem *mem;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
     dpar_halo halo;
+    dpari_gx_shape plain; /* of desc.type: addresses that are not known otherwise */
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
@@ -89,9 +93,10 @@ typedef struct dpari_gx {
     void *picked[DPARI_GX_PICKS];
 } dpari_gx;
 
+/* NULL: there is none, or its world was closed. */
 static dpari_gx *dpari_gx_of(dpar_grid *g)
 {
-    return (dpari_gx *)(void *)g;
+    return g && g->comm ? (dpari_gx *)(void *)g : NULL;
 }
 
 static const dpari_gx *dpari_gx_in(const dpar_grid *g)
@@ -158,9 +163,11 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *
     if (a->dims < 1 || a->dims > DPAR_MAX_DIMS) {
         return dpari_say(DPAR_E_ARG, why, "grid: # dims (1 to #)", a->dims, DPAR_MAX_DIMS, 0, 0);
     }
-    if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check)) {
-        return dpari_say(DPAR_E_ARG, why, "grid: star #, order #, check #: each is 0 or 1", a->star,
-                         a->order, a->check, 0);
+    if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check) ||
+        !dpari_gx_flag(a->closes)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "grid: star #, order #, check #, closes #: each is 0 or 1", a->star,
+                         a->order, a->check, a->closes);
     }
     for (d = 0; d < a->dims && st == DPAR_OK; d++) {
         g->low[d] = a->low[d] != 0 ? a->low[d] : a->halo;
@@ -241,6 +248,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
     }
     (void)dpar_halo_owned(h, c->rank, &own);
     (void)dpar_mesh_coords(&mesh, c->rank, g->head.coord);
+    g->head.dims = g->d.dims;
     for (d = g->d.dims - 1; d >= 0; d--) {
         g->head.cells[d] = g->d.cells[d];
         g->head.first[d] = own.lo[d];
@@ -268,6 +276,8 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
     dpari_fact(f, "order", 0, a->order);
     dpari_fact(f, "check", 0, a->check);
     dpari_fact(f, "halo", 0, a->halo);
+    dpari_fact_type(f, "type", 0, a->type);
+    dpari_fact(f, "closes", 0, a->closes);
     for (d = 0; d < a->dims; d++) {
         uint64_t h = 1;
         dpari_fact(f, "cells[#]", d, a->cells[d]);
@@ -311,71 +321,6 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
         }
     }
     return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
-                                               dpar_grid **grid, dpar_why *why)
-{
-    dpari_gx *g = NULL;
-    dpar_status st;
-    if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
-    }
-    st = desc && grid
-             ? dpari_gx_new(desc, &g, why)
-             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
-    st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
-    st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
-    st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
-    st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
-    if (st != DPAR_OK) {
-        dpari_os_unmap(g, g ? g->bytes : 0);
-        return st;
-    }
-    g->head.comm = c;
-    g->head.dims = g->d.dims;
-    g->mem = g->d.mem ? g->d.mem : c->mem;
-    *grid = &g->head;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
-{
-    dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    dpar_status st = DPAR_OK;
-    int32_t i;
-    for (p = g ? g->plans : NULL; p; p = p->next) {
-        if (p->active && g->head.comm->status == DPAR_OK) {
-            return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                    "grid: an exchange of # arrays has not ended", p->n, 0, 0, 0);
-        }
-    }
-    while (g && g->plans) {
-        const dpar_status closed = dpar_halo_exchange_close(g->plans->x);
-        st = st == DPAR_OK ? closed : st;
-        p = g->plans;
-        g->plans = p->next;
-        dpari_os_unmap(p->rest, p->rest_bytes);
-        dpari_os_unmap(p, p->bytes);
-    }
-    while (g && g->pages) {
-        dpari_gx_page *page = g->pages;
-        for (i = 0; i < page->count; i++) {
-            dpar_comm_release(g->head.comm, page->array[i].memory);
-        }
-        g->pages = page->next;
-        dpari_os_unmap(page, (int64_t)sizeof *page);
-    }
-    while (g && g->shapes) {
-        dpari_gx_shape *s = g->shapes;
-        g->shapes = s->next;
-        dpari_os_unmap(s, (int64_t)sizeof *s);
-    }
-    if (g) {
-        dpari_os_unmap(g, g->bytes);
-    }
-    return st;
 }
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
@@ -430,7 +375,11 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     for (d = 0; d < g->head.dims; d++) {
         dense = dense && f->stride[d] == 0;
         s->halo.points[d] = f->at[d] ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
-        s->halo.high[d] += f->at[d] != 0; /* the shared face is the neighbour's */
+        if (f->at[d]) {
+            s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
+                                  another dim is a corner, in a star, too */
+            s->halo.shape = DPAR_STENCIL_BOX;
+        }
     }
     for (k = 0; k < g->head.dims && dense; k++) {
         d = f->order == DPAR_FIRST_FASTEST ? k : g->head.dims - 1 - k;
@@ -439,10 +388,10 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     }
 }
 
-/* Elements from the address of an array to the first and one past the last one in memory; 0: they
- * are too far. */
-static DPARI_COLD int dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
-                                    int64_t *high)
+/* Elements from the address of an array to the first and one past the last one in memory. 0, or 1 +
+ * the dim (dims: components) whose stride takes it too far. */
+static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, int64_t *low,
+                                        int64_t *high)
 {
     const int64_t most = INT64_C(1) << 57;
     int32_t d;
@@ -453,16 +402,177 @@ static DPARI_COLD int dpari_gx_span(const dpari_gx *g, const dpari_gx_shape *s, 
         const int64_t step = comps ? s->f.component_stride : s->f.stride[d];
         const int64_t below = comps ? 0 : g->low[d];
         const int64_t above = comps ? s->components - 1 : dpari_gx_points(g, &s->f, d) - 1 - below;
-        const int64_t size = step < 0 ? -step : step;
-        int64_t a, b;
-        if (step < -most || step > most || !dpari_mul(size, below, &a) ||
-            !dpari_mul(size, above, &b) || a > most || b > most) {
-            return 0;
+        int64_t a, b, size;
+        if (step < -most || step > most) {
+            return d + 1;
+        }
+        size = step < 0 ? -step : step;
+        if (!dpari_mul(size, below, &a) || !dpari_mul(size, above, &b) || a > most || b > most) {
+            return d + 1;
         }
         *low -= step < 0 ? b : a;
         *high += step < 0 ? a : b;
+        if (*high - *low > most / dpar_type_bytes(s->type)) {
+            return d + 1;
+        }
     }
-    return *high - *low <= most / dpar_type_bytes(s->type);
+    return 0;
+}
+
+/* Points that are filled or own; beyond open ends there need not be any. */
+static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
+{
+    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.own[d];
+    const int ring = g->d.periodic[d];
+    return dpari_gx_points(g, f, d) -
+           (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
+           (ring || g->d.mirror_high[d] ? 0 : dpari_most(g->high[d] - after, 0));
+}
+
+/* Two points in one place? Each stride has to pass all that the shorter ones take. */
+static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpari_gx_shape *s,
+                                                   int32_t rank, dpar_why *why)
+{
+    const int32_t dims = g->head.dims;
+    uint32_t left = ((uint32_t)1 << (dims + 1)) - 1;
+    int64_t taken = 1;
+    while (left != 0) {
+        int64_t step = INT64_MAX, points;
+        int32_t d, next = 0;
+        for (d = 0; d <= dims; d++) {
+            const int64_t v = d < dims ? s->f.stride[d] : s->f.component_stride;
+            if ((left >> d & 1u) && (v < 0 ? -v : v) < step) {
+                step = v < 0 ? -v : v;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
+        if (points > 1 && step < taken) {
+            return next < dims ? dpari_say(DPAR_E_ARG, why,
+                                           "grid: rank # has # points in dim #, # elements apart: "
+                                           "several points lie in one place",
+                                           rank, points, next, step)
+                               : dpari_say(DPAR_E_ARG, why,
+                                           "grid: rank # has # components, # elements apart: "
+                                           "several elements lie in one place",
+                                           rank, points, step, 0);
+        }
+        taken += (points - 1) * step;
+    }
+    return DPAR_OK;
+}
+
+/* Where the array lies: neither too far nor upon itself. */
+static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari_gx_shape *s,
+                                                  int32_t rank, int64_t *low, int64_t *high,
+                                                  dpar_why *why)
+{
+    const int32_t d = dpari_gx_span(g, s, low, high) - 1;
+    if (d >= 0) {
+        const int comps = d == g->head.dims;
+        return dpari_say(DPAR_E_RANGE, why,
+                         comps
+                             ? "grid: an array of rank # reaches beyond 2^57 bytes: # components, "
+                               "# elements apart"
+                             : "grid: an array of rank # reaches beyond 2^57 bytes: # points in "
+                               "dim #, # elements apart",
+                         rank, comps ? s->components : dpari_gx_points(g, &s->f, d),
+                         comps ? s->f.component_stride : d, comps ? 0 : s->f.stride[d]);
+    }
+    return dpari_gx_check_apart(g, s, rank, why);
+}
+
+/* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
+ * shape is the same on all, whatever memory they are in, and so they are never read there. */
+static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why *why)
+{
+    dpar_grid_field none;
+    int64_t low, high;
+    dpar_status st;
+    dpari_zero(&none, sizeof none);
+    st = dpari_gx_check_field(g, g->d.type, &none, why);
+    if (st == DPAR_OK) {
+        dpari_gx_shape_of(g, g->d.type, &none, &g->plain);
+        st = dpari_gx_check_span(g, &g->plain, rank, &low, &high, why);
+        g->plain.packed = 1;
+        g->shapes = &g->plain;
+        g->shapes_known = 1;
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
+                                               dpar_grid **grid, dpar_why *why)
+{
+    dpari_gx *g = NULL;
+    dpar_status st;
+    if (!c) {
+        dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
+        return DPAR_E_ARG;
+    }
+    st = desc && grid
+             ? dpari_gx_new(desc, &g, why)
+             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
+    st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
+    st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
+    st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
+    st = st == DPAR_OK && g->d.type != 0 ? dpari_gx_plain(g, c->rank, why) : st;
+    st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
+    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */
+        dpari_os_unmap(g, g ? g->bytes : 0);
+        return st;
+    }
+    g->head.comm = c;
+    g->mem = g->d.mem ? g->d.mem : c->mem;
+    g->ending.at = &g->head.comm;
+    dpari_on_end_add(c, &g->ending);
+    *grid = &g->head;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
+{
+    dpari_gx *g = (dpari_gx *)(void *)grid;
+    dpar_comm *c = g ? g->head.comm : NULL; /* NULL: the world was closed, and all its memory */
+    dpari_gx_plan *p;
+    dpar_status st = DPAR_OK, closed;
+    int32_t i;
+    for (p = c ? g->plans : NULL; p; p = p->next) {
+        if (p->active && c->status == DPAR_OK) {
+            return dpari_comm_wrong(c, DPAR_E_ARG, "grid: an exchange of # arrays has not ended",
+                                    p->n, 0, 0, 0);
+        }
+    }
+    while (g && g->plans) {
+        closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
+        st = st == DPAR_OK ? closed : st;
+        p = g->plans;
+        g->plans = p->next;
+        dpari_os_unmap(p->rest, p->rest_bytes);
+        dpari_os_unmap(p, p->bytes);
+    }
+    while (g && g->pages) {
+        dpari_gx_page *page = g->pages;
+        for (i = 0; i < page->count; i++) {
+            dpar_comm_release(c, page->array[i].memory);
+        }
+        g->pages = page->next;
+        dpari_os_unmap(page, (int64_t)sizeof *page);
+    }
+    while (g && g->shapes) {
+        dpari_gx_shape *s = g->shapes;
+        g->shapes = s->next;
+        dpari_os_unmap(s, s == &g->plain ? 0 : (int64_t)sizeof *s);
+    }
+    if (g) {
+        const int32_t closes = g->d.closes;
+        dpari_on_end_drop(c, &g->ending);
+        dpari_os_unmap(g, g->bytes);
+        closed = closes ? dpar_comm_close(c) : DPAR_OK;
+        st = st == DPAR_OK ? closed : st;
+    }
+    return st;
 }
 
 static DPARI_COLD int dpari_gx_alike(const dpari_gx *g, const dpari_gx_shape *a,
@@ -530,6 +640,13 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
     return NULL;
 }
 
+/* NULL: it is no array of the grid. */
+static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *g, const void *at)
+{
+    const dpari_gx_array *a = dpari_gx_find(g, at);
+    return a ? a->shape : at && g->d.type != 0 ? &g->plain : NULL;
+}
+
 /* Memory for what is to be remembered of one more array. */
 static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh, dpar_why *why)
 {
@@ -562,7 +679,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
     } else {
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
-    for (p = a ? g->plans : NULL; p; p = p->next) { /* another shape at an old address */
+    for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
+        /* another shape at an old address */
         for (i = 0; i < p->n; i++) {
             p->at[i] = p->at[i] == u ? NULL : p->at[i];
         }
@@ -597,13 +715,12 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
     }
     if (*st == DPAR_OK) {
         dpari_gx_shape_of(g, type, field, fresh);
-        if (!dpari_gx_span(g, fresh, &low, &high)) {
-            *st = dpari_say(DPAR_E_RANGE, why, "grid: an array of rank # reaches beyond 2^57 bytes",
-                            c->rank, 0, 0, 0);
-        } else if (g->shapes_known == DPARI_GX_SHAPES) {
+        *st = dpari_gx_check_span(g, fresh, c->rank, &low, &high, why);
+        if (*st == DPAR_OK && g->shapes_known == DPARI_GX_SHAPES) {
             *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than # shapes",
                             DPARI_GX_SHAPES, 0, 0, 0);
-        } else if (!attached && g->mem != c->mem) {
+        }
+        if (*st == DPAR_OK && !attached && g->mem != c->mem) {
             *st = dpari_say(DPAR_E_ARG, why,
                             "grid: arrays are in a device's memory, which the communicator has "
                             "not: allocate and attach them",
@@ -660,11 +777,13 @@ DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type)
 DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                                  const dpar_grid_field *field, dpar_why *why)
 {
+    dpari_gx *g = dpari_gx_of(grid);
     dpar_status st;
-    if (!grid) {
-        return dpari_say(DPAR_E_ARG, why, "grid: it is NULL", 0, 0, 0, 0);
+    if (!g) {
+        return dpari_say_word(DPAR_E_ARG, why, "grid: @",
+                              grid ? "its world was closed" : "it is NULL", 80, 0, 0, 0, 0);
     }
-    (void)dpari_gx_add(dpari_gx_of(grid), type, field, 1, u, &st, why);
+    (void)dpari_gx_add(g, type, field, 1, u, &st, why);
     return st;
 }
 
@@ -688,7 +807,7 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s
     for (e = 0; e < g->head.dims; e++) {
         const int64_t faces = s->f.at[e] != 0, below = -g->head.first[e];
         const int64_t above = g->head.cells[e] + faces - g->head.first[e];
-        const int wide = !g->d.star || e == d;
+        const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
         box->hi[e] = g->head.own[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
         if (e == d) {
@@ -879,6 +998,18 @@ static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *
     return x;
 }
 
+/* Arrays that come and go are packed by all: where they lie need not be the same each time. */
+static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_options *o)
+{
+    int32_t i;
+    dpari_zero(o, sizeof *o);
+    o->field = p->field;
+    o->fields = p->n;
+    for (i = 0; i < p->n; i++) {
+        o->way = p->shape[i]->packed ? DPAR_HALO_PACKED : o->way;
+    }
+}
+
 /* What this rank does alone: memory, the description. */
 static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
@@ -893,12 +1024,10 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
         (void)dpari_gx_lay_out(p, n, depth);
         for (i = 0; i < n; i++) {
             p->at[i] = list[i];
-            p->shape[i] = dpari_gx_find(g, list[i])->shape;
+            p->shape[i] = dpari_gx_shape_at(g, list[i]);
             dpari_gx_field_of(g, p, i);
         }
-        dpari_zero(&o, sizeof o);
-        o.field = p->field;
-        o.fields = n;
+        dpari_gx_options(p, &o);
         st = dpar_halo_exchange_bytes(g->head.comm, &o, &p->exchange, why);
         if (st != DPAR_OK) {
             return st;
@@ -925,12 +1054,10 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, 
     dpari_gx_plan *p = NULL, **last = &g->plans;
     dpar_halo_options o;
     dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
-    st = dpari_agree(c, st, why);
+    st = dpari_agree_on(c, st, "grid exchange", NULL, NULL, why);
     if (st == DPAR_OK) {
         void *memory = dpari_gx_lay_out_rest(g, p);
-        dpari_zero(&o, sizeof o);
-        o.field = p->field;
-        o.fields = n;
+        dpari_gx_options(p, &o);
         st = dpar_halo_exchange_init(memory, p->exchange, c, &o, &p->x, why);
     }
     if (st != DPAR_OK) {
@@ -956,11 +1083,8 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32
             continue;
         }
         for (i = 0; i < n; i++) {
-            if (p->at[i] != list[i]) {
-                const dpari_gx_array *a = dpari_gx_find(g, list[i]);
-                if (!a || a->shape != p->shape[i]) {
-                    break;
-                }
+            if (p->at[i] != list[i] && dpari_gx_shape_at(g, list[i]) != p->shape[i]) {
+                break;
             }
         }
         if (i == n) {
@@ -984,7 +1108,8 @@ static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
     dpari_fact(f, "the number of arrays", 0, a->n);
     dpari_fact(f, "depth", 0, a->depth);
     for (i = 0; i < a->n; i++) {
-        dpari_fact(f, "array # of the list", i, dpari_gx_find(a->g, a->list[i])->number);
+        const dpari_gx_array *known = dpari_gx_find(a->g, a->list[i]);
+        dpari_fact(f, "array # of the list", i, known ? known->number : -1);
     }
 }
 
@@ -1001,12 +1126,13 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const
                          0, 0);
     }
     for (i = 0; i < n; i++) {
-        if (!dpari_gx_find(g, list[i])) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: number # of the list is the address of no array: the one of "
-                             "its first own point, from dpar_grid_array or given to "
-                             "dpar_grid_attach",
-                             i, 0, 0, 0);
+        if (!dpari_gx_shape_at(g, list[i])) {
+            return dpari_say_word(DPAR_E_ARG, why,
+                                  n > 1 ? "grid: number # of the arrays given @"
+                                        : "grid: the array given @",
+                                  "is none of the grid: wanted is the address of its first own "
+                                  "point, from dpar_grid_array or given to dpar_grid_attach",
+                                  160, i, 0, 0, 0);
         }
     }
     return DPAR_OK;
@@ -1090,12 +1216,14 @@ static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32
 
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
 {
-    return grid ? dpari_gx_run(dpari_gx_of(grid), &u, 1, 0) : DPAR_E_ARG;
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_run(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)
 {
-    return grid ? dpari_gx_run(dpari_gx_of(grid), list, n, 0) : DPAR_E_ARG;
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_run(g, list, n, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list, int32_t n,
@@ -1128,7 +1256,8 @@ static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int
 
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
 {
-    return grid ? dpari_gx_start(dpari_gx_of(grid), &u, 1, 0) : DPAR_E_ARG;
+    dpari_gx *g = dpari_gx_of(grid);
+    return g ? dpari_gx_start(g, &u, 1, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
@@ -1142,9 +1271,10 @@ DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, in
 /* The plan of the exchange under way that u takes part in. */
 static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan **plan)
 {
+    const dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
     int32_t i;
-    for (p = grid ? dpari_gx_of(grid)->plans : NULL; p; p = p->next) {
+    for (p = g ? g->plans : NULL; p; p = p->next) {
         for (i = 0; p->active && i < p->n; i++) {
             if (p->at[i] == u) {
                 *plan = p;
@@ -1152,9 +1282,9 @@ static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan
             }
         }
     }
-    return grid ? dpari_comm_wrong(grid->comm, DPAR_E_ARG,
-                                   "grid: no exchange of this array has begun", 0, 0, 0, 0)
-                : DPAR_E_ARG;
+    return g ? dpari_comm_wrong(grid->comm, DPAR_E_ARG, "grid: no exchange of this array has begun",
+                                0, 0, 0, 0)
+             : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
@@ -1179,8 +1309,9 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 DPAR_API DPARI_COLD dpar_halo_exchange *dpar_grid_plan(dpar_grid *grid, void *const *list,
                                                        int32_t n)
 {
+    dpari_gx *g = dpari_gx_of(grid);
     dpari_gx_plan *p;
-    return grid && dpari_gx_take(dpari_gx_of(grid), list, n, 0, &p) == DPAR_OK ? p->x : NULL;
+    return g && dpari_gx_take(g, list, n, 0, &p) == DPAR_OK ? p->x : NULL;
 }
 
 DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
@@ -1254,9 +1385,9 @@ DPAR_API int dpar_grid_rim(const dpar_grid *grid, int32_t n, dpar_box *box)
 
 /* A block that goes to or comes from rank 0. */
 typedef struct dpari_gx_block {
-    const dpari_gx_array *a;
-    char *whole, *dense; /* dense: its points one after the other */
-    int back;            /* from the whole to the parts */
+    const dpari_gx_shape *shape;
+    char *array, *whole, *dense; /* dense: its points one after the other */
+    int back;                    /* from the whole to the parts */
 } dpari_gx_block;
 
 /* The points that a rank owns; elements of them. */
@@ -1270,14 +1401,14 @@ static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, 
 static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_block *k,
                                             const dpar_box *own, int whole)
 {
-    const dpari_gx_shape *s = k->a->shape;
+    const dpari_gx_shape *s = k->shape;
     const int32_t dims = g->head.dims;
     const int out = k->back == whole; /* into the block */
     dpar_mem_box b;
     dpar_status st;
     int64_t dense = s->components, step = dense, at = 0;
     int64_t *there = out ? b.from_stride : b.to_stride, *here = out ? b.to_stride : b.from_stride;
-    char *array = whole ? k->whole : (char *)k->a->at;
+    char *array = whole ? k->whole : k->array;
     int32_t d;
     dpari_zero(&b, sizeof b);
     b.to_type = b.from_type = s->type;
@@ -1312,14 +1443,14 @@ static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *g, const dpari_gx_
     dpar_box own;
     int32_t r, i;
     for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
-        const int64_t n = dpari_gx_owned(k->a->shape, r, &own);
+        const int64_t n = dpari_gx_owned(k->shape, r, &own);
         const int32_t other = c->rank > 0 ? 0 : r;
         for (i = 0; i < 3 && st == DPAR_OK; i++) {
             const int step = k->back ? 2 - i : i;
             if (step == 1 && other != c->rank) {
                 st = k->back == (c->rank > 0)
-                         ? dpar_recv(c, k->dense, n, k->a->shape->type, other, 0, NULL)
-                         : dpar_send(c, k->dense, n, k->a->shape->type, other, 0, NULL);
+                         ? dpar_recv(c, k->dense, n, k->shape->type, other, 0, NULL)
+                         : dpar_send(c, k->dense, n, k->shape->type, other, 0, NULL);
             } else if ((step == 0 && r == c->rank) || (step == 2 && c->rank == 0)) {
                 st = dpari_gx_copy(g, k, &own, step / 2);
             }
@@ -1344,15 +1475,16 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
         return DPAR_E_ARG;
     }
     st = dpari_gx_check_list(g, &u, 1, 0, &why);
-    k.a = dpari_gx_find(g, u);
+    k.shape = dpari_gx_shape_at(g, u);
+    k.array = (char *)u;
     if (st == DPAR_OK && c->rank == 0 && !whole) {
         st = dpari_say(DPAR_E_ARG, &why, "grid: rank 0 gave NULL for the whole array", 0, 0, 0, 0);
     }
     if (st == DPAR_OK) {
         for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
-            bytes = dpari_most(bytes, dpari_gx_owned(k.a->shape, r, &own));
+            bytes = dpari_most(bytes, dpari_gx_owned(k.shape, r, &own));
         }
-        bytes *= dpar_type_bytes(k.a->shape->type);
+        bytes *= dpar_type_bytes(k.shape->type);
         st = dpar_comm_alloc(c, bytes, &block);
         st = st == DPAR_OK && pins ? g->mem->pin(g->mem->ctx, block, bytes) : st;
         (void)dpari_say(st, &why, "grid: # bytes for a block cannot be had", bytes, 0, 0, 0);
@@ -1401,11 +1533,11 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     int32_t d;
     dpari_zero(&none, sizeof none);
     field = field ? field : &none;
-    if (!g || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
+    if (!g || !g->head.comm || !part || dpari_gx_check_field(g, DPAR_F64, field, NULL) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     dpari_gx_shape_of(g, DPAR_F64, field, &s);
-    if (!dpari_gx_span(g, &s, &low, &high)) {
+    if (dpari_gx_span(g, &s, &low, &high) != 0) {
         return DPAR_E_RANGE;
     }
     (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);

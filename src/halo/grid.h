@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* grid - a grid cut over ranks, arrays on it, and their halos in one call: the usual case, with
  * memory of its own. The program is in the first lines of this header. In a code that has MPI, a
- * process grid and arrays of its own it comes to this:
+ * communicator of MPI_Cart_create and arrays of its own it comes to this:
  *
- *     dpar_mpi_make(cart, NULL, &world, &why);       shared memory in a node, MPI between nodes
- *     d.parts[0] = py, d.parts[1] = px;              the code's process grid; 0: the best one
- *     dpar_grid_make(world, &d, &g, &why);
- *     dpar_grid_attach(g, u, DPAR_F64, NULL, &why);  u: the address of its first own cell
+ *     d.cells[0] = ny, d.cells[1] = nx, d.halo = 1, d.type = DPAR_F64;
+ *     dpar_mpi_grid(cart, NULL, &d, &g, &why);       its process grid and periods are the grid's
  *     ...
- *     dpar_grid_exchange(g, u);
+ *     dpar_grid_exchange(g, u);                      u: the address of its first own cell
  *     ...
- *     dpar_grid_free(g), dpar_comm_close(world);
+ *     dpar_grid_free(g);
+ *
+ * (dpar_mpi.h: shared memory in a node, MPI between nodes.) Arrays that lie otherwise are made
+ * known by dpar_grid_attach. With another process grid: dpar_mpi_make, d.parts, dpar_grid_make.
  *
  * An array is known by the address of its first own point. Its halo lies before and after it: u[-1]
  * is the neighbour below in the last dim. Functions with a `list` take several arrays and send one
@@ -42,7 +43,8 @@ enum { DPAR_MIRROR_NONE, DPAR_MIRROR_AT_FACE, DPAR_MIRROR_AT_CELL };
 /* A grid. Zero it, say dims, cells and halo, and what differs. The same on all ranks. */
 typedef struct dpar_grid_desc {
     int32_t dims;                       /* 1..DPAR_MAX_DIMS; the last is contiguous in memory */
-    int32_t star;                       /* 1: no edges and corners. 0: all neighbours, a box */
+    int32_t star;                       /* 1: no edges and corners, but for fields on faces, which
+                                           have them all the same. 0: all neighbours, a box */
     int64_t cells[DPAR_MAX_DIMS];       /* of the whole grid, at least 1 */
     int64_t halo;                       /* cells on every side of every dim */
     int64_t low[DPAR_MAX_DIMS];         /* in place of it, where not 0: below, */
@@ -62,6 +64,11 @@ typedef struct dpar_grid_desc {
                                            cells cuts[p] to cuts[p+1] - 1, one at least. Copied */
     const dpar_mem *mem; /* where arrays are that the CPU does not reach; as long as the grid. NULL:
                             as the communicator says, see dpar_comm.mem */
+    int32_t type; /* DPAR_F64, ...: any address that is not known otherwise is an array of cells of
+                     this type, dense in C order with its halo: your own arrays need no
+                     dpar_grid_attach. They may move from call to call, on each rank for itself.
+                     0: an address that is not known is E_ARG */
+    int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
 } dpar_grid_desc;
 
 /* Made by dpar_grid_make; to be read. */
@@ -112,9 +119,11 @@ typedef struct dpar_grid_part {
  * with the sentence on all ranks; E_MISMATCH: ranks gave different grids. O(sum of parts). */
 DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dpar_grid **grid,
                                     dpar_why *why);
-/* Closes what was planned and gives the arrays of dpar_grid_array back, before dpar_comm_close.
- * COLLECTIVE. NULL is fine. E_ARG, and nothing done: an exchange has not ended. Else errors as
- * dpar_halo_exchange_close, and all is given back. */
+/* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
+ * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
+ * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back. After
+ * dpar_comm_close of its world it is local and gives the grid's own memory back: OK. (Between the
+ * two grid->comm is NULL, and all else that is asked of the grid is E_ARG.) */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
 /* An array with its halo from the communicator's memory, where neighbours read it directly: the
  * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
@@ -122,10 +131,12 @@ DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
  * field: faces, components. COLLECTIVE: some small all-reduces. */
 DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
 DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
-/* Makes an array of your own known by `u`, the address of its first own point; field NULL: cells,
- * dense in C order with the grid's halo. It stays where it is as long as it is exchanged; a second
- * one at the same address takes its place. What lies beyond the grid's open ends needs no memory.
- * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. */
+/* Makes an array of your own known by `u`, the address of its first own point. field NULL: cells,
+ * dense in C order with the grid's halo, as those of desc.type. In registered memory neighbours
+ * read it where it lies. It stays where it is as long as it is exchanged. A second one at the same
+ * address takes its place. What lies beyond the grid's open ends needs no memory. COLLECTIVE.
+ * E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. Strides that put two points into one
+ * place are E_ARG, those that reach beyond 2^57 bytes E_RANGE. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
@@ -134,7 +145,12 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
  * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
  * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
- * wait for it until the deadline. Else errors as these two. */
+ * wait for it until the deadline. Else errors as these two.
+ *
+ * A rank that calls another operation instead, a barrier say, is E_MISMATCH. That is told at once
+ * in the first exchange of a combination, and in a grid with check = 1. Else it takes a second at
+ * most between ranks that share memory. Between others it takes the deadline. The sentence says
+ * where each is. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);

@@ -67,7 +67,7 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, 
 }
 
 /* Where they begin and end. */
-static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+static DPARI_COLD void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
 {
     int32_t d;
     span[0] = g->base;
@@ -87,7 +87,8 @@ typedef struct dpari_hx_sums {
     int64_t left;                                                  /* tries */
 } dpari_hx_sums;
 
-static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
+static DPARI_COLD void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least,
+                                         int64_t most)
 {
     int32_t k = z->n, i;
     if (least == most) { /* of one point */
@@ -115,7 +116,7 @@ static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int
 }
 
 /* Is `sum` plus one over steps k and on between low and high? */
-static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+static DPARI_COLD int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 {
     int64_t t, last;
     if (k == z->n) {
@@ -134,7 +135,8 @@ static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
 
 /* Two elements are in one place when the difference of their addresses, which is a sum of strides,
  * is less than either's width. */
-static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
+static DPARI_COLD int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
+                                          int64_t *left)
 {
     dpari_hx_sums z;
     int32_t d;
@@ -159,8 +161,8 @@ static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b,
 }
 
 /* Do the parts p and q of the fields, two a field, meet? */
-static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
-                               int64_t *left)
+static DPARI_COLD int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p,
+                                          int32_t q, int64_t *left)
 {
     const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
     dpari_hx_cells a, b;
@@ -168,8 +170,9 @@ static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int3
            dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
 }
 
-DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        const void *memory, int64_t bytes, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n,
+                                                   int32_t rank, const void *memory, int64_t bytes,
+                                                   dpar_why *why)
 {
     dpari_hx_cells a, b;
     int64_t left = DPARI_HX_SEARCH;
@@ -188,8 +191,8 @@ DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
-                                        int64_t *span, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n,
+                                                   int32_t rank, int64_t *span, dpar_why *why)
 {
     dpari_hx_cells a;
     int64_t left = DPARI_HX_SEARCH;

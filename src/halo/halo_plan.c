@@ -55,7 +55,8 @@ DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
     }
 }
 
-DPARI_DOOR int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+DPARI_DOOR DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own,
+                                         dpar_box *all)
 {
     int32_t d;
     if (!dpar_halo_box(h, rank, all)) {
@@ -124,7 +125,7 @@ DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, in
 }
 
 /* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
-DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
+DPARI_API DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
 {
     const dpar_halo *h = f->halo;
     int32_t d;
@@ -141,8 +142,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
  */
 
 /* The slab of the compact form that a box begins in; elements before it. */
-static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
-                         dpar_box *slab, int64_t *before)
+static DPARI_COLD int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                                    dpar_box *slab, int64_t *before)
 {
     dpar_box own, all;
     int32_t n, d;

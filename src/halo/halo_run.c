@@ -31,9 +31,11 @@ static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
 /* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
  * and so on. */
 typedef struct dpari_hx_suspect {
-    int32_t who;   /* of the world */
-    int32_t links; /* 0: the peer; 1: whom that waits for; ... */
-    double since;  /* nobody else came under suspicion; 0: not yet */
+    int32_t who;    /* of the world */
+    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
+    double since;   /* nobody else came under suspicion; 0: not yet */
+    int64_t in;     /* the collective that the peer waits in, */
+    double crossed; /* and since when; 0: in none */
 } dpari_hx_suspect;
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
@@ -95,6 +97,9 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
         }
         dpar_text_put(&t, " has begun exchange #");
         dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+    } else if (q) {
+        dpari_put_crossed(&t, g, p->world, q->in);
+        dpar_text_put(&t, " instead");
     } else {
         dpar_text_put(&t, " runs ");
         dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
@@ -124,7 +129,7 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
 }
 
 /* Time has passed: does it make sense to wait on? */
-static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
+static DPARI_COLD dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
     dpar_status st = dpari_group_broken(dpari_group_of(x->node));
@@ -140,8 +145,8 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
                : DPAR_OK;
 }
 
-static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
-                            dpari_hx_suspect *q)
+static DPARI_COLD void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now,
+                                       double quiet, dpari_hx_suspect *q)
 {
     const dpari_group *g = dpari_group_of(x->node);
     const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
@@ -151,10 +156,29 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
     }
 }
 
+/* Does the peer, which has not begun this exchange, wait in a collective for this rank, which has
+ * not called that? For as long as above: a wait that this rank's progress ends is shorter. */
+static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer,
+                                       dpari_hx_suspect *q)
+{
+    const dpari_hx_peer *p = &x->peer[peer];
+    const double now = dpari_os_now();
+    const double quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
+    int64_t in = 0;
+    if ((int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8) >= x->count ||
+        !dpari_group_crossed(dpari_group_of(x->node), p->world, now, quiet, &in)) {
+        q->crossed = 0.0;
+    } else if (!(q->crossed > 0.0) || q->in != in) {
+        q->crossed = now;
+        q->in = in;
+    }
+    return q->crossed > 0.0 && now - q->crossed > quiet;
+}
+
 /* Is the deadline over, and is it known who does not come: the same for a quarter of the time
  * allowed, a second at most? Where that changes again and again, the last after four times that. */
-static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
-                         dpari_hx_suspect *q)
+static DPARI_COLD int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                                    dpari_hx_suspect *q)
 {
     const double timeout = x->c->timeout_s, quiet = dpari_quiet(timeout);
     const double now = dpari_os_now();
@@ -183,7 +207,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
-    dpari_hx_suspect q = {0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
@@ -194,6 +218,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
             dpari_wait_says(x->world, x->peer[peer].world);
             st = dpari_hx_look(x, peer);
+            st = st == DPAR_OK && dpari_hx_crossed(x, peer, &q) ? DPAR_E_MISMATCH : st;
             st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
             if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
                 st = DPAR_OK; /* its last words */

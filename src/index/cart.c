@@ -507,9 +507,9 @@ static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *
 
 /* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
  * is no such grid. */
-DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims, const int64_t *cells,
-                                const int64_t *weight, uint32_t periodic, int32_t *parts,
-                                int64_t *cut)
+DPARI_COLD DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims,
+                                           const int64_t *cells, const int64_t *weight,
+                                           uint32_t periodic, int32_t *parts, int64_t *cut)
 {
     dpari_cart_grid g;
     int32_t d, j = 0;
@@ -547,9 +547,10 @@ DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims, con
 }
 
 /* All that can be wrong; *rest: the ranks that the free axes must make. */
-DPARI_APART dpar_status dpari_grid_check(int32_t ranks, int32_t dims, const int64_t *cells,
-                                         const int64_t *weight, const int32_t *parts, int32_t *rest,
-                                         dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
+                                                    const int64_t *cells, const int64_t *weight,
+                                                    const int32_t *parts, int32_t *rest,
+                                                    dpar_why *why)
 {
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
     int32_t open = 0;
@@ -1065,8 +1066,9 @@ static int64_t dpari_place_sends(const dpar_place *p, const dpar_stencil *s, int
     return sum;
 }
 
-DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil *stencil,
-                                     int64_t *total, int64_t *worst, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_place_cost(const dpar_place *place,
+                                                const dpar_stencil *stencil, int64_t *total,
+                                                int64_t *worst, dpar_why *why)
 {
     int64_t sum = 0, node = 0, most = 0;
     int32_t rank, d, volume = 1;

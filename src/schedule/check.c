@@ -913,7 +913,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 }
 
 /* Runs all ranks as far as they come. */
-static dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
+static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 {
     int32_t r, through = 0;
     dpari_proof_wait k;
@@ -970,8 +970,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
 }
 
 /* Apart, as the transport's: neither frame stands below the other. */
-DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags, void *mem,
-                                          dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_proof_rules(const dpar_schedule *s, int32_t flags,
+                                                     void *mem, dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;
@@ -1061,8 +1061,9 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
-DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, const dpar_checking *how,
-                                              void *mem, dpar_why *why)
+DPARI_COLD DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s,
+                                                         const dpar_checking *how, void *mem,
+                                                         dpar_why *why)
 {
     dpari_proof w;
     dpar_status st;

@@ -70,7 +70,8 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
+                                                dpar_why *why)
 {
     int32_t r, i;
     int64_t k;

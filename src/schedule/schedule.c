@@ -304,8 +304,8 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n, dpar_schedule *s,
-                                  dpar_why *why)
+static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n,
+                                             dpar_schedule *s, dpar_why *why)
 {
     dpari_zero(c, sizeof(*c));
     c->s = text;

@@ -188,7 +188,8 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_
 }
 
 /* All ranks, from the start. */
-static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_counts *counts)
+static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
+                                           dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
     int32_t r;

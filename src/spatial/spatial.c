@@ -130,7 +130,8 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
 }
 
 /* Outputs of a dim. */
-static dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m,
+                                                   dpar_why *why)
 {
     const dpar_window *v = &s->window[d];
     const int64_t n = s->in.extent[d];
@@ -1079,8 +1080,8 @@ enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
 /* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
  * added there, and cleared. */
-static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
-                                int64_t from, int32_t what, const unsigned char *element)
+static DPARI_COLD void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
+                                           int64_t from, int32_t what, const unsigned char *element)
 {
     const int32_t size = dpar_type_bytes(type);
     unsigned char *base = (unsigned char *)t->data;

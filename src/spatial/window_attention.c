@@ -113,8 +113,9 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
     }
 }
 
-static dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
-                                     dpari_room *buffers, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c,
+                                                dpari_room *behind, dpari_room *buffers,
+                                                dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
     dpar_halo_options o;

@@ -293,7 +293,9 @@ DPARI_LANES_INLINE double dpari_lanes_product(const void *x, const void *y, int3
                                dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64,
                                wide);
     }
-    *total = dpari_lanes_fold(&first);
+    if (total != NULL) {
+        *total = dpari_lanes_fold(&first);
+    }
     return dpari_lanes_fold(&sum);
 }
 
@@ -1067,7 +1069,9 @@ static double dpari_each_product(const void *x, const void *y, int32_t type, dou
     for (i = 0; i < n; i++) {
         c[i % 16] += dpari_element_get(x, type, i) * (dpari_element_get(y, type, i) - mean);
     }
-    *total = dpari_each_total(x, type, n, wide);
+    if (total != NULL) {
+        *total = dpari_each_total(x, type, n, wide);
+    }
     return dpari_each_fold(c);
 }
 
@@ -1391,13 +1395,334 @@ DPARI_LANES_TABLE(DPARI_LANES_PLAIN, dpari_lanes_usual, dpari_lanes, 0)
 DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes, 1)
 #endif
 
+#if DPARI_LANES_ASKED
+
+/* ---- vectors of 64 bytes ---------------------------------------------------------------------
+ *
+ * Of what takes few operations an element; the rest is that of 32 bytes. */
+
+#define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
+#define DPARI_EIGHT_INLINE                                                                         \
+    __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"), always_inline)) static inline
+typedef double dpari_lanes_d8 __attribute__((vector_size(64)));
+typedef float dpari_lanes_f16 __attribute__((vector_size(64)));
+typedef int32_t dpari_lanes_i16 __attribute__((vector_size(64)));
+typedef int8_t dpari_lanes_c16 __attribute__((vector_size(16)));
+
+typedef struct dpari_eight {
+    dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
+} dpari_eight;
+
+/* Not fused with what is added, which a compiler does where it may. */
+DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
+                                          const dpari_lanes_d8 *y)
+{
+    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_scale(dpari_lanes_d8 *to, double by, const dpari_lanes_d8 *x)
+{
+    const dpari_lanes_d8 all = {by, by, by, by, by, by, by, by};
+    dpari_eight_times(to, &all, x);
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_load(dpari_eight *to, const void *x, int64_t i, int32_t type)
+{
+    dpari_lanes_f8 f;
+    if (type == DPAR_F64) {
+        dpari_lanes_get(&to->a, (const double *)x + i);
+        dpari_lanes_get(&to->b, (const double *)x + i + 8);
+        return;
+    }
+    dpari_lanes_get(&f, (const float *)x + i);
+    __asm__("vcvtps2pd %1, %0" : "=v"(to->a) : "vm"(f));
+    dpari_lanes_get(&f, (const float *)x + i + 8);
+    __asm__("vcvtps2pd %1, %0" : "=v"(to->b) : "vm"(f));
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_store(void *x, int64_t i, int32_t type, const dpari_eight *from)
+{
+    dpari_lanes_f8 f;
+    if (type == DPAR_F64) {
+        dpari_lanes_put((double *)x + i, &from->a);
+        dpari_lanes_put((double *)x + i + 8, &from->b);
+        return;
+    }
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(from->a));
+    dpari_lanes_put((float *)x + i, &f);
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(from->b));
+    dpari_lanes_put((float *)x + i + 8, &f);
+}
+
+DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
+{
+    const dpari_lanes_d8 s = x->a + x->b;
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+/* For parts of 16 elements, `part` of where they are; the last is filled up with what changes no
+ * sum. */
+#define DPARI_EIGHT_SUM(name, part, rest)                                                          \
+    DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
+                                        int64_t n, double *total)                                  \
+    {                                                                                              \
+        dpari_eight sum = {{0.0}, {0.0}}, first = {{0.0}, {0.0}};                                  \
+        double room[2][DPARI_LANES_D];                                                             \
+        int64_t i = 0;                                                                             \
+        for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {                                       \
+            part(&sum, &first, x, y, mean, i, type);                                               \
+        }                                                                                          \
+        if (i < n) {                                                                               \
+            part(&sum, &first, dpari_lanes_last(room[0], x, i, n, type, rest),                     \
+                 dpari_lanes_last(room[1], y, i, n, type, mean), mean, 0, DPAR_F64);               \
+        }                                                                                          \
+        *total = dpari_eight_fold(&first);                                                         \
+        return dpari_eight_fold(&sum);                                                             \
+    }
+
+DPARI_EIGHT_INLINE void dpari_eight_total_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                             const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p;
+    (void)first;
+    (void)y;
+    (void)mean;
+    dpari_eight_load(&p, x, i, type);
+    sum->a += p.a;
+    sum->b += p.b;
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_about_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                             const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p;
+    (void)first;
+    (void)y;
+    dpari_eight_load(&p, x, i, type);
+    p.a -= mean;
+    p.b -= mean;
+    dpari_eight_times(&p.a, &p.a, &p.a);
+    dpari_eight_times(&p.b, &p.b, &p.b);
+    sum->a += p.a;
+    sum->b += p.b;
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_product_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                               const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p, q;
+    dpari_eight_load(&p, x, i, type);
+    dpari_eight_load(&q, y, i, type);
+    first->a += p.a;
+    first->b += p.b;
+    q.a -= mean;
+    q.b -= mean;
+    dpari_eight_times(&q.a, &p.a, &q.a);
+    dpari_eight_times(&q.b, &p.b, &q.b);
+    sum->a += q.a;
+    sum->b += q.b;
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_dot_16(dpari_eight *sum, dpari_eight *first, const void *x,
+                                           const void *y, double mean, int64_t i, int32_t type)
+{
+    dpari_eight p, q;
+    (void)first;
+    (void)mean;
+    dpari_eight_load(&p, x, i, type);
+    dpari_eight_load(&q, y, i, type);
+    dpari_eight_times(&q.a, &p.a, &q.a);
+    dpari_eight_times(&q.b, &p.b, &q.b);
+    sum->a += q.a;
+    sum->b += q.b;
+}
+DPARI_EIGHT_SUM(dpari_eight_total, dpari_eight_total_16, 0.0)
+DPARI_EIGHT_SUM(dpari_eight_about, dpari_eight_about_16, mean)
+DPARI_EIGHT_SUM(dpari_eight_product, dpari_eight_product_16, 0.0)
+DPARI_EIGHT_SUM(dpari_eight_dot, dpari_eight_dot_16, 0.0)
+
+DPARI_EIGHT double dpari_eight_about(const void *x, int32_t type, double mean, int64_t n)
+{
+    double total;
+    return type == DPAR_F64 ? dpari_eight_about_of(x, x, DPAR_F64, mean, n, &total)
+                            : dpari_eight_about_of(x, x, DPAR_F32, mean, n, &total);
+}
+
+DPARI_EIGHT double dpari_eight_product(const void *x, const void *y, int32_t type, double mean,
+                                       int64_t n, double *total)
+{
+    double none;
+    if (total == NULL) {
+        return type == DPAR_F64 ? dpari_eight_dot_of(x, y, DPAR_F64, 0.0, n, &none)
+                                : dpari_eight_dot_of(x, y, DPAR_F32, 0.0, n, &none);
+    }
+    return type == DPAR_F64 ? dpari_eight_product_of(x, y, DPAR_F64, mean, n, total)
+                            : dpari_eight_product_of(x, y, DPAR_F32, mean, n, total);
+}
+
+DPARI_EIGHT double dpari_eight_total(const void *x, int32_t type, int64_t n)
+{
+    double none;
+    return type == DPAR_F64 ? dpari_eight_total_of(x, x, DPAR_F64, 0.0, n, &none)
+                            : dpari_eight_total_of(x, x, DPAR_F32, 0.0, n, &none);
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_line_16(void *to, const void *x, int64_t i, int32_t type,
+                                            const double *by)
+{
+    dpari_eight p;
+    dpari_eight_load(&p, x, i, type);
+    p.a -= by[1];
+    p.b -= by[1];
+    dpari_eight_scale(&p.a, by[0], &p.a);
+    dpari_eight_scale(&p.b, by[0], &p.b);
+    p.a += by[2];
+    p.b += by[2];
+    dpari_eight_store(to, i, type, &p);
+}
+
+DPARI_EIGHT void dpari_eight_line(void *to, const void *x, int32_t type, const double *by,
+                                  int64_t n)
+{
+    const double with[3] = {by[0], by[1], by[2]};
+    double room[DPARI_LANES_D];
+    int64_t i = 0;
+    for (; type == DPAR_F32 && i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_line_16(to, x, i, DPAR_F32, with);
+    }
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_line_16(to, x, i, DPAR_F64, with);
+    }
+    if (i < n) {
+        dpari_eight_line_16(room, dpari_lanes_last(room, x, i, n, type, 0.0), 0, DPAR_F64, with);
+        dpari_lanes_last_store(to, i, n, type, room);
+    }
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_slope_8(dpari_lanes_d8 *x, dpari_lanes_d8 *y, const double *by)
+{
+    *x -= by[3];
+    dpari_eight_scale(x, by[4], x);
+    dpari_eight_scale(y, by[1], y);
+    *x = *y - by[2] - *x;
+    dpari_eight_scale(x, by[0], x);
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_slope_16(void *to, const void *x, const void *y, int64_t i,
+                                             int32_t type, const double *by)
+{
+    dpari_eight p, g;
+    dpari_eight_load(&p, x, i, type);
+    dpari_eight_load(&g, y, i, type);
+    dpari_eight_slope_8(&p.a, &g.a, by);
+    dpari_eight_slope_8(&p.b, &g.b, by);
+    dpari_eight_store(to, i, type, &p);
+}
+
+DPARI_EIGHT void dpari_eight_slope(void *to, const void *x, const void *y, int32_t type,
+                                   const double *by, int64_t n)
+{
+    const double with[5] = {by[0], by[1], by[2], by[3], by[4]};
+    double room[2][DPARI_LANES_D];
+    int64_t i = 0;
+    for (; type == DPAR_F32 && i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_slope_16(to, x, y, i, DPAR_F32, with);
+    }
+    for (; i + DPARI_LANES_D <= n; i += DPARI_LANES_D) {
+        dpari_eight_slope_16(to, x, y, i, DPAR_F64, with);
+    }
+    if (i < n) {
+        dpari_eight_slope_16(room[0], dpari_lanes_last(room[0], x, i, n, type, 0.0),
+                             dpari_lanes_last(room[1], y, i, n, type, 0.0), 0, DPAR_F64, with);
+        dpari_lanes_last_store(to, i, n, type, room[0]);
+    }
+}
+
+DPARI_EIGHT_INLINE void dpari_eight_code(unsigned char *code, const float *x, float scale,
+                                         int32_t type)
+{
+    dpari_lanes_f16 p;
+    dpari_lanes_i16 all;
+    dpari_lanes_c16 c;
+    dpari_lanes_get(&p, x);
+    p /= scale;
+    if (type == DPAR_I8) {
+        all = (dpari_lanes_i16)(p + 12582912.0f);
+    } else {
+        const dpari_lanes_i16 bits = (dpari_lanes_i16)p, size = bits & 0x7fffffff;
+        const dpari_lanes_i16 under = (dpari_lanes_i16)((dpari_lanes_f16)size + 16384.0f) & 0xff;
+        const dpari_lanes_i16 usual = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
+        const dpari_lanes_i16 low = size < 0x3c800000;
+        all = (under & low) | (usual & ~low);
+        all |= ((bits >> 24) & 0x80) & (all != 0);
+    }
+    __asm__("vpmovdb %1, %0" : "=v"(c) : "v"(all));
+    dpari_lanes_put(code, &c);
+}
+
+DPARI_EIGHT void dpari_eight_codes(unsigned char *code, const float *x, float scale, int64_t n,
+                                   int32_t type)
+{
+    const int64_t whole = n - n % DPARI_LANES_D;
+    int64_t i = 0;
+    for (; type == DPAR_I8 && i < whole; i += DPARI_LANES_D) {
+        dpari_eight_code(code + i, x + i, scale, DPAR_I8);
+    }
+    for (; i < whole; i += DPARI_LANES_D) {
+        dpari_eight_code(code + i, x + i, scale, DPAR_F8);
+    }
+    dpari_each_codes(code + whole, x + whole, scale, n - whole, type, 0);
+}
+
+DPARI_EIGHT uint32_t dpari_eight_size(const float *x, int64_t n)
+{
+    dpari_lanes_i16 a = {0}, b = a, p;
+    int32_t room[2 * DPARI_LANES_D], most = 0, k;
+    int64_t i = 0;
+    for (; i + 2 * DPARI_LANES_D <= n; i += 2 * DPARI_LANES_D) {
+        dpari_lanes_get(&p, x + i);
+        p &= 0x7fffffff;
+        __asm__("vpmaxsd %1, %0, %0" : "+v"(a) : "v"(p));
+        dpari_lanes_get(&p, x + i + DPARI_LANES_D);
+        p &= 0x7fffffff;
+        __asm__("vpmaxsd %1, %0, %0" : "+v"(b) : "v"(p));
+    }
+    dpari_lanes_put(room, &a);
+    dpari_lanes_put(room + DPARI_LANES_D, &b);
+    for (k = 0; k < 2 * DPARI_LANES_D; k++) {
+        most = room[k] > most ? room[k] : most;
+    }
+    for (; i < n; i++) {
+        uint32_t bits;
+        dpari_elements_bits(&bits, x + i, 4);
+        bits &= 0x7fffffffu;
+        most = (int32_t)bits > most ? (int32_t)bits : most;
+    }
+    return (uint32_t)most;
+}
+
+static dpari_lanes dpari_lanes_eights(void)
+{
+    dpari_lanes l = dpari_lanes_wide();
+    l.total = dpari_eight_total;
+    l.about = dpari_eight_about;
+    l.product = dpari_eight_product;
+    l.line = dpari_eight_line;
+    l.slope = dpari_eight_slope;
+    l.codes = dpari_eight_codes;
+    l.size = dpari_eight_size;
+    return l;
+}
+#endif
+
 enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
 
 DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
 {
 #if DPARI_LANES_ASKED
-    if (work >= DPARI_LANES_ASKS && dpari_os_wide()) {
-        return dpari_lanes_wide();
+    const int wide = work >= DPARI_LANES_ASKS ? dpari_os_wide() : 0;
+    if (wide) {
+        return wide > 1 ? dpari_lanes_eights() : dpari_lanes_wide();
     }
 #endif
     (void)work;

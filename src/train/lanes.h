@@ -22,7 +22,7 @@ typedef struct dpari_lanes {
     void (*widen)(double *to, const float *from, int64_t n);
     void (*thin)(float *to, const double *from, int64_t n);
     double (*total)(const void *x, int32_t type, int64_t n);
-    /* Sums of (x - mean)^2; of x (y - mean), and *total that of x */
+    /* Sums of (x - mean)^2; of x (y - mean), and *total (NULL: not wanted) that of x */
     double (*about)(const void *x, int32_t type, double mean, int64_t n);
     double (*product)(const void *x, const void *y, int32_t type, double mean, int64_t n,
                       double *total);

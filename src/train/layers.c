@@ -304,7 +304,6 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 {
     DPARI_ROW double a[DPARI_ROW_PART], b[DPARI_ROW_PART];
     const void *x, *y;
-    double total;
     dpari_lanes l;
     int32_t as;
     int64_t i, n, at;
@@ -324,7 +323,7 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
             n = dpari_least(DPARI_ROW_PART, d->width - at);
             x = dpari_row_at(&l, d->a, d->type, i / d->k * d->width + at, n, a, &as);
             y = dpari_row_at(&l, d->b, d->type, row * d->width + at, n, b, &as);
-            sum += l.product(x, y, as, 0.0, n, &total);
+            sum += l.product(x, y, as, 0.0, n, NULL);
         }
         dpari_element_put(d->to, d->to_type, i, sum);
     }

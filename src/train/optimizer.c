@@ -200,12 +200,35 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
+/* A product is not fused with what is added, whatever the compiler was told that the CPU can. */
+#if defined(__FMA__)
+#define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
+#else
+#define DPARI_OPTIM_ROUNDED(x) ((void)0)
+#endif
+
+DPARI_OPTIM_INLINE void dpari_optim_times(dpari_optim_some *to, double by,
+                                          const dpari_optim_some *x)
+{
+    dpari_optim_some y = by * *x;
+    DPARI_OPTIM_ROUNDED(y);
+    *to = y;
+}
+
+DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari_optim_some *x,
+                                               const dpari_optim_some *y)
+{
+    dpari_optim_some z = *x * *y;
+    DPARI_OPTIM_ROUNDED(z);
+    *to = z;
+}
+
 typedef struct dpari_optim_arrays {
     void *w, *m, *v; /* SGD: no v, and no m without momentum */
     const void *g;
 } dpari_optim_arrays;
 
-#define DPARI_OPTIM_ADAMW(name, type, get, root)                                                   \
+#define DPARI_OPTIM_ADAMW(name, type, some, get, put, root, times)                                 \
     static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
                      const dpari_optim_arrays *p, int64_t n)                                       \
     {                                                                                              \
@@ -213,24 +236,31 @@ typedef struct dpari_optim_arrays {
         const dpari_optim_now at = *now;                                                           \
         const dpari_optim_arrays to = *p;                                                          \
         int64_t i;                                                                                 \
-        for (i = 0; i < n; i += DPARI_OPTIM_STEP) {                                                \
-            dpari_optim_some x, m, v, w, r;                                                        \
+        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
+            some x, m, v, w, r;                                                                    \
             get(&x, to.g, i, type);                                                                \
             get(&m, to.m, i, type);                                                                \
             get(&v, to.v, i, type);                                                                \
             get(&w, to.w, i, type);                                                                \
-            x = x * at.factor;                                                                     \
-            m = beta1 * m + (1.0 - beta1) * x;                                                     \
-            v = beta2 * v + (1.0 - beta2) * x * x;                                                 \
-            r = v * at.fix;                                                                        \
+            times(&x, at.factor, &x);                                                              \
+            times(&m, beta1, &m);                                                                  \
+            times(&r, 1.0 - beta1, &x);                                                            \
+            m += r;                                                                                \
+            times(&v, beta2, &v);                                                                  \
+            times(&r, 1.0 - beta2, &x);                                                            \
+            times##_each(&r, &r, &x);                                                              \
+            v += r;                                                                                \
+            times(&r, at.fix, &v);                                                                 \
             root(&r);                                                                              \
-            w = w * at.shrink - at.reach * m / (r + epsilon);                                      \
-            dpari_optim_put(to.m, i, type, &m);                                                    \
-            dpari_optim_put(to.v, i, type, &v);                                                    \
-            dpari_optim_put(to.w, i, type, &w);                                                    \
+            times(&w, at.shrink, &w);                                                              \
+            times(&x, at.reach, &m);                                                               \
+            w -= x / (r + epsilon);                                                                \
+            put(to.m, i, type, &m);                                                                \
+            put(to.v, i, type, &v);                                                                \
+            put(to.w, i, type, &w);                                                                \
         }                                                                                          \
     }
-#define DPARI_OPTIM_SGD(name, type, get)                                                           \
+#define DPARI_OPTIM_SGD(name, type, some, get, put, times)                                         \
     static void name(const dpar_optimizer *o, const dpari_optim_now *now,                          \
                      const dpari_optim_arrays *p, int64_t n)                                       \
     {                                                                                              \
@@ -238,25 +268,34 @@ typedef struct dpari_optim_arrays {
         const dpari_optim_now at = *now;                                                           \
         const dpari_optim_arrays to = *p;                                                          \
         int64_t i;                                                                                 \
-        for (i = 0; i < n; i += DPARI_OPTIM_STEP) {                                                \
-            dpari_optim_some x, m, w;                                                              \
+        for (i = 0; i < n; i += (int64_t)(sizeof(some) / 8)) {                                     \
+            some x, m, w, r;                                                                       \
             get(&x, to.g, i, type);                                                                \
             get(&w, to.w, i, type);                                                                \
-            x = x * at.factor + decay * w;                                                         \
+            times(&x, at.factor, &x);                                                              \
+            times(&r, decay, &w);                                                                  \
+            x += r;                                                                                \
             if (to.m != NULL) {                                                                    \
                 get(&m, to.m, i, type);                                                            \
-                m = momentum * m + x;                                                              \
-                dpari_optim_put(to.m, i, type, &m);                                                \
-                x = o->nesterov ? x + momentum * m : m;                                            \
+                times(&m, momentum, &m);                                                           \
+                m += x;                                                                            \
+                put(to.m, i, type, &m);                                                            \
+                times(&r, momentum, &m);                                                           \
+                x = o->nesterov ? x + r : m;                                                       \
             }                                                                                      \
-            w = w - at.rate * x;                                                                   \
-            dpari_optim_put(to.w, i, type, &w);                                                    \
+            times(&r, at.rate, &x);                                                                \
+            w -= r;                                                                                \
+            put(to.w, i, type, &w);                                                                \
         }                                                                                          \
     }
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_get, dpari_optim_root)
-DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_get, dpari_optim_root)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_get)
-DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_get)
+DPARI_OPTIM_ADAMW(dpari_optim_adamw_f64, DPAR_F64, dpari_optim_some, dpari_optim_get,
+                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
+DPARI_OPTIM_ADAMW(dpari_optim_adamw_f32, DPAR_F32, dpari_optim_some, dpari_optim_get,
+                  dpari_optim_put, dpari_optim_root, dpari_optim_times)
+DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get, dpari_optim_put,
+                dpari_optim_times)
+DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
+                dpari_optim_times)
 
 /* The same where the CPU takes four of f64 at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
@@ -281,12 +320,73 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_so
     __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN of x stays */
     __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
 }
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_get_wide,
-                                      dpari_optim_root_wide)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_get_wide,
-                                      dpari_optim_root_wide)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_get_wide)
-DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_get_wide)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
+                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
+                                      dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f32, DPAR_F32, dpari_optim_some,
+                                      dpari_optim_get_wide, dpari_optim_put, dpari_optim_root_wide,
+                                      dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_optim_some,
+                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
+DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
+                                    dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
+
+/* And where it takes eight, of F32. */
+#define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
+    typedef double dpari_optim_eight __attribute__((vector_size(64)));
+typedef float dpari_optim_f8 __attribute__((vector_size(32)));
+typedef int32_t dpari_optim_i8 __attribute__((vector_size(32)));
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_get_eight(dpari_optim_eight *x, const void *from, int64_t i, int32_t type)
+{
+    dpari_optim_f8 f;
+    (void)type;
+    __builtin_memcpy(&f, (const float *)from + i, sizeof f);
+    __asm__("vcvtps2pd %1, %0" : "=v"(*x) : "vm"(f));
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_put_eight(void *to, int64_t i, int32_t type, const dpari_optim_eight *x)
+{
+    const dpari_optim_i8 none = {0}, quiet = none + 0x7fc00000;
+    dpari_optim_f8 f;
+    dpari_optim_i8 nan, bits;
+    (void)type;
+    __asm__("vcvtpd2ps %1, %0" : "=v"(f) : "v"(*x));
+    nan = (dpari_optim_i8)(f != f);
+    bits = ((dpari_optim_i8)f & ~nan) | (quiet & nan);
+    __builtin_memcpy((float *)to + i, &bits, sizeof bits);
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_eight *x)
+{
+    const dpari_optim_eight zero = {0.0};
+    dpari_optim_eight y;
+    __asm__("vmaxpd %1, %2, %0" : "=v"(y) : "v"(*x), "v"(zero));
+    __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
+}
+
+/* Not fused with what is added, which a compiler does where it may. */
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
+                             const dpari_optim_eight *y)
+{
+    __asm__("vmulpd %2, %1, %0" : "=v"(*to) : "v"(*x), "v"(*y));
+}
+
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
+dpari_optim_times_eight(dpari_optim_eight *to, double by, const dpari_optim_eight *x)
+{
+    const dpari_optim_eight all = {by, by, by, by, by, by, by, by};
+    dpari_optim_times_eight_each(to, &all, x);
+}
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_ADAMW(dpari_optim_adamw_eight, DPAR_F32, dpari_optim_eight,
+                                       dpari_optim_get_eight, dpari_optim_put_eight,
+                                       dpari_optim_root_eight, dpari_optim_times_eight)
+DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_optim_eight,
+                                     dpari_optim_get_eight, dpari_optim_put_eight,
+                                     dpari_optim_times_eight)
 #else
 #define DPARI_OPTIM_WIDE 0
 #endif
@@ -297,6 +397,10 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_op
 {
     const int f64 = type == DPAR_F64, adamw = o->kind == DPAR_ADAMW;
 #if DPARI_OPTIM_WIDE
+    if (now->wide > 1 && !f64 && n % 8 == 0) {
+        (adamw ? dpari_optim_adamw_eight : dpari_optim_sgd_eight)(o, now, p, n);
+        return;
+    }
     if (now->wide) {
         (adamw ? f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32
          : f64 ? dpari_optim_sgd_wide_f64
@@ -332,7 +436,7 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
-    const int64_t n = p->count / DPARI_OPTIM_STEP * DPARI_OPTIM_STEP;
+    const int64_t step = now->wide > 1 ? 8 : DPARI_OPTIM_STEP, n = p->count / step * step;
     const int32_t type = p->weight_type, moments = dpari_optimizer_moments(o);
     const int64_t bytes = dpar_type_bytes(type), each = dpar_type_bytes(p->gradient_type);
     float g[DPARI_ELEMENTS];
@@ -380,7 +484,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
     now.t = t;
     now.index = p->index;
-    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS && dpari_os_wide();
+    now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
     blocks.g = g; /* a factor of 0: zeros, as NaN and Inf times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;

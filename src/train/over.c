@@ -528,7 +528,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        return DPAR_E_ARG;
     }
     dpari_zero(&counted, sizeof counted);
     st = dpari_over_judge(list, arrays, type, &counted.elements, why);
@@ -543,13 +544,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     given.o = &counted;
     given.list = list;
     st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
-    if (st == DPAR_OK) {
-        *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
-    } else {
+    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *ddp written else */
         dpari_over_release(&counted);
         dpari_made_give(memory);
+        return st;
     }
-    return st;
+    *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,

@@ -272,14 +272,13 @@ static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *l
 static void dpari_seq_scores(const dpari_lanes *l, int32_t type, double *to, const void *x,
                              const void *row, int64_t step, int64_t n, int64_t width, double by)
 {
-    double total;
     int64_t j;
     if (type == DPAR_F32) {
         l->scores(to, (const float *)x, (const float *)row, step, n, width, by);
         return;
     }
     for (j = 0; j < n; j++) {
-        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, &total);
+        to[j] = by * l->product((const double *)row + j * step, x, DPAR_F64, 0.0, width, NULL);
     }
 }
 
@@ -805,7 +804,6 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
     const dpari_lanes l = dpari_lanes_for(rows * values);
     DPARI_ROW double room[2][DPARI_ROW_PART];
     const void *x, *y;
-    double total;
     int32_t as;
     int64_t i, j, n;
     for (i = 0; i < rows; i++) {
@@ -815,7 +813,7 @@ static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays
             n = dpari_least(DPARI_ROW_PART, values - j);
             x = dpari_row_at(&l, a->out, type, at, n, room[0], &as);
             y = dpari_row_at(&l, a->out_gradient, type, at, n, room[1], &as);
-            sum += l.product(x, y, as, 0.0, n, &total);
+            sum += l.product(x, y, as, 0.0, n, NULL);
         }
         dpari_element_put(p->delta, p->sums, i, sum);
     }

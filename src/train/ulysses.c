@@ -564,8 +564,9 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_CHUNK, why);
 }
 
-static dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
-                                     dpari_room *buffers, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
+                                                dpari_room *behind, dpari_room *buffers,
+                                                dpar_why *why)
 {
     const int narrow = p->head.layer.values == p->head.layer.width ? 2 : DPARI_ULYSSES_ARRAYS;
     dpari_ulysses_state counted, *s = (dpari_ulysses_state *)dpari_room_take(behind, 1, sizeof *s);
@@ -609,7 +610,7 @@ static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
     }
 }
 
-static dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
     int32_t i;

@@ -53,13 +53,13 @@ else
     "$work/mg" --help > "$work/out" 2> "$work/err" && grep -q -e '--class' "$work/out" || complain 'no help'
     refused "not 'X'" --class X
     refused "not 'SS'" --class SS
-    refused "its value is missing .* '--class'" --class
+    refused "a value must follow '--class'" --class
     refused "not '0'" --ranks 0
     refused "not '65'" --ranks 65
     refused "not '2x'" --ranks 2x
-    refused "its value is missing .* '--ranks'" --ranks
+    refused "a value must follow '--ranks'" --ranks
     refused '32 x 32 parts' --ranks 37
-    refused "unknown option, .* '--size'" --size 4
+    refused "unknown option; .* '--size'" --size 4
     refused "twice: '--ranks'" --ranks 2 --ranks 4
     if [ -c /dev/full ]; then
         "$work/mg" > /dev/full 2> "$work/err" && complain 'a full disk is no error'

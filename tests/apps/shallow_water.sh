@@ -120,11 +120,11 @@ for word in 0 -3 65 two; do expect 2 '--ranks needs a whole number' --ranks "$wo
 for word in 0 -1 nan inf 1e9 5days; do expect 2 '--days needs a number' --days "$word"; done
 expect 2 '--alpha needs a number of 0 to 90' --alpha 91
 expect 2 '--every needs a whole number' --every 0
-expect 2 'its value is missing .* .--every' --every
+expect 2 'a value must follow .--every' --every
 expect 2 'there are --case 2 and --case 5' --case 3
-expect 2 'its value is missing .* .--save' --save
+expect 2 'a value must follow .--save' --save
 expect 2 'must follow .--frames' --frames ''
-expect 2 "unknown option, .* '--rwos'" --rwos 12
+expect 2 "unknown option; .* '--rwos'" --rwos 12
 expect 2 'divisible by 4' --table --rows 66
 expect 2 'divisible by 4' --table --rows 16
 expect 2 'of case 2' --table --case 5

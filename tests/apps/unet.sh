@@ -62,7 +62,7 @@ refused '8 to 8192' --size 1440
 refused 'even number' --channels 3
 refused '2 to 5' --levels 9
 refused 'unknown option' --color red
-refused 'value is missing' --steps
+refused 'a value must follow' --steps
 refused "twice: '--steps'" --steps 1 --check --steps 2
 refused 'begin with --' 4
 must --help

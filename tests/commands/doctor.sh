@@ -23,7 +23,7 @@ expect() { # exit code, words of the output, options...
 expect 0 'mpirun -n 4 doctor --join' --help
 expect 0 'Exit code' -h
 expect 0 "^doctor, dpar $version\$" --version
-expect 2 "^doctor: unknown option, .*: '--bogus'" --bogus
+expect 2 "^doctor: unknown option; .*: '--bogus'" --bogus
 expect 2 "^doctor: given twice: '--join'" --join --join
 expect 2 "^doctor: options begin with --, this does not: 'join'" join
 # this machine may have faults, which are said: 0 or 1, and the last line counts them

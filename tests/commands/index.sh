@@ -51,8 +51,11 @@ expect 2 'a whole number of 1 to 1000000000000000, not .0' decompose 10x10 4x4 -
 expect 2 'given twice' decompose 10x10 4x4 --halo 1 --halo 2
 expect 2 'a halo of 11 is wider than the grid, 10 cells' decompose 10x10 4x4 --halo 11
 expect 2 'unknown option' decompose 10x10 4x4 --foo
+expect 2 "nodes x ranks on each, both at least 1, such as 16x4, not '0x4'" decompose 10x10 0x4
+expect 2 "such as 16x4, not '4'" decompose 10x10 4
+expect 2 "names an axis twice: '0,0'" decompose 10x10 4x4 --periodic 0,0
 expect 2 'given twice' reshard --shrink 8 --shrink 16
-expect 2 'value is missing' reshard --svg --keep
+expect 2 'a value must follow' reshard --svg --keep
 [ ! -e "$work/--keep" ] || { echo 'a file --keep'; bad=1; }
 if [ -c /dev/full ]; then
     for line in 'decompose 10x10 4x4' 'decompose --help' 'decompose --version' 'reshard' 'reshard --help'; do

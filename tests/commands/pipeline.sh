@@ -131,7 +131,7 @@ expect 2 'no stage' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/t
 expect 2 'up to 65536' --compare --stages 2 --micro 1 --virtual 64 --slices 65535
 expect 1 'no schedule is legal and fits' --compare --stages 3 --micro 7 --memory 0
 expect 2 'unknown option' --schedule 1f1b --stages 4 --micro 8 --bogus 1
-expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro
+expect 2 'a value must follow' --schedule 1f1b --stages 4 --micro
 expect 2 'whole number of 1 to 65535' --schedule 1f1b --stages 0 --micro 8
 expect 2 'are needed' --schedule 1f1b
 expect 2 'is needed' --stages 4 --micro 8
@@ -190,7 +190,9 @@ expect 2 'go together' --schedule gpipe --stages 2 --micro 1 --bandwidth 3
 expect 2 'more than 0' --schedule gpipe --stages 2 --micro 1 --bytes 3 --bandwidth 0
 expect 2 'goes with --bytes' --schedule gpipe --stages 2 --micro 1 --links pair
 expect 2 'send buffered' --schedule gpipe --stages 2 --micro 1 --bytes 3 --bandwidth 4 --links pair --send async
-expect 2 'takes own pair rank' --schedule gpipe --stages 2 --micro 1 --links bus
+# '=' before a value is as good as a blank
+expect 0 'gpipe' --schedule=gpipe --stages=2 --micro=1 --bytes=2 --bandwidth=1
+expect 2 "takes own, pair or rank, not 'bus'" --schedule gpipe --stages 2 --micro 1 --links bus
 expect 2 'bytes has 3 numbers' --schedule gpipe --stages 2 --micro 1 --bytes 3,1,1 --bandwidth 4
 expect 2 'must follow' --schedule gpipe --stages 2 --micro 1 --bytes '' --bandwidth 4
 for value in -1 1.5 1099511627777 1, x; do
@@ -257,7 +259,7 @@ fi
 expect 0 '"dependency": 1, "communication": 0, "memory": 2,' --schedule 1f1b --stages 2 --micro 4 --memory 2 --format json
 expect 0 '"dependency": 3, "communication": 0, "memory": 0,' --schedule 1f1b --stages 2 --micro 4 --memory 4 --format json
 expect 2 "^pipeline: given twice: '--micro'" --schedule 1f1b --stages 4 --micro 8 --micro 9
-expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro 8 --format csv --svg --lowered
+expect 2 'a value must follow' --schedule 1f1b --stages 4 --micro 8 --format csv --svg --lowered
 [ ! -e ./--lowered ] || { echo 'a file --lowered'; rm ./--lowered; bad=1; }
 if [ -c /dev/full ]; then
     for line in --help --version --list '--compare --stages 2 --micro 4'; do

@@ -32,6 +32,11 @@ expect 0 'derecho' --list
 expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
 expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain
 expect 0 'why:' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
+expect 0 '^TP=8 + FSDP=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
+expect 0 'with nothing fixed HSDP=16: 13 % faster' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
+expect 0 ',vp=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix vp=2
+expect 1 'DDP replicates the state' llama-3-8b --cluster 2x8:a100-80 --recommend --fix zero=0,tp=1,pp=1
+expect 2 'nearest legal configuration' llama-3-8b --cluster 2x8:a100-80 --recommend --fix pp=99
 expect 0 'fewest' llama-3-70b --cluster 8x8:h100-80 --min-gpus
 expect 0 'tiles' grid:1440x720x100,fields=5 --cluster derecho --gpus 64
 expect 0 'tp=8' gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,sp=1,pp=16,mbs=1,recompute=selective
@@ -55,7 +60,7 @@ expect 2 'whole number' llama-3-8b --cluster dgx-h100 --gpus x
 expect 2 'nearest' lama-3-8b --cluster dgx-h100
 expect 2 'heads' gpt:layers=2,hidden=64,heads=0,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'does not divide' llama-3-8b --cluster 1x6:h100-80 --evaluate tp=6
-expect 2 'at least 1' llama-3-8b --cluster 0x8:h100-80
+expect 2 '1 to 10000000 nodes' llama-3-8b --cluster 0x8:h100-80
 expect 2 'number' llama-3-8b --cluster 8x8:h100-80,nvlink=nan
 expect 2 'unknown precision' llama-3-8b --cluster dgx-h100 --precision half
 expect 2 'strategy' llama-3-8b --cluster dgx-h100 --evaluate tpx=3
@@ -94,13 +99,31 @@ expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
 expect 2 "given twice: '--cluster'" llama-3-8b --cluster dgx-h100 --cluster dgx-a100
 expect 2 "given twice: '--fix'" llama-3-8b --cluster dgx-h100 --fix tp=8 --fix pp=1
 expect 2 "given twice: '--batch'" llama-3-8b --cluster dgx-h100 --batch 8 --batch 8
-expect 2 "its value is missing .*: '--svg'" llama-3-8b --cluster dgx-h100 --svg --json
-expect 2 "its value is missing .*: '--cluster'" llama-3-8b --cluster --json
+expect 2 "a value must follow '--svg'" llama-3-8b --cluster dgx-h100 --svg --json
+expect 2 "a value must follow '--cluster'" llama-3-8b --cluster --json
 [ ! -e ./--json ] || { echo 'a file --json'; rm ./--json; bad=1; }
 expect 2 'a whole number of 0 to 2147483647' llama-3-8b --cluster dgx-h100 --evaluate tp=nan
 expect 2 'gpipe, 1f1b, interleaved' llama-3-8b --cluster dgx-h100 --evaluate schedule=foo
 expect 2 'none, selective, full' llama-3-8b --cluster dgx-h100 --evaluate recompute=some
 expect 2 'at most 1e9 GB/s' llama-3-8b --cluster 8x8:h100-80,nvlink=1e300
+# every option: zero, negative, huge, no number, empty, misspelled
+expect 2 "'2x8' lacks the GPU: '2x8:a100-80' was expected; known: v100-32" llama-3-8b --cluster 2x8
+expect 2 "'2x8' lacks the GPU" llama-3-8b --cluster 2x8:
+expect 2 "'16' lacks the GPU" llama-3-8b --cluster 16
+expect 2 '1 to 10000000 nodes of 1 to 65536 GPUs' llama-3-8b --cluster 99999999999x8:a100-80
+expect 2 "taper=7.000: it is a share above 0" llama-3-8b --cluster 2x8:a100-80,taper=7
+expect 2 'batch=99999999999 needs a whole number of 0 to 2147483647' llama-3-8b --cluster 2x8:a100-80 --batch 99999999999
+expect 2 'zero=7 must be 0 to 3; the nearest' llama-3-8b --cluster 2x8:a100-80 --fix zero=7
+expect 2 'sp=2 must be 0 to 1; the nearest' llama-3-8b --cluster 2x8:a100-80 --evaluate sp=2
+expect 2 'at least 1: vp=0' llama-3-8b --cluster 2x8:a100-80 --fix vp=0
+expect 2 'at least 1: micro_batch=0' llama-3-8b --cluster 2x8:a100-80 --fix mbs=0
+expect 2 'nothing stands between two commas' llama-3-8b --cluster 2x8:a100-80 --fix tp=8,,pp=2
+expect 2 "'overlap=dp+': the value" llama-3-8b --cluster 2x8:a100-80 --fix overlap=dp+
+expect 2 "nearest is --gpus, --help has all: '--gpu'" llama-3-8b --cluster 2x8:a100-80 --gpu 3
+expect 2 "takes no value: '--json=1'" llama-3-8b --cluster 2x8:a100-80 --json=1
+expect 2 "one word, no blank: 'tp= 8'" llama-3-8b --cluster 2x8:a100-80 --fix 'tp= 8'
+expect 2 "rule 'batch'" grid:10 --cluster 2x8:a100-80
+expect 0 'llama-3-8b' llama-3-8b --cluster=2x8:a100-80 --top=1
 # Llama-3.1-405B's 126 layers do not divide: what --evaluate prices --fix searches too
 expect 0 'vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix vp=4 --top 1
 expect 0 'pp=16,vp=7,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix pp=16,vp=7 --top 1

@@ -85,6 +85,7 @@ insides() {
     run "$blocked" "$work/every" block order check
     run 2 "$work/order"
     run 3 "$work/order"
+    run 4 "$work/cart"
     ! turn || run 3 "$work/late"
     ! turn || run 4 "$work/scale"
     ! turn || run "$most" "$work/scale_few"
@@ -224,6 +225,7 @@ by_memory() {
         export DPAR_MPI_NODE=2
         for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do
             run "$n" "$work/order"
+            run "$n" "$work/cart"
             turn || continue
             some "$n"
             run "$n" "$work/doctor_together"
@@ -254,7 +256,7 @@ for suffix in $mpis; do
     mpicc$suffix -fopenmp "$work/main.c" -o "$work/main" > /dev/null 2>&1 ||
         { openmp=-Wno-unknown-pragmas; echo "OpenMP with mpicc$suffix: not found, skipped"; }
     if [ -n "${DPAR_MPI_INSIDES:-}" ]; then
-        in_pairs build every every_7 three three_cxx order threads late gone beside node deals scale scale_few
+        in_pairs build every every_7 three three_cxx order cart threads late gone beside node deals scale scale_few
         insides
         export DPAR_MPI_FLAT=0 DPAR_MPI_NODE=2
         by_levels
@@ -265,7 +267,7 @@ for suffix in $mpis; do
     fi
     planet=planet
     ! [ -e "$work/planet_shm" ] && turn || planet=
-    in_pairs build engine every every_7 three three_cxx order threads late gone faults $linux beside node deals doctor scale scale_few $planet engine_cxx
+    in_pairs build engine every every_7 three three_cxx order cart threads late gone faults $linux beside node deals doctor scale scale_few $planet engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     ! turn || in_pairs link $programs

@@ -22,6 +22,18 @@ C
 # Where a program has the implementation to itself, only what it calls is compiled.
 lone='-O1 -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 try make -s install PREFIX="$work/prefix"
+for page in plan pipeline decompose doctor; do
+    try grep -q '^\.SH EXAMPLES' "$work/prefix/share/man/man1/$page.1"
+done
+# DESTDIR before all; where the commands cannot run the rest is installed all the same
+mkdir "$work/away"
+cp -R Makefile dpar*.h bindings tools src commands "$work/away"
+( cd "$work/away" && try make -s install CC=false DESTDIR="$work/stage" PREFIX=/opt > "$work/log" 2>&1 ) || { cat "$work/log"; exit 1; }
+try grep -q 'no man pages are installed' "$work/log"
+try test -e "$work/stage/opt/include/dpar.h"
+try test ! -e "$work/stage/opt/share/man"
+try make -s install DESTDIR="$work/stage" PREFIX=/opt
+try cmp "$work/stage/opt/share/man/man1/plan.1" "$work/prefix/share/man/man1/plan.1"
 if have pkg-config; then
     flags=$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --cflags dpar) || exit 1
     try $CC $lone $flags "$work/user.c" -o "$work/user" && try "$work/user"
@@ -61,6 +73,9 @@ for header in $(printf "%s.h " $headers) dpar_mpi.h dpar_cuda.h dpar_nccl.h; do
 done
 for file in dpar.f90 dpar.c; do
     try cmp "bindings/fortran/$file" "$work/cmake/share/dpar/fortran/$file"
+done
+for page in plan pipeline decompose doctor; do # made for make install above
+    try cmp "$work/prefix/share/man/man1/$page.1" "$work/cmake/share/man/man1/$page.1"
 done
 mkdir "$work/find" "$work/sub" "$work/fetch"
 cat > "$work/find/CMakeLists.txt" <<'C'

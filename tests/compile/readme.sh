@@ -5,8 +5,7 @@
 # the command, "$ ./yours --ranks 4". The pictures are what their program draws.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md docs/guide/*.md}"
-# What the optimiser says of values that are set where dpar returns 0 is not for a page.
-lone='-O1 -Wno-unknown-warning-option -Wno-maybe-uninitialized'
+lone=-O1
 library=build/libdpar.a # make test has built it
 if [ "$DPAR_DIR" != "$PWD" ] || [ ! -e "$library" ]; then
     library=$work/dpar.a

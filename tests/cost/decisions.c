@@ -151,6 +151,48 @@ static void test_variants(void)
     EXPECT(advise("resnet-50", "1x1:a100-40", "zero", 64), "one GPU");
 }
 
+/* What is fixed binds the answer, each field; what it would be without stands beside it. */
+static void test_fixed(void)
+{
+    static const char *const fixed[] = {
+        "tp=8", "tp=2",           "tp=8,pp=2", "pp=4",  "zero=0",  "zero=3",       "cp=2",
+        "dp=4", "recompute=full", "vp=2",      "mbs=2", "shard=4", "schedule=zbv", "zero=1,tp=1"};
+    dpar_model m;
+    dpar_cluster c;
+    dpar_job job;
+    dpar_search q;
+    dpar_why why;
+    dpar_strategy got;
+    uint32_t named;
+    size_t i;
+    CHECK_INT(dpar_model_read(&m, "llama-3-8b", 10, NULL), DPAR_OK);
+    CHECK_INT(dpar_workload_init(&w, &m, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_cluster_read(&c, "2x8:a100-80", 11, NULL), DPAR_OK);
+    CHECK_INT(dpar_recipe_find(&job.recipe, "megatron", NULL), DPAR_OK);
+    job.work = &w;
+    job.cluster = &c;
+    for (i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        memset(&q, 0, sizeof q);
+        dpar_strategy_init(&q.fixed);
+        q.global_batch = 512;
+        CHECK_INT(dpar_strategy_read(&q.fixed, fixed[i], strlen(fixed[i]), &q.fixed_fields, NULL),
+                  DPAR_OK);
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, &why), DPAR_OK);
+        /* the same words over the answer change nothing */
+        got = a.plan.strategy;
+        CHECK_INT(dpar_strategy_read(&got, fixed[i], strlen(fixed[i]), &named, NULL), DPAR_OK);
+        if (memcmp(&got, &a.plan.strategy, sizeof got) != 0) {
+            CHECK(!"what was fixed does not bind");
+            printf("%s: %s\n", fixed[i], a.name);
+        }
+        if (strcmp(fixed[i], "tp=8") == 0) {
+            CHECK(strstr(a.runner_up, "with nothing fixed HSDP=16: 13 % faster") != NULL);
+        }
+    }
+    CHECK_INT(dpar_strategy_read(&q.fixed, "pp=99", 5, &q.fixed_fields, NULL), DPAR_OK);
+    CHECK_INT(dpar_plan_recommend(&job, &q, &a, &why), DPAR_E_NONE);
+}
+
 int main(void)
 {
     test_cases();
@@ -184,16 +226,23 @@ int main(void)
         q.fixed.zero = 0;
         q.fixed_fields = 1u << DPAR_FIELD_ZERO;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK(a.plan.strategy.zero == 0 && (a.warnings & DPAR_WARN_DDP_STATE) == 0);
+        q.fixed_fields |= 1u << DPAR_FIELD_TP | 1u << DPAR_FIELD_PP;
+        q.fixed.pp = 1;
+        CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_E_MEMORY);
         CHECK((a.warnings & DPAR_WARN_DDP_STATE) != 0);
+        CHECK(strstr(a.runner_up, "with nothing fixed FSDP=8") != NULL);
         dpar_cluster_read(&c, "2x8:a100-80", 11, NULL);
         q.fixed.tp = 16;
         q.fixed_fields = 1u << DPAR_FIELD_TP;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
+        CHECK(strstr(a.name, "TP=16") != NULL);
         q.fixed.micro_batch = 4; /* 2.7 GB of activations a sample and layer: state is sharded */
         q.fixed_fields = 1u << DPAR_FIELD_MICRO_BATCH;
         CHECK_INT(dpar_plan_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_ACTIVATIONS) != 0);
     }
+    test_fixed();
     return CHECK_DONE();
 }

@@ -213,7 +213,7 @@ static void test_refused(void)
     refused("llama-3-8b", "dgx-h100", "gpus=", DPAR_E_ARG, "gpus= needs");
     refused("llama-3-8b", "dgx-h100", "seq=8k", DPAR_E_ARG, "seq=8k needs");
     refused("llama-3-8b", "dgx-h100", "batch=99999999999999999999999", DPAR_E_ARG,
-            "of 0 to 1099511627776");
+            "of 0 to 2147483647");
     refused("llama-3-8b", "dgx-h100", "precision=half", DPAR_E_UNKNOWN,
             "unknown precision 'half'; one of megatron");
     refused("llama-3-8b", "dgx-h100", "stack=jax", DPAR_E_UNKNOWN,

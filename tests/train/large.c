@@ -329,6 +329,39 @@ static void powers(void)
     }
 }
 
+/* A step on all elements, and on parts for which the CPU is not asked. */
+static void optimizes(int32_t kind, int32_t nesterov)
+{
+    static float m[2][ALL], v[2][ALL];
+    dpar_optimizer o;
+    dpar_optimizer_piece p;
+    memset(&p, 0, sizeof p);
+    dpar_optimizer_init(&o, kind);
+    o.decay = 0.01;
+    o.momentum = kind == DPAR_SGD ? 0.9 : o.momentum;
+    o.nesterov = nesterov;
+    for (int way = 0; way < 2; way++) {
+        const int64_t part = way == 0 ? ALL : 1000;
+        memcpy(one[way], x, sizeof x);
+        memset(m[way], 0, sizeof m[way]);
+        memset(v[way], 0, sizeof v[way]);
+        p.weight_type = p.gradient_type = DPAR_F32;
+        for (int t = 1; t <= 3; t++) {
+            for (int64_t at = 0; at < ALL; at += part) {
+                p.count = ALL - at < part ? ALL - at : part;
+                p.weight = one[way] + at;
+                p.gradient = y + at;
+                p.m = m[way] + at;
+                p.v = v[way] + at;
+                CHECK_INT(dpar_optimizer_step(&o, &p, t, 0.01, 0.3), DPAR_OK);
+            }
+        }
+    }
+    CHECK(memcmp(one[0], one[1], sizeof one[0]) == 0);
+    CHECK(memcmp(m[0], m[1], sizeof m[0]) == 0);
+    CHECK(memcmp(v[0], v[1], sizeof v[0]) == 0);
+}
+
 int main(void)
 {
     host = dpar_mem_host_layers();
@@ -345,5 +378,8 @@ int main(void)
     attention(DPAR_F32, -20);
     attention(DPAR_F64, -150);
     powers();
+    optimizes(DPAR_ADAMW, 0);
+    optimizes(DPAR_SGD, 0);
+    optimizes(DPAR_SGD, 1);
     return CHECK_DONE();
 }

@@ -62,6 +62,19 @@ here 2 1 '--ranks 0' 'start: --ranks takes .*, not "0"'
 here 2 1 '--ranks=-1' 'start: --ranks takes .*, not "-1"'
 here 2 1 '--ranks 1025' 'start: --ranks takes .*, not "1025"'
 here 2 1 '--ranks=4x' 'start: --ranks takes .*, not "4x"'
+# nearly --ranks: not the number of the cores in silence; beside --ranks or behind -- they are the program's own
+for word in --rank -ranks -rank --Ranks --RANKS --rnaks --rakns --ransk --rankss --raanks --renks --nranks --ranks4 ---ranks; do
+    here 2 1 "$word 3" "start: \"$word\": it is --ranks N that says how many ranks there are"
+done
+here 2 1 '--rank=3' 'start: "--rank=3": it is --ranks N that says.*'
+here 2 1 '-ranks=3' 'start: "-ranks=3": it is --ranks N that says.*'
+here 0 1 '--rank 8 --ranks 2' 'sum 3 of 2'
+here 0 1 '--ranks 2 --rank=8' 'sum 3 of 2'
+for word in --range --tanks --runs --ra --r -r --rows --rank-of --ranking -- ranks rank; do
+    here 0 1 "$word 3" 'sum [0-9]* of [1-4]'
+done
+here 0 1 '-- --rank 3' 'sum [0-9]* of [1-4]'
+joined 2 '0 0 ' 1 '--rank 3' 'sum 3 of 2'
 DPAR_TIMEOUT=abc "$start" --ranks 2 > "$work/out" 2>&1
 look 'a deadline that is none' $? 2 1 'start: DPAR_TIMEOUT is "abc", which is no number of seconds'
 here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"

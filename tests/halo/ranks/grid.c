@@ -209,7 +209,8 @@ static int image(const one_case *k, const array *a, int d, int64_t x, int comp, 
 /* Is it this rank's own? */
 static int owned(const one_case *k, const array *a, int d, int64_t x)
 {
-    const int end = a->f.at[d] && !k->d.periodic[d] && k->g->first[d] + k->g->own[d] == k->d.cells[d];
+    const int end =
+        a->f.at[d] && !k->d.periodic[d] && k->g->first[d] + k->g->own[d] == k->d.cells[d];
     return x >= 0 && x < k->g->own[d] + end;
 }
 
@@ -265,14 +266,17 @@ static void fill(const one_case *k, const array *a, int number)
 static int64_t look(const one_case *k, const array *a, int number, int64_t depth)
 {
     int64_t x[DPAR_MAX_DIMS], mistakes = 0;
+    int star = k->d.star; /* fields on faces have edges and corners all the same */
+    for (int d = 0; d < k->d.dims; d++) {
+        star = star && !a->f.at[d];
+    }
     first_local(k, x);
     do {
-        int outside = 0, reached = 1, beside = 0;
+        int outside = 0, reached = 1;
         for (int d = 0; d < k->d.dims; d++) {
             const int64_t w = depth < k->low[d] ? depth : k->low[d];
             const int64_t v = depth < k->high[d] ? depth : k->high[d];
             outside += !owned(k, a, d, x[d]);
-            beside += a->f.at[d] && !owned(k, a, d, x[d]);
             reached = reached && x[d] >= -w && x[d] < k->g->own[d] + (a->f.at[d] ? 1 : 0) + v;
         }
         for (int c = 0; c < a->comps; c++) {
@@ -283,19 +287,13 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
             for (int d = 0; d < k->d.dims; d++) {
                 shown = image(k, a, d, x[d], c, &p[d], &sign) && shown;
             }
-            if (k->d.star && outside > 1) {
-                if (beside > 0) { /* on a shared face and beyond: filled or not */
-                    set(a, at, POISON);
-                    continue;
-                }
-                shown = 0;
-            }
+            shown = shown && !(star && outside > 1);
             want = shown ? sign * value(number, p, c) : POISON;
             if (get(a, at) != want) {
                 if (mistakes++ < 2) {
                     printf("    rank %d, point %lld %lld %lld, component %d: %g, not %g\n",
-                           (int)k->g->comm->rank, (long long)x[0], (long long)x[1],
-                           (long long)x[2], c, get(a, at), want);
+                           (int)k->g->comm->rank, (long long)x[0], (long long)x[1], (long long)x[2],
+                           c, get(a, at), want);
                 }
             }
             set(a, at, POISON);
@@ -651,7 +649,8 @@ static void refusals(dpar_comm *c)
     d = good, d.dims = 7, refused(c, &d, DPAR_E_ARG, "7 dims");
     d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "dim 1 has 0 cells");
     d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0 has a halo of -2 below");
-    d = good, d.high[1] = -1, refused(c, &d, DPAR_E_ARG, "dim 1 has a halo of 1 below and -1 above");
+    d = good, d.high[1] = -1,
+    refused(c, &d, DPAR_E_ARG, "dim 1 has a halo of 1 below and -1 above");
     d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times round");
     d = good, d.star = 2, refused(c, &d, DPAR_E_ARG, "star 2");
     d = good, d.order = 2, refused(c, &d, DPAR_E_ARG, "order 2");
@@ -720,10 +719,10 @@ static void refused_arrays(dpar_comm *c)
     CHECK(dpar_grid_array(NULL, DPAR_F64) == NULL);
     CHECK_INT(dpar_grid_exchange(NULL, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_E_ARG);
-    says(c->why.text, "number 0 of the list is the address of no array");
+    says(c->why.text, "grid: the array given is none of the grid");
     list[0] = u, list[1] = own;
     CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG);
-    says(c->why.text, "number 1 of the list");
+    says(c->why.text, "number 1 of the arrays given");
     CHECK_INT(dpar_grid_exchange_all(g, list, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_all(g, NULL, 1), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_some(g, list, 65, 1, 0), DPAR_E_ARG);
@@ -755,6 +754,239 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
+/* Strides that no array has: told when it is attached, on all ranks. */
+static void refused_strides(dpar_comm *c)
+{
+    const int64_t far[2] = {INT64_MAX, INT64_MIN};
+    const int bad = c->size - 1; /* the rank that gives them */
+    static double own[100 * 100];
+    dpar_grid_desc d;
+    dpar_grid_field f;
+    dpar_grid_part part;
+    dpar_grid *g;
+    dpar_why why;
+    char word[100];
+    int i;
+    memset(&d, 0, sizeof d);
+    d.dims = 2, d.halo = 1;
+    d.cells[0] = 4 * (int64_t)c->size, d.cells[1] = 4;
+    d.parts[0] = c->size, d.parts[1] = 1;
+    d.periodic[0] = 1; /* 6 rows of 4 cells that are met, 6 in memory */
+    CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
+    for (i = 0; i < 5; i++) {
+        memset(&f, 0, sizeof f);
+        f.stride[0] = 6, f.stride[1] = 1;
+        if (c->rank == bad) {
+            f.stride[0] = i == 0 ? 3 : i == 1 ? 0 : i == 2 ? -1 : 6;
+            f.stride[1] = i == 3 ? 0 : i == 4 ? 6 : 1;
+        }
+        CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_E_ARG);
+        sprintf(word, "grid: rank %d has %d points in dim %d, %d elements apart: several points",
+                bad, i < 2 ? 6 : 4, i < 2 ? 0 : 1,
+                i == 0   ? 3
+                : i == 2 ? 1
+                : i == 4 ? 6
+                         : 0);
+        says(why.text, word);
+    }
+    f.stride[1] = 1, f.stride[0] = 4; /* no two cells that are met: beyond x's ends is none */
+    CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, own + 200), DPAR_OK);
+    f.stride[0] = 6, f.components = 2, f.component_stride = 1;
+    CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_E_ARG);
+    says(why.text, "has 2 components, 1 elements apart");
+    f.component_stride = -6;
+    CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_E_ARG);
+    says(why.text, "elements apart: several");
+    f.component_stride = 36;
+    CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        f.component_stride = 36, f.stride[1] = 1, f.stride[0] = 6;
+        if (c->rank == bad) {
+            *(i < 2 ? &f.stride[i] : &f.component_stride) = far[i % 2];
+        }
+        CHECK_INT(dpar_grid_attach(g, own + 200, DPAR_F64, &f, &why), DPAR_E_RANGE);
+        says(why.text, i < 2 ? "beyond 2^57 bytes: 6 points in dim " : "2^57 bytes: 2 components");
+        CHECK_INT(dpar_grid_block(g, &f, &part), c->rank == bad ? DPAR_E_RANGE : DPAR_OK);
+    }
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
+/* ---- arrays of the grid's type, which nobody attaches ---- */
+
+static int64_t of_a_type(dpar_comm *c)
+{
+    double *u[8], *kept = NULL, whole[3 * 8], all[3 * 8 + 1];
+    void *memory = NULL, *list[2];
+    dpar_grid_desc d;
+    dpar_grid *g;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    int64_t mistakes = 0;
+    int i;
+    memset(&d, 0, sizeof d);
+    d.dims = 1, d.halo = 1, d.periodic[0] = 1;
+    d.cells[0] = 3 * (int64_t)c->size;
+    d.type = DPAR_F4;
+    refused(c, &d, DPAR_E_ARG, "no whole bytes");
+    d.type = DPAR_F64, d.closes = 2;
+    refused(c, &d, DPAR_E_ARG, "closes 2");
+    d.closes = 0;
+    CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(c, 80, &memory), DPAR_OK);
+    for (i = 0; i < 8; i++) { /* another address each time, on some ranks in registered memory */
+        u[i] = (double *)((i + c->rank) % 3 == 0 ? memory : zeroed(40 + 8 * i)) + 1;
+        ring_fill(g, u[i], 10 * i);
+        CHECK_INT(dpar_grid_exchange(g, u[i]), DPAR_OK);
+        mistakes += ring_wrong(g, u[i], 10 * i);
+        list[0] = u[i];
+        CHECK(i == 0 || dpar_grid_plan(g, list, 1) == x); /* one plan for all */
+        x = dpar_grid_plan(g, list, 1);
+    }
+    list[0] = (double *)memory + 1, list[1] = (double *)memory + 6;
+    for (i = 0; i < 2; i++) {
+        ring_fill(g, (double *)list[0], 1);
+        ring_fill(g, (double *)list[1], 2);
+        CHECK_INT(i ? dpar_grid_begin_some(g, list, 2, 3, 1) : dpar_grid_exchange_all(g, list, 2),
+                  DPAR_OK);
+        CHECK_INT(i ? dpar_grid_end(g, list[1]) : DPAR_OK, DPAR_OK);
+        mistakes += ring_wrong(g, (double *)list[0], 1) + ring_wrong(g, (double *)list[1], 2);
+    }
+    ring_fill(g, (double *)list[0], 0); /* to rank 0 and back */
+    CHECK_INT(dpar_grid_gather(g, list[0], whole), DPAR_OK);
+    for (i = 0; i < 3 * c->size; i++) {
+        mistakes += c->rank == 0 && whole[i] != i;
+        all[i] = 5 + i;
+    }
+    CHECK_INT(dpar_grid_scatter(g, list[0], all), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, list[0]), DPAR_OK);
+    mistakes += ring_wrong(g, (double *)list[0], 5);
+    kept = (double *)dpar_grid_array(g, DPAR_F64); /* beside one that is known */
+    list[1] = kept;
+    ring_fill(g, kept, 3);
+    CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_OK);
+    mistakes += ring_wrong(g, kept, 3);
+    CHECK_INT(dpar_grid_exchange(g, NULL), DPAR_E_ARG);
+    says(c->why.text, "the array given is none");
+    CHECK_INT(dpar_grid_attach(g, list[0], DPAR_I64, NULL, &why), DPAR_OK); /* known otherwise */
+    for (i = 0; i < 5; i++) {
+        ((int64_t *)list[0])[i - 1] = i > 0 && i < 4 ? (INT64_C(1) << 60) + 3 * c->rank + i : 0;
+    }
+    CHECK_INT(dpar_grid_exchange(g, list[0]), DPAR_OK);
+    mistakes += ((int64_t *)list[0])[3] != (INT64_C(1) << 60) + 3 * ((c->rank + 1) % c->size) + 1;
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    for (i = 0; i < 8; i++) {
+        if (u[i] != (double *)memory + 1) {
+            free(u[i] - 1);
+        }
+    }
+    dpar_comm_release(c, memory);
+    return mistakes;
+}
+
+/* ---- the communicator is closed before its grid ---- */
+
+static void closed_before(dpar_comm *c)
+{
+    dpar_grid *g[3];
+    dpar_comm *part, *other;
+    dpar_box box;
+    double *u, *gone = NULL;
+    int i;
+    for (i = 0; i < 3; i++) {
+        CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+        g[i] = ring(part, 0);
+        u = (double *)dpar_grid_array(g[i], DPAR_F64);
+        CHECK_INT(dpar_grid_exchange(g[i], u), DPAR_OK);
+        gone = i == 0 ? u : gone;
+        if (i == 2) { /* both in order */
+            CHECK_INT(dpar_grid_free(g[2]), DPAR_OK);
+        }
+        CHECK_INT(dpar_comm_close(part), DPAR_OK);
+        if (i == 1) { /* it is remembered that it was closed */
+            CHECK_INT(dpar_grid_exchange(g[1], u), DPAR_E_ARG);
+            says(g[1]->comm->why.text, "closed before");
+            CHECK_INT(dpar_grid_free(g[1]), DPAR_E_ARG);
+        }
+    }
+    for (i = 0; i < 17; i++) { /* until the first one's memory is gone */
+        CHECK_INT(dpar_comm_split(c, 0, 0, &other), DPAR_OK);
+        CHECK_INT(dpar_comm_close(other), DPAR_OK);
+    }
+    CHECK(g[0]->comm == NULL);
+    CHECK_INT(dpar_grid_exchange(g[0], gone), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_end(g[0], gone), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_gather(g[0], gone, &box), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_block(g[0], NULL, NULL), DPAR_E_ARG);
+    CHECK(dpar_grid_array(g[0], DPAR_F64) == NULL);
+    CHECK(dpar_grid_core(g[0], &box) == (c->size > 0));
+    CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK); /* a grid that closes it */
+    {
+        dpar_grid_desc d;
+        memset(&d, 0, sizeof d);
+        d.dims = 1, d.cells[0] = c->size, d.halo = d.closes = 1;
+        CHECK_INT(dpar_grid_make(part, &d, &g[0], NULL), DPAR_OK);
+        CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
+        CHECK_INT(dpar_barrier(part, NULL), DPAR_E_ARG);
+        says(part->why.text, "closed before");
+    }
+}
+
+/* ---- one rank plans where the others wait: sentences name the user's call ---- */
+
+static void another_call(dpar_comm *c)
+{
+    static const char *const of[3] = {
+        "dpar_grid_make, _array, _attach, _gather or _scatter (all-re",
+        "a first dpar_grid_exchange (all-reduce #", "dpar_comm_agree (all-reduce #"};
+    dpar_comm *part;
+    dpar_grid *g;
+    double u[5] = {0};
+    dpar_status st;
+    dpar_why why;
+    char word[140];
+    int i;
+    for (i = 0; i < 3 && c->size > 1; i++) {
+        CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+        g = ring(part, 0);
+        CHECK_INT(dpar_grid_attach(g, u + 1, DPAR_F64, NULL, NULL), DPAR_OK);
+        st = c->rank > 0 ? dpar_barrier(part, NULL)
+             : i == 0    ? dpar_grid_attach(g, u + 1, DPAR_F64, NULL, &why)
+             : i == 1    ? dpar_grid_exchange(g, u + 1)
+                         : dpar_comm_agree(part, u, 1, DPAR_F64, &why);
+        CHECK_INT(st, DPAR_E_MISMATCH);
+        sprintf(word, "rank 0 called the planning of %s", of[i]);
+        says(part->why.text, word);
+        (void)dpar_grid_free(g);
+        (void)dpar_comm_close(part);
+    }
+}
+
+/* A planned exchange on one rank, a barrier on the others: told long before the deadline. */
+static void another_operation(dpar_comm *c)
+{
+    const double began = now();
+    dpar_comm *part;
+    dpar_grid *g;
+    double u[5] = {0};
+    dpar_status st;
+    if (c->size == 1) {
+        return;
+    }
+    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+    part->timeout_s = 60;
+    g = ring(part, 0);
+    CHECK_INT(dpar_grid_attach(g, u + 1, DPAR_F64, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_OK);
+    st = c->rank > 0 ? dpar_barrier(part, NULL) : dpar_grid_exchange(g, u + 1);
+    CHECK_INT(st, DPAR_E_MISMATCH);
+    says(part->why.text, " called barrier #");
+    CHECK(now() - began < 20);
+    (void)dpar_grid_free(g);
+    (void)dpar_comm_close(part);
+}
+
 /* ---- pictures ---- */
 
 static void pictures(dpar_comm *c)
@@ -773,12 +1005,11 @@ static void pictures(dpar_comm *c)
     dpar_text_init(&t, page, sizeof page);
     dpar_grid_draw(g, &t);
     if (c->size == 4) { /* by hand: least cut, 2 x 2 */
-        CHECK(strcmp(page,
-                     "4 x 9 x 7 cells on 1 x 2 x 2 ranks, halo 0 2 2 below, 0 2 1 above\n"
-                     "dim 0: 0..3\n"
-                     "              0..3          4..6\n"
-                     "  0..4        rank 0        rank 1\n"
-                     "  5..8        rank 2        rank 3\n") == 0);
+        CHECK(strcmp(page, "4 x 9 x 7 cells on 1 x 2 x 2 ranks, halo 0 2 2 below, 0 2 1 above\n"
+                           "dim 0: 0..3\n"
+                           "              0..3          4..6\n"
+                           "  0..4        rank 0        rank 1\n"
+                           "  5..8        rank 2        rank 3\n") == 0);
     }
     CHECK(strstr(page, "rank 0") != NULL);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
@@ -820,7 +1051,12 @@ static int each(dpar_comm *c, void *arg)
     mistakes += swaps(c);
     refusals(c);
     refused_arrays(c);
+    refused_strides(c);
+    mistakes += of_a_type(c);
+    closed_before(c);
     pictures(c);
+    another_call(c);
+    another_operation(c);
     return all_right(c, mistakes + failures(), began);
 }
 

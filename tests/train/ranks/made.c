@@ -115,6 +115,127 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
 }
 
+/* ---- fsdp_over: the same bits as what it is made of -------------------------------------------
+ */
+
+/* Adds what follows from the weights, so that every step tells. */
+static void add_gradient(float *g, const float *w, int64_t n, int rank, int step)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        g[i] += 0.25f * w[i] + (float)gradient_of(rank, step, (int)n, (int)i);
+    }
+}
+
+static void full_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, double clip)
+{
+    double norm = 0.0;
+    int32_t u;
+    dpar_fsdp_zero(f);
+    CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
+    for (u = 0; u < UNITS; u++) {
+        CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_FORWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_FORWARD), DPAR_OK);
+    }
+    for (u = UNITS - 1; u >= 0; u--) {
+        CHECK_INT(dpar_fsdp_unshard(f, u, DPAR_BACKWARD), DPAR_OK);
+        add_gradient((float *)dpar_fsdp_gradient(f, u, NULL), (const float *)dpar_fsdp_weight(f, u),
+                     numel[u], rank, step);
+        CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
+    }
+    CHECK_INT(dpar_fsdp_end(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_norm(f, &norm), DPAR_OK);
+    CHECK_INT(dpar_fsdp_step(f, 0.125, dpar_optimizer_clip(norm, clip)), DPAR_OK);
+}
+
+static void short_step(dpar_fsdp *f, const int64_t *numel, int rank, int step, double clip)
+{
+    int32_t u;
+    CHECK_INT(dpar_fsdp_start(f), DPAR_OK);
+    for (u = 0; u < UNITS; u++) {
+        CHECK(dpar_fsdp_use(f, u, DPAR_FORWARD) != NULL);
+        CHECK_INT(dpar_fsdp_done(f, u, DPAR_FORWARD), DPAR_OK);
+    }
+    for (u = UNITS - 1; u >= 0; u--) {
+        const float *w = (const float *)dpar_fsdp_use(f, u, DPAR_BACKWARD);
+        add_gradient((float *)dpar_fsdp_gradient(f, u, NULL), w, numel[u], rank, step);
+        CHECK_INT(dpar_fsdp_done(f, u, DPAR_BACKWARD), DPAR_OK);
+    }
+    CHECK_INT(dpar_fsdp_update(f, 0.125, clip), DPAR_OK);
+}
+
+static void fsdp_beside(dpar_comm *c, int32_t optimizer, double clip)
+{
+    static const int64_t numel[UNITS] = {NUMEL, 2 * NUMEL, 5};
+    static const int32_t params_of[UNITS] = {1, 1, 1};
+    float values[2 * NUMEL];
+    dpar_fsdp_options o;
+    dpar_fsdp *full = NULL, *few = NULL;
+    dpar_why why;
+    int32_t u;
+    int i, step;
+    memset(&o, 0, sizeof o);
+    o.units = UNITS;
+    o.params_of = params_of;
+    o.numel = numel;
+    o.zero = 3;
+    o.prefetch = 1;
+    o.type = o.compute = o.gradient = DPAR_F32;
+    dpar_optimizer_init(&o.optimizer, optimizer);
+    CHECK_INT(dpar_fsdp_make(c, &o, &full, &why), DPAR_OK);
+    CHECK_INT(dpar_fsdp_over(c, numel, UNITS, optimizer, &few, &why), DPAR_OK);
+    for (u = 0; u < UNITS; u++) {
+        for (i = 0; i < 2 * NUMEL; i++) {
+            values[i] = (float)(u + 1) / (float)(i + 3);
+        }
+        CHECK_INT(dpar_fsdp_set(full, u, values), DPAR_OK);
+        CHECK_INT(dpar_fsdp_set(few, u, values), DPAR_OK);
+    }
+    for (step = 0; step < 4; step++) {
+        full_step(full, numel, c->rank, step, clip);
+        short_step(few, numel, c->rank, step, clip);
+        for (u = 0; u < UNITS; u++) {
+            const float *w = (const float *)dpar_fsdp_use(few, u, DPAR_FORWARD);
+            CHECK_INT(dpar_fsdp_unshard(full, u, DPAR_FORWARD), DPAR_OK);
+            CHECK(memcmp(w, dpar_fsdp_weight(full, u), (size_t)numel[u] * sizeof *w) == 0);
+            CHECK_INT(dpar_fsdp_reshard(full, u, DPAR_FORWARD), DPAR_OK);
+            CHECK_INT(dpar_fsdp_done(few, u, DPAR_FORWARD), DPAR_OK);
+        }
+    }
+    CHECK_INT(dpar_fsdp_free(full), DPAR_OK);
+    CHECK_INT(dpar_fsdp_free(few), DPAR_OK);
+}
+
+static void fsdp_over_refused(dpar_comm *c)
+{
+    static const int64_t numel[2] = {3, -1};
+    dpar_fsdp *f = NULL;
+    dpar_why why;
+    CHECK_INT(dpar_fsdp_over(NULL, numel, 1, DPAR_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, numel, 2, DPAR_SGD, &f, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "-1") != NULL);
+    CHECK_INT(dpar_fsdp_over(c, numel, -1, DPAR_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, NULL, 1, DPAR_SGD, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, numel, 1, 0, &f, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_SGD, NULL, &why), DPAR_E_ARG);
+    CHECK(f == NULL && c->status == DPAR_OK);
+    CHECK_INT(dpar_fsdp_over(c, numel, 1, DPAR_SGD, &f, &why), DPAR_OK);
+    CHECK(dpar_fsdp_use(f, 0, DPAR_BACKWARD) == NULL); /* no step has begun */
+    CHECK(strstr(c->why.text, "outside of a pass") != NULL);
+    CHECK(dpar_fsdp_use(f, 1, DPAR_FORWARD) == NULL);
+    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_FORWARD), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_start(f), DPAR_OK);
+    CHECK_INT(dpar_fsdp_start(f), DPAR_E_ARG);
+    CHECK(dpar_fsdp_use(f, 0, DPAR_BACKWARD) != NULL);
+    CHECK_INT(dpar_fsdp_done(f, 0, DPAR_BACKWARD), DPAR_OK);
+    CHECK_INT(dpar_fsdp_update(f, 0.1, 1.0), DPAR_OK);
+    CHECK_INT(dpar_fsdp_start(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_update(NULL, 0.1, 0.0), DPAR_E_ARG);
+    CHECK(dpar_fsdp_use(NULL, 0, DPAR_FORWARD) == NULL);
+    CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
+}
+
 static void fsdp_refused(dpar_comm *c)
 {
     dpar_fsdp_options o;
@@ -165,7 +286,8 @@ static dpar_status pipe_forward(void *ctx, const dpar_stage_task *t, dpar_why *w
     (void)why;
     p->forward++;
     for (i = 0; i < COUNT; i++) {
-        const double in = t->in != NULL ? ((const double *)t->in)[i] : (double)(t->action.micro + i);
+        const double in =
+            t->in != NULL ? ((const double *)t->in)[i] : (double)(t->action.micro + i);
         const double out = 2.0 * in + t->action.stage;
         p->wrong += out != value_of(t->action.stage, t->action.micro, i);
         if (t->out != NULL) {
@@ -261,7 +383,8 @@ static void pipeline_refused(dpar_comm *c)
     CHECK_INT(dpar_pipeline_free(NULL), DPAR_OK);
 }
 
-/* ---- attention: the bits of the plan in the caller's memory ----------------------------------- */
+/* ---- attention: the bits of the plan in the caller's memory -----------------------------------
+ */
 
 static void attention_made(dpar_comm *c, int ulysses)
 {
@@ -276,9 +399,9 @@ static void attention_made(dpar_comm *c, int ulysses)
     int64_t bytes = 0, i;
     int k;
     memset(&layer, 0, sizeof layer);
-    CHECK_INT(dpar_packed_init(&layer.tokens, 1, ends, c->size,
-                               ulysses ? DPAR_EVEN : DPAR_ZIGZAG, &why),
-              DPAR_OK);
+    CHECK_INT(
+        dpar_packed_init(&layer.tokens, 1, ends, c->size, ulysses ? DPAR_EVEN : DPAR_ZIGZAG, &why),
+        DPAR_OK);
     layer.way = ulysses ? dpar_attention_ulysses : NULL;
     layer.heads = HEADS;
     layer.width = WIDTH;
@@ -369,7 +492,8 @@ static void experts_made(dpar_comm *c)
         a.y = y;
         CHECK_INT(dpar_experts_dispatch(plan, route, &a), DPAR_OK);
         for (e = 0; e < plan->own; e++) {
-            for (i = route->begin[e] * WIDTH; i < (route->begin[e] + route->count[e]) * WIDTH; i++) {
+            for (i = route->begin[e] * WIDTH; i < (route->begin[e] + route->count[e]) * WIDTH;
+                 i++) {
                 rows[i] *= plan->first + e + 1;
             }
         }
@@ -397,6 +521,9 @@ static int everything(dpar_comm *c, void *arg)
         fsdp_made(c, zero);
     }
     fsdp_refused(c);
+    fsdp_beside(c, DPAR_ADAMW, 0.5);
+    fsdp_beside(c, DPAR_SGD, 0.0);
+    fsdp_over_refused(c);
     pipeline_made(c, "1f1b", 1, 1);
     pipeline_made(c, "zbv", 2, 0);
     pipeline_made(c, "Interleaved-1F1B", 2, 1);

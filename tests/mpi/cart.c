@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_mpi_grid: a grid on a process grid of MPI's. Each rank's block lies where MPI_Cart_coords
+ * says, dims in either order; halos come from the ranks that MPI_Cart_shift names. What is refused,
+ * on all ranks. A grid that is freed after its world was closed. */
+#include "dpar_halo.h"
+/* the grid's call stands in dpar_mpi.h behind that */
+#include "dpar_mpi.h"
+#include "../check.h"
+#include <stdlib.h>
+
+enum { N0 = 13, N1 = 17 }; /* cells of the communicator's dims */
+
+static void says(const char *text, const char *want)
+{
+    CHECK(strstr(text, want) != NULL);
+    if (strstr(text, want) == NULL) {
+        printf("    \"%s\" does not say \"%s\"\n", text, want);
+    }
+}
+
+static int64_t share(int64_t n, int parts, int part, int64_t *first)
+{
+    *first = part * (n / parts) + (part < n % parts ? part : n % parts);
+    return n / parts + (part < n % parts);
+}
+
+/* turned: the grid's dims are cart's from the last to the first, as Fortran has them. */
+static void blocks(MPI_Comm cart, int turned, const int *periods)
+{
+    const int64_t n[2] = {N0, N1};
+    int parts[2], period[2], at[2], d;
+    int64_t first[2], own[2], i[2], mistakes = 0;
+    dpar_grid_desc desc;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    double *u;
+    MPI_Cart_get(cart, 2, parts, period, at);
+    memset(&desc, 0, sizeof desc);
+    desc.halo = 1;
+    desc.type = DPAR_F64;
+    desc.order = turned ? DPAR_FIRST_FASTEST : DPAR_LAST_FASTEST;
+    for (d = 0; d < 2; d++) {
+        desc.cells[turned ? 1 - d : d] = n[d];
+        own[d] = share(n[d], parts[d], at[d], &first[d]);
+    }
+    CHECK_INT(dpar_mpi_grid(cart, NULL, &desc, &g, &why), DPAR_OK);
+    if (!g) {
+        puts(why.text);
+        return;
+    }
+    for (d = 0; d < 2; d++) {
+        const int e = turned ? 1 - d : d;
+        CHECK_INT(g->parts[e], parts[d]);
+        CHECK_INT(g->coord[e], at[d]);
+        CHECK_INT(g->first[e], first[d]);
+        CHECK_INT(g->own[e], own[d]);
+    }
+    u = (double *)calloc((size_t)((own[0] + 2) * (own[1] + 2)), sizeof *u);
+    for (i[0] = 0; i[0] < own[0]; i[0]++) {
+        for (i[1] = 0; i[1] < own[1]; i[1]++) {
+            u[turned ? (i[1] + 1) * (own[0] + 2) + i[0] + 1
+                     : (i[0] + 1) * (own[1] + 2) + i[1] + 1] =
+                (double)(1 + (first[0] + i[0]) * N1 + first[1] + i[1]);
+        }
+    }
+    CHECK_INT(dpar_grid_exchange(g, u + (turned ? own[0] + 3 : own[1] + 3)), DPAR_OK);
+    for (i[0] = -1; i[0] <= own[0]; i[0]++) {
+        for (i[1] = -1; i[1] <= own[1]; i[1]++) {
+            double want = 1;
+            for (d = 0; d < 2; d++) {
+                const int64_t x = first[d] + i[d], y = (x + n[d]) % n[d];
+                want = (x == y || periods[d]) && want > 0 ? want + (double)(d ? y : y * N1) : 0;
+            }
+            mistakes += u[turned ? (i[1] + 1) * (own[0] + 2) + i[0] + 1
+                                 : (i[0] + 1) * (own[1] + 2) + i[1] + 1] != want;
+        }
+    }
+    CHECK_INT(mistakes, 0);
+    free(u);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
+static void refused(MPI_Comm comm, const dpar_grid_desc *desc, const char *want)
+{
+    dpar_grid *g = NULL;
+    dpar_why why;
+    why.text[0] = 0;
+    CHECK_INT(dpar_mpi_grid(comm, NULL, desc, &g, &why), DPAR_E_ARG);
+    CHECK(g == NULL);
+    says(why.text, want);
+}
+
+static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
+{
+    dpar_grid_desc good, d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    memset(&good, 0, sizeof good);
+    good.cells[0] = N0, good.cells[1] = N1;
+    good.halo = 1;
+    refused(MPI_COMM_NULL, &good, "MPI_COMM_NULL");
+    refused(cart, NULL, "NULL");
+    CHECK_INT(dpar_mpi_grid(cart, NULL, &good, NULL, &why), DPAR_E_ARG);
+    d = good, d.dims = 3;
+    refused(cart, &d, "process grid has 2 dims (1 to 6), desc 3");
+    d = good, d.parts[1] = parts[1] + 1;
+    refused(cart, &d, "dim 1 has ");
+    d = good, d.parts[0] = rank == size - 1 ? parts[0] + 1 : parts[0]; /* one rank alone */
+    refused(cart, &d, "parts in desc");
+    d = good, d.halo = -1; /* of dpar_grid_make */
+    refused(cart, &d, "halo of -1");
+    d = good, d.dims = 2;
+    refused(MPI_COMM_WORLD, &d, "has no process grid");
+    d.parts[0] = size, d.parts[1] = 1; /* said */
+    CHECK_INT(dpar_mpi_grid(MPI_COMM_WORLD, NULL, &d, &g, &why),
+              size <= N0 ? DPAR_OK : DPAR_E_NONE);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
+/* The world is closed before the grid: its memory goes with the free. */
+static void closed_first(MPI_Comm cart)
+{
+    dpar_grid_desc d;
+    dpar_grid *g = NULL, *made = NULL;
+    dpar_comm *world;
+    double *u;
+    memset(&d, 0, sizeof d);
+    d.dims = 2, d.halo = 1;
+    d.cells[0] = N0, d.cells[1] = N1;
+    CHECK_INT(dpar_mpi_make(cart, NULL, &world, NULL), DPAR_OK);
+    CHECK_INT(dpar_grid_make(world, &d, &g, NULL), DPAR_OK);
+    u = (double *)dpar_grid_array(g, DPAR_F64);
+    CHECK_INT(dpar_grid_exchange(g, u), DPAR_OK);
+    CHECK_INT(dpar_comm_close(world), DPAR_OK);
+    CHECK(g->comm == NULL);
+    CHECK_INT(dpar_grid_exchange(g, u), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &made, NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_close(made->comm), DPAR_OK); /* the world of dpar_mpi_grid */
+    CHECK(made->comm == NULL);
+    CHECK_INT(dpar_grid_free(made), DPAR_OK);
+}
+
+int main(int argc, char **argv)
+{
+    int rank, size, parts[2] = {0, 0}, failed, k;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Dims_create(size, 2, parts);
+    for (k = 0; k < 4; k++) {
+        const int periods[2] = {k % 2, k / 2};
+        MPI_Comm cart;
+        MPI_Cart_create(MPI_COMM_WORLD, 2, parts, periods, 0, &cart);
+        blocks(cart, k == 1 || k == 2, periods);
+        if (k == 0) {
+            blocks(cart, 1, periods);
+            refusals(cart, parts, rank, size);
+            closed_first(cart);
+        }
+        MPI_Comm_free(&cart);
+    }
+    failed = CHECK_DONE();
+    MPI_Finalize();
+    return failed;
+}
