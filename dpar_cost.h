@@ -1289,6 +1289,7 @@ typedef struct dpari_layer_price {
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
 typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYERS];
+    double dummies, head_dummies; /* bytes of weight gradients that only look like some */
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
 /* Layer i alone, and what it calls. */
@@ -1306,6 +1307,7 @@ typedef struct dpari_stage {
     double logits; /* bytes, on the last stage */
     double transient;
     double boundary; /* bytes of the activation that it receives */
+    double dummies, head_dummies; /* as in dpari_layers */
     double largest;  /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
@@ -5206,7 +5208,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                           field[i][2], 0);
 }
 
-static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
 {
     if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
         s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
@@ -5219,8 +5221,8 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             0, 0);
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
-        s->schedule < 1 ||
-        s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+        s->schedule < 1 || s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 ||
+        s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "recompute=#, schedule=#, cp_kind=#: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
@@ -5554,7 +5556,6 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
     if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
         held *= 2.0;
         grads *= 2.0;
@@ -5565,30 +5566,36 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     if (!job->work->trains) {
         return;
     }
-    /* with the optimizer on the host ZeRO-2 and 3 move gradients there as they are made: what stays
-     * are the buckets */
-    m->term[DPAR_MEM_GRADIENTS] = on_host && s->zero >= 2 ? 0.0 : grads * r->gradient;
-    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
-    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
-    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
-    m->host += on_host && s->zero >= 2 ? grads * r->gradient : 0.0;
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        m->host += m->term[DPAR_MEM_WEIGHTS];
-        m->term[DPAR_MEM_WEIGHTS] =
-            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
-    }
+    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEM_MASTER] = state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = state * r->moments;
 }
 
-static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
-                                     const dpari_stage *st, dpar_memory *m)
+/* Moves a term to the host, but for what stays. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double stay, int keep)
 {
-    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
-    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    double left = dpari_leastf(m->term[term], stay);
+    m->host += keep ? m->term[term] - left : 0.0;
+    m->term[term] = left;
+}
+
+static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
+                                            const dpari_stage *st, dpar_memory *m)
+{
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
+        dpari_memory_leave(m, DPAR_MEM_MASTER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEM_OPTIMIZER, 0.0, in_memory);
+        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+            dpari_memory_leave(m, DPAR_MEM_GRADIENTS, 0.0, 1);
+        }
+    }
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        dpari_memory_leave(m, DPAR_MEM_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+    }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
-                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
-        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
-        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+        dpari_memory_leave(m, DPAR_MEM_ACTIVATIONS, 2.0 * st->kept / dpari_mostf(1.0, st->layers),
+                           1);
     }
 }
 
@@ -5624,7 +5631,8 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     }
 }
 
-static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
+                                         dpar_memory *m)
 {
     const dpar_workload *w = job->work;
     double bytes = 0.0;
@@ -5643,37 +5651,14 @@ static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_
     m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
-static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
-{
-    const dpar_workload *w = job->work;
-    double sum = 0.0;
-    int32_t i, k;
-    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
-        return 0.0;
-    }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
-        for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPAR_CUT_NONE ? 1.0
-                                                    : s->tp;
-            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
-        }
-    }
-    return sum;
-}
-
 /* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
  * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
  * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
-    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
-    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
+    double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
@@ -5692,7 +5677,13 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    dpari_memory_activations(job, s, st, m);
+    m->term[DPAR_MEM_ACTIVATIONS] =
+        st->kept * (job->work->trains
+                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
+                        : 1.0);
+    if (s->offload != 0) {
+        dpari_memory_offload(job, s, st, m);
+    }
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
     dpari_memory_peak(job, s, st, m);
@@ -6506,7 +6497,7 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
@@ -6758,8 +6749,8 @@ static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
  * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
  * forward only. Head: backward only. */
-static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_group g;
@@ -6797,8 +6788,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     }
 }
 
-static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
@@ -6836,8 +6827,8 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
@@ -6863,7 +6854,8 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+                                          const dpar_strategy *s)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -6879,8 +6871,8 @@ static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, cons
     return cells;
 }
 
-static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                             dpari_layer_price *p)
+static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
+                                        const dpar_layer *l, dpari_layer_price *p)
 {
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     double bytes, t;
@@ -6944,6 +6936,30 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     }
 }
 
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
+                                             int32_t kind)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i, k;
+    if (w->stack != DPAR_STACK_CORE || !w->trains) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
 {
     dpari_rates r = dpari_rates_of(job, s);
@@ -6951,6 +6967,8 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     for (i = 0; i < job->work->layers; i++) {
         dpari_price_layer(job, &r, i, NULL, &out->of[i]);
     }
+    out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
+    out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
 }
 
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
@@ -6997,10 +7015,11 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
  * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
 {
-    if (blocks % chunks != 0 && (blocks + 2) % chunks == 0) {
-        return c > 0 ? dpari_least(blocks, (blocks + 2) / chunks * c - 1) : 0;
+    int64_t rest = blocks % chunks;
+    if (rest > 0 && rest == chunks - 2) {
+        return c > 0 ? dpari_least(blocks, (blocks / chunks + 1) * c - 1) : 0;
     }
-    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+    return blocks / chunks * c + dpari_least(c, rest);
 }
 
 /* Round the ranks, or there and back (V schedules). */
@@ -7081,8 +7100,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
-static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int32_t i;
@@ -7128,6 +7147,8 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
+    st->dummies = layers->dummies;
+    st->head_dummies = layers->head_dummies;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
         st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
@@ -7186,8 +7207,8 @@ static int32_t dpari_block_classes(const dpar_workload *w)
 }
 
 /* All ranks together: every layer once. */
-static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, dpari_stage *whole)
+static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *w = job->work;
     double per_rank = (double)w->blocks / s->pp, share = 1.0;
@@ -7215,7 +7236,7 @@ static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s
 }
 
 /* Room for one more stage: where the list is full the quickest of the inner ones goes. */
-static dpari_stage *dpari_stage_place(dpari_stages *out)
+static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
 {
     int32_t i, quick = 1;
     if (out->n < DPARI_MAX_STAGES) {
@@ -7395,7 +7416,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 
 /* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
  * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;

@@ -60,7 +60,6 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
     if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
         held *= 2.0;
         grads *= 2.0;
@@ -71,30 +70,36 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     if (!job->work->trains) {
         return;
     }
-    /* with the optimizer on the host ZeRO-2 and 3 move gradients there as they are made: what stays
-     * are the buckets */
-    m->term[DPAR_MEM_GRADIENTS] = on_host && s->zero >= 2 ? 0.0 : grads * r->gradient;
-    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
-    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
-    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
-    m->host += on_host && s->zero >= 2 ? grads * r->gradient : 0.0;
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        m->host += m->term[DPAR_MEM_WEIGHTS];
-        m->term[DPAR_MEM_WEIGHTS] =
-            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
-    }
+    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEM_MASTER] = state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = state * r->moments;
 }
 
-static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
-                                     const dpari_stage *st, dpar_memory *m)
+/* Moves a term to the host, but for what stays. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double stay, int keep)
 {
-    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
-    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    double left = dpari_leastf(m->term[term], stay);
+    m->host += keep ? m->term[term] - left : 0.0;
+    m->term[term] = left;
+}
+
+static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
+                                            const dpari_stage *st, dpar_memory *m)
+{
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
+        dpari_memory_leave(m, DPAR_MEM_MASTER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEM_OPTIMIZER, 0.0, in_memory);
+        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+            dpari_memory_leave(m, DPAR_MEM_GRADIENTS, 0.0, 1);
+        }
+    }
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        dpari_memory_leave(m, DPAR_MEM_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+    }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
-                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
-        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
-        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+        dpari_memory_leave(m, DPAR_MEM_ACTIVATIONS, 2.0 * st->kept / dpari_mostf(1.0, st->layers),
+                           1);
     }
 }
 
@@ -130,7 +135,8 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     }
 }
 
-static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
+                                         dpar_memory *m)
 {
     const dpar_workload *w = job->work;
     double bytes = 0.0;
@@ -149,37 +155,14 @@ static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_
     m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
-static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
-{
-    const dpar_workload *w = job->work;
-    double sum = 0.0;
-    int32_t i, k;
-    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
-        return 0.0;
-    }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
-        for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPAR_CUT_NONE ? 1.0
-                                                    : s->tp;
-            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
-        }
-    }
-    return sum;
-}
-
 /* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
  * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
  * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
-    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
-    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
+    double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
@@ -198,7 +181,13 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    dpari_memory_activations(job, s, st, m);
+    m->term[DPAR_MEM_ACTIVATIONS] =
+        st->kept * (job->work->trains
+                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
+                        : 1.0);
+    if (s->offload != 0) {
+        dpari_memory_offload(job, s, st, m);
+    }
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
     dpari_memory_peak(job, s, st, m);

@@ -144,7 +144,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 
 /* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
  * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;

@@ -52,7 +52,7 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
@@ -304,8 +304,8 @@ static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
  * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
  * forward only. Head: backward only. */
-static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_group g;
@@ -343,8 +343,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     }
 }
 
-static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
@@ -382,8 +382,8 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
@@ -409,7 +409,8 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+                                          const dpar_strategy *s)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -425,8 +426,8 @@ static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, cons
     return cells;
 }
 
-static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                             dpari_layer_price *p)
+static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
+                                        const dpar_layer *l, dpari_layer_price *p)
 {
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     double bytes, t;
@@ -490,6 +491,30 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     }
 }
 
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
+                                             int32_t kind)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i, k;
+    if (w->stack != DPAR_STACK_CORE || !w->trains) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
 {
     dpari_rates r = dpari_rates_of(job, s);
@@ -497,6 +522,8 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     for (i = 0; i < job->work->layers; i++) {
         dpari_price_layer(job, &r, i, NULL, &out->of[i]);
     }
+    out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
+    out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
 }
 
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
@@ -543,10 +570,11 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
  * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
 {
-    if (blocks % chunks != 0 && (blocks + 2) % chunks == 0) {
-        return c > 0 ? dpari_least(blocks, (blocks + 2) / chunks * c - 1) : 0;
+    int64_t rest = blocks % chunks;
+    if (rest > 0 && rest == chunks - 2) {
+        return c > 0 ? dpari_least(blocks, (blocks / chunks + 1) * c - 1) : 0;
     }
-    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+    return blocks / chunks * c + dpari_least(c, rest);
 }
 
 /* Round the ranks, or there and back (V schedules). */
@@ -627,8 +655,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
-static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int32_t i;
@@ -674,6 +702,8 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
+    st->dummies = layers->dummies;
+    st->head_dummies = layers->head_dummies;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
         st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
@@ -732,8 +762,8 @@ static int32_t dpari_block_classes(const dpar_workload *w)
 }
 
 /* All ranks together: every layer once. */
-static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, dpari_stage *whole)
+static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *w = job->work;
     double per_rank = (double)w->blocks / s->pp, share = 1.0;
@@ -761,7 +791,7 @@ static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s
 }
 
 /* Room for one more stage: where the list is full the quickest of the inner ones goes. */
-static dpari_stage *dpari_stage_place(dpari_stages *out)
+static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
 {
     int32_t i, quick = 1;
     if (out->n < DPARI_MAX_STAGES) {
