@@ -9074,8 +9074,8 @@ DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->nic_Bps = 25e9;
 }
 
-static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                        const dpar_halo_grid *grid, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                                   const dpar_halo_grid *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
