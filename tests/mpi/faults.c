@@ -245,9 +245,9 @@ static dpar_status each(job *j, int64_t n, int64_t more)
     for (r = 0; r < j->c->size; r++) {
         to[r] = n;
         from[r] = n + (r == 0 ? more : 0);
-        begin[r] = r * n;
+        begin[r] = r * (n + more);
     }
-    return dpar_all_to_all_v(j->c, j->in, to, begin, j->out, from, begin, DPAR_F32, NULL);
+    return dpar_all_to_all_v(j->c, j->in, to, NULL, j->out, from, begin, DPAR_F32, NULL);
 }
 
 /* more: so many elements more than the others. */
