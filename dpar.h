@@ -1672,9 +1672,10 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 #define DPARI_APART static
 #endif
 
-/* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. The
- * branches of callers that lead to it become cold, too, up to whole functions that always call it:
- * it is never put on what a step, or a query in a loop, runs each time. */
+/* Runs once for a job, a plan or a picture, or a few times a step around work of microseconds that
+ * others do; and what it alone calls: small before fast. The branches of callers that lead to it
+ * become cold, too, up to whole functions that always call it: it is never put on what loops over
+ * elements, nor on a query in a loop. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
 #else
@@ -6682,8 +6683,8 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
-                                             dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
+                                                        const dpar_layout *to, dpar_why *why)
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
@@ -6935,7 +6936,7 @@ static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 /* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
  * many receivers as copies each copy serves one of them. Then the copies lie side by side along
  * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
-static void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
+static DPARI_COLD void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
 {
     int32_t left = takers % n;
     int64_t which = number - (takers - left), begin = which * n, end = begin + n;
@@ -7610,8 +7611,9 @@ static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_l
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
-                                              int32_t *rank_of, int64_t *scratch, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_assign(const dpar_layout *from,
+                                                         const dpar_layout *to, int32_t *rank_of,
+                                                         int64_t *scratch, dpar_why *why)
 {
     const int32_t n = from->mesh.size;
     dpar_status st;

@@ -5307,7 +5307,7 @@ DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *option
     dpar_comm *world;
     dpar_why said;
     dpar_status status = dpar_mpi_make(cart, options, &world, why);
-    if (status != DPAR_OK) {
+    if (status < DPAR_OK) {
         return status;
     }
     memset(&said, 0, sizeof said);
@@ -5320,14 +5320,17 @@ DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *option
         status = dpari_mpi_cart(cart, &d, &said);
     }
     status = dpari_agree(world, status, &said); /* not all may have given the same */
-    status = status == DPAR_OK ? dpar_grid_make(world, &d, grid, &said) : status;
-    if (status != DPAR_OK) {
+    if (status >= DPAR_OK) {
+        status = dpar_grid_make(world, &d, grid, &said);
+    }
+    if (status < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */
         (void)dpar_comm_close(world);
         if (why) {
             *why = said;
         }
+        return status;
     }
-    return status;
+    return DPAR_OK;
 }
 
 #endif /* DPAR_HALO_H */

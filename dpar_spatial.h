@@ -1720,8 +1720,8 @@ static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
 
 /* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
  * all inputs or of none. */
-static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar_spatial_arrays *a,
-                                              int forward)
+static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
+                                                         const dpar_spatial_arrays *a, int forward)
 {
     int32_t i, missing = 0, cut;
     if (p == NULL || a == NULL) {
@@ -1755,7 +1755,8 @@ static dpar_status dpari_spatial_given_arrays(const dpari_spatial *p, const dpar
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
+                                                     const dpar_spatial_arrays *a)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     dpar_status st = dpari_spatial_given_arrays(p, a, 1);
@@ -1779,7 +1780,8 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
     return st;
 }
 
-DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
+                                                      const dpar_spatial_arrays *a)
 {
     dpari_spatial *p = (dpari_spatial *)(void *)plan;
     dpar_status st = dpari_spatial_given_arrays(p, a, 0);
@@ -1844,8 +1846,8 @@ static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const
     return dpari_comm_wrong_all(c, DPAR_E_ARG, &why);
 }
 
-static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                    const dpar_tile *y)
+static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                               const dpar_tile *y)
 {
     int32_t d;
     int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
@@ -1953,7 +1955,8 @@ static dpar_status dpari_norm_post(dpar_comm *c, const dpar_norm *n, int32_t kin
                             NULL);
 }
 
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n,
+                                                  const dpar_norm_arrays *a)
 {
     dpar_mem_moments own;
     dpar_mem_norm m;
@@ -1997,7 +2000,8 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
 }
 
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
+                                                   const dpar_norm_arrays *a)
 {
     dpar_mem_norm m;
     dpar_status st;

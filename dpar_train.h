@@ -2365,8 +2365,9 @@ DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t w
                                           : DPAR_F32;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                                     int32_t *moments, int32_t *moment_type,
+                                                     dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
@@ -6388,7 +6389,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     return dpari_ddp_stop(d, why.text);
 }
 
-DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *d)
 {
     int32_t i;
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
@@ -6627,7 +6628,7 @@ static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
 }
 
 /* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
-static dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
+static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
 {
     dpar_comm *c = o->d.c;
     const int32_t type = o->d.options.type;
@@ -6681,7 +6682,7 @@ static dpar_status dpari_over_unpack(const dpari_over *o)
     return st;
 }
 
-DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
+DPARI_API DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
 {
     dpar_ddp *d = &o->d;
     const int32_t stays = d->under_way && !d->last;
@@ -7305,8 +7306,9 @@ static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double c
     return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
 }
 
-DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
-                                     double rate, double clip)
+DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
+                                                const dpar_optimizer *optimizer, double rate,
+                                                double clip)
 {
     dpari_over *o = dpari_over_of(d);
     dpari_zero1_given g;
@@ -8135,7 +8137,8 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char 
 }
 
 /* Asks for unit u's weights. MORE: there is no slot for them. */
-static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
+                                             int32_t back)
 {
     dpari_fsdp_unit *n = &d->unit[u];
     dpari_fsdp_slot *s;
@@ -8240,7 +8243,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
 }
 
 /* What was sent from bucket b has come back. */
-static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
     const dpar_fsdp_options *o = &d->options;
     dpari_fsdp_slot *s = &d->bucket[b];
@@ -8387,7 +8390,7 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_BACKWARD;
     dpar_status st;
@@ -8465,7 +8468,7 @@ static void dpari_fsdp_look(dpar_fsdp *d)
     }
 }
 
-DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
@@ -8513,7 +8516,7 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
     return st == DPAR_OK ? dpari_do_wait(d->shard) : st;
 }
 
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
 {
     double sum;
     dpar_status st;
@@ -8537,7 +8540,7 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 {
     int32_t u, k;
     dpar_status st;
@@ -8628,8 +8631,9 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
 }
 
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
-static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
-                                       dpar_fsdp_read read, void *ctx, dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
+                                                  int32_t ranks, dpar_fsdp_read read, void *ctx,
+                                                  dpar_why *why)
 {
     dpar_layout from, to;
     dpar_transfers walk;
@@ -8663,8 +8667,8 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
-                                    void *ctx, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps,
+                                               dpar_fsdp_read read, void *ctx, dpar_why *why)
 {
     dpari_fsdp_given given;
     int32_t array, u;
@@ -9335,9 +9339,10 @@ static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, 
 }
 
 /* For embeddings an id below 0 does not exist either. y, or its gradient. */
-static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_embedding *layer,
-                                         const dpar_embedding_arrays *a, const void *table,
-                                         const void *y)
+static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor *t,
+                                                    const dpar_embedding *layer,
+                                                    const dpar_embedding_arrays *a,
+                                                    const void *table, const void *y)
 {
     const int there = layer != NULL && a != NULL;
     const dpar_vocab *v = there ? &layer->vocab : NULL;
@@ -10294,8 +10299,8 @@ static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_array
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
-                                            const dpar_attention_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan,
+                                                       const dpar_attention_arrays *a)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 0);
@@ -10466,8 +10471,8 @@ static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
-                                             const dpar_attention_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *plan,
+                                                        const dpar_attention_arrays *a)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 1);
@@ -10591,7 +10596,7 @@ static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpar
     return st;
 }
 
-static dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
 {
     dpari_ulysses_layer u;
     int32_t i;
@@ -10721,7 +10726,8 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t l
 }
 
 /* All tokens between their own order and that of the ranks. */
-static dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to, const void *from, int back)
+static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to,
+                                                  const void *from, int back)
 {
     const int64_t row = p->mine * p->layer.width;
     int64_t at = 0, local, i, run;
@@ -10805,7 +10811,7 @@ static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *
 }
 
 /* out[whole][mine][width] from in[tokens][heads][width]. */
-static dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
+static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
         dpari_ulysses_given(plan, plan->tokens == 0 || in != NULL, plan->mine == 0 || out != NULL);
@@ -10937,7 +10943,7 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
 }
 
 /* The opposite; copies are added. */
-static dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
+static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
         dpari_ulysses_given(plan, plan->mine == 0 || in != NULL, plan->tokens == 0 || out != NULL);
@@ -11157,7 +11163,8 @@ static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const voi
     return b;
 }
 
-static dpar_status dpari_ulysses_forward(dpari_attention *p, const dpar_attention_arrays *a)
+static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
+                                                    const dpar_attention_arrays *a)
 {
     dpari_attention *one = &dpari_ulysses_state_of(p)->one;
     dpar_attention_arrays x;
@@ -11206,8 +11213,9 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
     return st;
 }
 
-static dpar_status dpari_ulysses_backward(dpari_attention *p, const dpar_attention_arrays *a,
-                                          void *dq, dpari_seq_block *home)
+static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
+                                                     const dpar_attention_arrays *a, void *dq,
+                                                     dpari_seq_block *home)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
     void *const to[3] = {a->q_gradient, a->k_gradient, a->v_gradient};
@@ -13715,7 +13723,7 @@ static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
     p->began = dpari_os_now();
 }
 
-DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     if (p == NULL || p->c == NULL || p->under_way) {

@@ -32,9 +32,10 @@
 #define DPARI_APART static
 #endif
 
-/* Runs once for a job, a plan or a picture, and what it alone calls: small before fast. The
- * branches of callers that lead to it become cold, too, up to whole functions that always call it:
- * it is never put on what a step, or a query in a loop, runs each time. */
+/* Runs once for a job, a plan or a picture, or a few times a step around work of microseconds that
+ * others do; and what it alone calls: small before fast. The branches of callers that lead to it
+ * become cold, too, up to whole functions that always call it: it is never put on what loops over
+ * elements, nor on a query in a loop. */
 #if defined(__GNUC__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_COLD __attribute__((cold))
 #else

@@ -826,6 +826,10 @@ static void dpari_kern_whole(const dpari_kern_job *job)
     }
 }
 
+#if defined(__x86_64__)
+static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
+#endif
+
 /* Lines begin where those of the first destination do, if there are several. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
@@ -835,6 +839,9 @@ static void dpari_kern_run(dpari_kern_job *job)
     if (job->at > 0) {
         dpari_kern_any(job, 0, job->at);
     }
+#if defined(__x86_64__)
+    job->at = dpari_kern_wide_sum(job);
+#endif
     if (job->at < job->end) {
         dpari_kern_whole(job);
     }
@@ -1463,6 +1470,81 @@ DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_f64(unsigned char *to, const unsigne
         __asm__("vcvtps2pd %1, %0" : "=x"(a) : "x"(x));
         __builtin_memcpy(to + 8 * i, &a, 32);
     }
+}
+
+/* Eight of 16 bits. */
+__attribute__((target("avx2,f16c"), always_inline)) static inline void
+dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
+{
+    const dpari_kern_u4 x = dpari_kern_get(from);
+    dpari_kern_w8 a;
+    if (type == DPAR_F16) {
+        __asm__("vcvtph2ps %1, %0" : "=x"(*to) : "x"(x));
+    } else {
+        __asm__("vpmovzxwd %1, %0" : "=x"(a) : "x"(x));
+        *to = (dpari_kern_f8)(a << 16);
+    }
+}
+
+/* Sums of two, from job->at on; where those that are left begin. Sixteen with a NaN go one by one.
+ */
+__attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
+dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
+{
+    const unsigned char *x = (const unsigned char *)job->in[0];
+    const unsigned char *y = (const unsigned char *)job->in[1];
+    unsigned char *to = (unsigned char *)job->out[0];
+    int64_t at;
+    for (at = job->at; at + 32 <= job->end; at += 32) {
+        dpari_kern_f8 p, q, r;
+        dpari_kern_l4 all;
+        dpari_kern_u4 low, high;
+        dpari_kern_ahead(x + at);
+        dpari_kern_ahead(y + at);
+        dpari_kern_wide_half(&p, x + at, type);
+        dpari_kern_wide_half(&r, y + at, type);
+        p = p + r;
+        dpari_kern_wide_half(&q, x + at + 16, type);
+        dpari_kern_wide_half(&r, y + at + 16, type);
+        q = q + r;
+        r = p + q;
+        if (__builtin_expect(__builtin_ia32_movmskps256((dpari_kern_f8)(r != r)) != 0, 0)) {
+            dpari_kern_any(job, at, at + 32);
+        } else if (type == DPAR_F16) {
+            __asm__("vcvtps2ph $0, %1, %0" : "=x"(low) : "x"(p));
+            __asm__("vcvtps2ph $0, %1, %0" : "=x"(high) : "x"(q));
+            dpari_kern_put(to + at, low);
+            dpari_kern_put(to + at + 16, high);
+        } else {
+            dpari_kern_w8 a = (dpari_kern_w8)p, b = (dpari_kern_w8)q;
+            a = (a + 0x7fffu + ((a >> 16) & 1u)) >> 16;
+            b = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+            all = (dpari_kern_l4)__builtin_ia32_packusdw256((dpari_kern_s8)a, (dpari_kern_s8)b);
+            all = __builtin_ia32_permdi256(all, 0xd8);
+            __builtin_memcpy(to + at, &all, 32);
+        }
+    }
+    return at;
+}
+
+DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_sum_bf16(const dpari_kern_job *job)
+{
+    return dpari_kern_wide_sum_of(job, DPAR_BF16);
+}
+
+DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_sum_f16(const dpari_kern_job *job)
+{
+    return dpari_kern_wide_sum_of(job, DPAR_F16);
+}
+
+static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
+{
+    if (job->op != DPAR_SUM || job->ins != 2 || job->outs != 1 || job->stream ||
+        job->end - job->at < 2 * DPARI_KERN_ASKS ||
+        (job->type != DPAR_BF16 && job->type != DPAR_F16) || !dpari_os_wide()) {
+        return job->at;
+    }
+    return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
 /* 0: there is no such loop. */

@@ -1599,7 +1599,8 @@ static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source, c
     return st;
 }
 
-DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move,
+                                                   dpar_why *why)
 {
     dpar_move none;
     const dpar_move *o = move;

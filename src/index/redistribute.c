@@ -18,8 +18,8 @@ static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, i
            from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
 }
 
-DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
-                                             dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
+                                                        const dpar_layout *to, dpar_why *why)
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
@@ -271,7 +271,7 @@ static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 /* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
  * many receivers as copies each copy serves one of them. Then the copies lie side by side along
  * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
-static void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
+static DPARI_COLD void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
 {
     int32_t left = takers % n;
     int64_t which = number - (takers - left), begin = which * n, end = begin + n;
@@ -946,8 +946,9 @@ static dpar_status dpari_redistribute_kept(const dpar_layout *from, const dpar_l
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_redistribute_assign(const dpar_layout *from, const dpar_layout *to,
-                                              int32_t *rank_of, int64_t *scratch, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_redistribute_assign(const dpar_layout *from,
+                                                         const dpar_layout *to, int32_t *rank_of,
+                                                         int64_t *scratch, dpar_why *why)
 {
     const int32_t n = from->mesh.size;
     dpar_status st;

@@ -530,7 +530,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     return dpari_ddp_stop(d, why.text);
 }
 
-DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *d)
 {
     int32_t i;
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {

@@ -801,7 +801,8 @@ static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char 
 }
 
 /* Asks for unit u's weights. MORE: there is no slot for them. */
-static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi,
+                                             int32_t back)
 {
     dpari_fsdp_unit *n = &d->unit[u];
     dpari_fsdp_slot *s;
@@ -906,7 +907,7 @@ static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type,
 }
 
 /* What was sent from bucket b has come back. */
-static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
     const dpar_fsdp_options *o = &d->options;
     dpari_fsdp_slot *s = &d->bucket[b];
@@ -1053,7 +1054,7 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     const int32_t back = direction == DPAR_BACKWARD;
     dpar_status st;
@@ -1131,7 +1132,7 @@ static void dpari_fsdp_look(dpar_fsdp *d)
     }
 }
 
-DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *d)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
 {
     int32_t b, u;
     if (d == NULL || !d->under_way) {
@@ -1179,7 +1180,7 @@ static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
     return st == DPAR_OK ? dpari_do_wait(d->shard) : st;
 }
 
-DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
 {
     double sum;
     dpar_status st;
@@ -1203,7 +1204,7 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 {
     int32_t u, k;
     dpar_status st;
@@ -1294,8 +1295,9 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
 }
 
 /* This rank's shard of one array of one unit, from the shards of `ranks`. */
-static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
-                                       dpar_fsdp_read read, void *ctx, dpar_why *why)
+static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u,
+                                                  int32_t ranks, dpar_fsdp_read read, void *ctx,
+                                                  dpar_why *why)
 {
     dpar_layout from, to;
     dpar_transfers walk;
@@ -1329,8 +1331,8 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
-                                    void *ctx, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps,
+                                               dpar_fsdp_read read, void *ctx, dpar_why *why)
 {
     dpari_fsdp_given given;
     int32_t array, u;

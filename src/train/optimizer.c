@@ -38,8 +38,9 @@ DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t w
                                           : DPAR_F32;
 }
 
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
-                                          int32_t *moments, int32_t *moment_type, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
+                                                     int32_t *moments, int32_t *moment_type,
+                                                     dpar_why *why)
 {
     if (o == NULL) {
         return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);

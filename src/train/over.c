@@ -208,7 +208,7 @@ static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
 }
 
 /* A bucket leaves: each piece of it that is in one array, and scattered in one rank's share. */
-static dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
+static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
 {
     dpar_comm *c = o->d.c;
     const int32_t type = o->d.options.type;
@@ -262,7 +262,7 @@ static dpar_status dpari_over_unpack(const dpari_over *o)
     return st;
 }
 
-DPARI_API dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
+DPARI_API DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
 {
     dpar_ddp *d = &o->d;
     const int32_t stays = d->under_way && !d->last;

@@ -897,7 +897,7 @@ static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
     p->began = dpari_os_now();
 }
 
-DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
     if (p == NULL || p->c == NULL || p->under_way) {

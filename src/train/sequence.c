@@ -777,8 +777,8 @@ static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_array
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
-                                            const dpar_attention_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan,
+                                                       const dpar_attention_arrays *a)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 0);
@@ -949,8 +949,8 @@ static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_
     return st;
 }
 
-DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
-                                             const dpar_attention_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *plan,
+                                                        const dpar_attention_arrays *a)
 {
     dpari_attention *p = (dpari_attention *)(void *)plan;
     dpar_status st = dpari_seq_given(p, a, 1);

@@ -592,9 +592,10 @@ static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, 
 }
 
 /* For embeddings an id below 0 does not exist either. y, or its gradient. */
-static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_embedding *layer,
-                                         const dpar_embedding_arrays *a, const void *table,
-                                         const void *y)
+static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor *t,
+                                                    const dpar_embedding *layer,
+                                                    const dpar_embedding_arrays *a,
+                                                    const void *table, const void *y)
 {
     const int there = layer != NULL && a != NULL;
     const dpar_vocab *v = there ? &layer->vocab : NULL;

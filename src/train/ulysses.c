@@ -97,7 +97,7 @@ static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpar
     return st;
 }
 
-static dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention *a, dpar_why *why)
 {
     dpari_ulysses_layer u;
     int32_t i;
@@ -227,7 +227,8 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t l
 }
 
 /* All tokens between their own order and that of the ranks. */
-static dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to, const void *from, int back)
+static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to,
+                                                  const void *from, int back)
 {
     const int64_t row = p->mine * p->layer.width;
     int64_t at = 0, local, i, run;
@@ -311,7 +312,7 @@ static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *
 }
 
 /* out[whole][mine][width] from in[tokens][heads][width]. */
-static dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
+static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
         dpari_ulysses_given(plan, plan->tokens == 0 || in != NULL, plan->mine == 0 || out != NULL);
@@ -443,7 +444,7 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
 }
 
 /* The opposite; copies are added. */
-static dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
+static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
         dpari_ulysses_given(plan, plan->mine == 0 || in != NULL, plan->tokens == 0 || out != NULL);
@@ -663,7 +664,8 @@ static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const voi
     return b;
 }
 
-static dpar_status dpari_ulysses_forward(dpari_attention *p, const dpar_attention_arrays *a)
+static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
+                                                    const dpar_attention_arrays *a)
 {
     dpari_attention *one = &dpari_ulysses_state_of(p)->one;
     dpar_attention_arrays x;
@@ -712,8 +714,9 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
     return st;
 }
 
-static dpar_status dpari_ulysses_backward(dpari_attention *p, const dpar_attention_arrays *a,
-                                          void *dq, dpari_seq_block *home)
+static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
+                                                     const dpar_attention_arrays *a, void *dq,
+                                                     dpari_seq_block *home)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
     void *const to[3] = {a->q_gradient, a->k_gradient, a->v_gradient};

@@ -312,8 +312,9 @@ static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double c
     return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
 }
 
-DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
-                                     double rate, double clip)
+DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
+                                                const dpar_optimizer *optimizer, double rate,
+                                                double clip)
 {
     dpari_over *o = dpari_over_of(d);
     dpari_zero1_given g;

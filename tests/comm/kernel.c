@@ -932,6 +932,40 @@ static void test_finite(int32_t type)
     }
 }
 
+/* ---- sums so long that the CPU is asked for wider vectors */
+
+static void long_sums(int32_t type)
+{
+    enum { LONG = 140001, PART = 999 };
+    static uint16_t x[LONG + 8], y[LONG + 8], whole[LONG + 8], parts[LONG + 8];
+    int32_t at, in_place;
+    for (at = 0; at < LONG + 8; at++) { /* any bits: NaN, infinities, subnormals; some none */
+        x[at] = (uint16_t)(random_bits() >> 20 & (at / 64 % 3 ? 0xbfff : 0xffff));
+        y[at] = (uint16_t)(random_bits() >> 20 & (at / 64 % 3 ? 0xbfff : 0xffff));
+    }
+    for (at = 0; at < 8; at++) {
+        for (in_place = 0; in_place < 2; in_place++) {
+            const void *in[2];
+            void *out[1];
+            int32_t i;
+            memcpy(whole, x, sizeof x);
+            in[0] = in_place ? whole + at : x + at;
+            in[1] = y + (at * 3) % 8;
+            out[0] = whole + at;
+            dpari_kern_reduce(out, 1, in, 2, LONG, type, DPAR_SUM, 0);
+            memcpy(parts, x, sizeof x);
+            for (i = 0; i < LONG; i += PART) {
+                in[0] = x + at + i;
+                in[1] = y + (at * 3) % 8 + i;
+                out[0] = parts + at + i;
+                dpari_kern_reduce(out, 1, in, 2, LONG - i < PART ? LONG - i : PART, type, DPAR_SUM,
+                                  0);
+            }
+            CHECK(memcmp(whole, parts, sizeof whole) == 0);
+        }
+    }
+}
+
 int main(void)
 {
     size_t t;
@@ -958,5 +992,7 @@ int main(void)
     for (t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         test_type(types[t]);
     }
+    long_sums(DPAR_BF16);
+    long_sums(DPAR_F16);
     return CHECK_DONE();
 }
