@@ -842,7 +842,8 @@ static int run_search(const options *o, const dpar_asked *asked, const char *mod
     return p.tops > 0 ? 0 : 1;
 }
 
-static int run_recommend(const options *o, const dpar_asked *asked)
+static int run_recommend(const options *o, const dpar_asked *asked, const char *model,
+                         const char *machine)
 {
     const dpar_job *job = &asked->job;
     const dpar_search *q = &asked->search;
@@ -879,6 +880,9 @@ static int run_recommend(const options *o, const dpar_asked *asked)
     }
     if (st != DPAR_OK) {
         complain(why.text, NULL);
+    }
+    if (st == DPAR_E_MEMORY) {
+        say_ways(o, model, machine, job, &a.plan.strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -922,9 +926,9 @@ static int run(int argc, char **argv)
             asked.batch > 0 ? asked.batch : 0; /* the usual one is the whole machine's */
         code = show_smallest(&o, &asked.job, &q, 1 << 20);
     } else {
-        code = o.recommend ? run_recommend(&o, &asked)
-                           : run_search(&o, &asked, model != NULL ? model : o.model,
-                                        machine != NULL ? machine : o.cluster);
+        const char *of = model != NULL ? model : o.model;
+        const char *on = machine != NULL ? machine : o.cluster;
+        code = o.recommend ? run_recommend(&o, &asked, of, on) : run_search(&o, &asked, of, on);
     }
     free(model);
     free(machine);

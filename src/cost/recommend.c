@@ -643,7 +643,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                          asked->global_batch, 0, 0);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits) { /* it would, with another batch */
+    if (a->plan.fits &&
+        a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
         return dpari_say(DPAR_E_NONE, why,
                          "no way of # GPUs divides a global batch of # and fits; with another "
                          "batch it would",

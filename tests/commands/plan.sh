@@ -129,6 +129,8 @@ expect 0 'vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --b
 expect 0 'pp=16,vp=7,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix pp=16,vp=7 --top 1
 expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80 --evaluate zero=3,mbs=1,recompute=full
 expect 1 'recompute=full' llama-3-70b --cluster 8x8:h100-80 --evaluate tp=8,pp=4,vp=2,mbs=1
+expect 1 'it would fit:' llama-3-70b --cluster 1x8:h200 --recommend
+expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80
 expect 1 'close: it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
 expect 0 'at the loss: ' llama-3-8b,stack=torch --cluster 8x8:h100-80 --evaluate zero=3,mbs=1 --memory
 expect 0 'stage 3: ' llama-3-8b --cluster 1x8:h100-80 --evaluate zero=1,pp=4,mbs=1 --memory
