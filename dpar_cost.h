@@ -5208,7 +5208,8 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                           field[i][2], 0);
 }
 
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
+                                                  dpar_why *why)
 {
     if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
         s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
@@ -7851,13 +7852,17 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
+ * every second product, as its users do. */
 static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    for (r = 0; r < (dpari_fixed(q, DPAR_FIELD_RECOMPUTE) ? 32 : 3); r++) {
+    int32_t end = dpari_fixed(q, DPAR_FIELD_RECOMPUTE)           ? 32
+                  : w->stack >= DPAR_STACK_TORCH && w->vocab > 0 ? DPAR_RECOMPUTE_ALTERNATE + 1
+                                                                 : DPAR_RECOMPUTE_FULL + 1;
+    for (r = 0; r < end; r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||

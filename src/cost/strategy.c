@@ -496,7 +496,8 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                           field[i][2], 0);
 }
 
-static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
+                                                  dpar_why *why)
 {
     if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
         s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
