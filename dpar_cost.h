@@ -10138,7 +10138,17 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
         dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
         dpari_json_stage(t, r->job, p, "memory_last_stage_gb", p->strategy.pp - 1);
     }
-    dpar_text_put(t, "     \"memory_range_gb\": {");
+    dpar_text_put(t, "     \"memory_peak\": {");
+    dpari_json_int(t, "stage", p->memory.worst, ", ");
+    dpari_json_word_of(t, "moment", p->memory.moment == DPAR_PEAK_LOSS ? "loss" : "layer",
+                       "},\n     \"memory_stages_gb\": [");
+    for (i = 0; i < p->strategy.pp; i++) {
+        dpar_memory m;
+        dpar_memory_stage(r->job, &p->strategy, i, &m);
+        dpar_text_put(t, i > 0 ? ", " : "");
+        dpari_text_real(t, m.total * 1e-9, 9);
+    }
+    dpar_text_put(t, "],\n     \"memory_range_gb\": {");
     dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
     dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
     dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");

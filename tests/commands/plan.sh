@@ -159,6 +159,9 @@ total = m.pop("total")
 assert abs(sum(m.values()) - total) < 1e-6 * total
 for k in "rejected evaluated seconds assumptions pareto".split():
     assert k in d, k
+peak, stages = p["memory_peak"], p["memory_stages_gb"]
+assert len(stages) == p["strategy"]["pp"] and peak["moment"] in ("loss", "layer")
+assert abs(max(stages) - total) < 1e-6 * total and stages[peak["stage"]] == max(stages)
 first, last = p["memory_first_stage_gb"], p["memory_last_stage_gb"]
 assert set(first) == set(last) == set(p["memory_gb"])
 assert max(first["total"], last["total"]) <= total * 1.000001

@@ -111,6 +111,18 @@ static void test_counted(void)
         }
     }
     CHECK_INT(found, (int)(sizeof is / sizeof is[0]));
+    { /* what Megatron-Core's modules drop: two norms' outputs, an activation's; 8 bits halve both
+       */
+        const char *of = "llama:kv_heads=2";
+        double all = layer_bytes(of, "core", "none");
+        CHECK_NEAR(all - layer_bytes(of, "core", "norm"), 4 * 256.0, 1e-9);
+        CHECK_NEAR(all - layer_bytes(of, "core", "activation"), 2 * 1024.0, 1e-9);
+        CHECK_NEAR(all - layer_bytes(of, "core", "selective+norm+activation"), 3072.0, 1e-9);
+        of = "llama:kv_heads=2,experts=8,topk=2,expert_ffn=1024";
+        all = layer_bytes(of, "core", "none");
+        CHECK_NEAR(all - layer_bytes(of, "core", "activation"), 2 * 2 * 1024.0, 1e-9);
+        CHECK_NEAR(all - layer_bytes(of, "core", "experts"), 2 * (2 * 3) * 1024.0, 1e-9);
+    }
 }
 
 /* The mean of the errors, and the lowest. Beyond -15 %: of nanotron one row (1.34B on 16), of the
