@@ -249,14 +249,27 @@ enum {
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* Which activations are dropped and computed again in the backward. */
-enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+/* Which activations are dropped and computed again in the backward: one of the first four, and with
+ * NONE and SELECTIVE any of the bits behind them (Megatron-Core's recompute modules). */
+enum {
+    DPAR_RECOMPUTE_NONE,
+    DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
+    DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
+    DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
+    DPAR_RECOMPUTES,
+    DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
+    DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
+    DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
+};
 
 /* When its saved activation is dropped and computed again. */
 enum {
-    DPAR_KEEP_ALWAYS,    /* kept under none and selective recomputation */
-    DPAR_KEEP_SELECTIVE, /* dropped by selective recomputation (attention scores) */
-    DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
+    DPAR_KEEP_ALWAYS,     /* kept under none and selective recomputation */
+    DPAR_KEEP_SELECTIVE,  /* dropped by selective recomputation (attention scores) */
+    DPAR_KEEP_INPUT,      /* the layer's input */
+    DPAR_KEEP_NORM,       /* what a norm gave */
+    DPAR_KEEP_ACTIVATION, /* what an activation gave */
+    DPAR_KEEP_EXPERTS     /* inside the experts, and no activation's */
 };
 
 /* An operation of a layer. */
@@ -287,6 +300,7 @@ typedef struct dpar_layer {
     int32_t first, ops; /* its operations in workload.op */
     double tokens;      /* tokens (pixels, cells) a sample */
     double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    double alternate;   /* bytes a token that every second product and attention give, all ranks */
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
@@ -303,6 +317,18 @@ enum {
     DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
     DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
     DPAR_ATTENTIONS             /* one past the last */
+};
+
+/* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
+ * the stack has it. */
+enum {
+    DPAR_LOSS_EAGER = 1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
+    DPAR_LOSS_COMPILED,  /* 6 */
+    DPAR_LOSS_FUSED,     /* one kernel, a gradient beside the logits: 4 */
+    DPAR_LOSS_INPLACE,   /* one kernel, the gradient in the logits' place: 2 */
+    DPAR_LOSS_CHUNKED,   /* eager, in 8 chunks of the tokens */
+    DPAR_LOSS_PARALLEL,  /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials: 10 */
+    DPAR_LOSSES          /* one past the last */
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
@@ -324,6 +350,7 @@ typedef struct dpar_workload {
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
     int32_t attention; /* DPAR_ATTENTION_* */
     int32_t stack;     /* DPAR_STACK_* */
+    int32_t loss;      /* DPAR_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
@@ -372,6 +399,7 @@ typedef struct dpar_model {
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
     int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
     int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
+    int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
@@ -440,6 +468,7 @@ typedef struct dpar_recipe {
     double weight, gradient, master, moments;
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
+    double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 
@@ -449,7 +478,9 @@ typedef struct dpar_recipe {
  *     deepspeed     20                       fp32       16 = 4+4+8
  *     pure-bf16     8                        adam8      12
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
- *     fp8           19                       bf16-moments  14
+ *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
+ *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
+ *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
@@ -592,6 +623,9 @@ enum {
     DPAR_MEMS
 };
 
+/* When a rank holds the most. */
+enum { DPAR_PEAK_LAYER, DPAR_PEAK_LOSS }; /* in the backward of a layer, or at the loss */
+
 /* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
@@ -600,12 +634,17 @@ typedef struct dpar_memory {
     double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
+    int32_t moment;         /* DPAR_PEAK_*: when that is */
     double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
 /* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
+/* The memory of one pipeline rank (the nearest one to `rank`), for a strategy that dpar_plan_price
+ * takes: totals of the others are in no field. O(layer classes). */
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                dpar_memory *m);
 
 /* ==== cost/traffic.h ==== */
 
@@ -781,7 +820,8 @@ typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* 1: memory.upper fits the GPU, and what is offloaded the node's memory */
+    int32_t fits; /* 1: memory.lower fits the GPU (of plans that a search found, memory.upper), and
+                   * what is offloaded the node's memory */
 } dpar_plan;
 
 /* Prices one configuration: is it legal, what does it hold, how long is its step? global_batch 0:
@@ -1132,6 +1172,7 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
 DPARI_API const char *dpari_attention_name(int32_t attention);
+DPARI_API const char *dpari_loss_name(int32_t loss);
 /* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
 /* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
@@ -1144,9 +1185,9 @@ DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why
 
 /* strategy.c */
 
+DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
 /* Where a field's value stands; of TILES the first of three. */
 DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
-DPARI_API const char *dpari_recompute_name(int32_t recompute);
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
 /* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);
@@ -1248,6 +1289,7 @@ typedef struct dpari_layer_price {
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
 typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYERS];
+    double dummies, head_dummies; /* bytes of weight gradients that only look like some */
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
 /* Layer i alone, and what it calls. */
@@ -1265,6 +1307,7 @@ typedef struct dpari_stage {
     double logits; /* bytes, on the last stage */
     double transient;
     double boundary; /* bytes of the activation that it receives */
+    double dummies, head_dummies; /* as in dpari_layers */
     double largest;  /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
@@ -1309,13 +1352,11 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
 /* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
 DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-/* Bytes of one pipeline rank; m->worst is that rank. rank of 0..pp-1; a rank outside is taken as
- * the nearest one. O(layer classes). */
-DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                 dpar_memory *m);
-/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
- * offloaded by all GPUs of a node into the node's memory. */
+/* Does it fit with room to spare? The upper figure into `limit` bytes of a GPU (0: what the GPU
+ * has), and what is offloaded by all GPUs of a node into the node's memory. */
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
+/* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m);
 /* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
  */
 DPARI_API double dpari_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
@@ -2485,7 +2526,7 @@ DPARI_API DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c, dpar
     return st;
 }
 
-DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
 {
     dpar_cluster sized = *c;
     dpar_status st;
@@ -2837,6 +2878,13 @@ DPARI_API const char *dpari_attention_name(int32_t attention)
     return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
+DPARI_API const char *dpari_loss_name(int32_t loss)
+{
+    static const char name[DPAR_LOSSES][12] = {"?",       "eager",   "compiled", "fused",
+                                               "inplace", "chunked", "parallel"};
+    return loss > 0 && loss < DPAR_LOSSES ? name[loss] : "?";
+}
+
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
@@ -2853,9 +2901,11 @@ DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_
     int32_t i;
     for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
         const dpar_op *op = &w->op[w->layer[layer].first + i];
-        int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
-                       (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
-        sum += kept ? op->save : 0.0;
+        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_SELECTIVE;
+        sum += drop ? 0.0 : op->save;
+        if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
+            return w->layer[layer].width_bytes;
+        }
     }
     return sum;
 }
@@ -2871,7 +2921,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
     return best;
 }
 
-DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -2943,6 +2993,9 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
+    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_STACK_TORCH) {
+        op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
+    }
     return op;
 }
 
@@ -2959,13 +3012,15 @@ static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double 
 /* What the software does to the element-wise work of a layer. */
 typedef struct dpari_style {
     double e;      /* bytes of an element */
-    double norm;   /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double norm;   /* bytes a channel that a norm keeps: its input; an RMSNorm in eager steps keeps
+                    * an fp32 copy of it and the 16-bit one before the weight (counted: 6) */
     double passes; /* element-wise traffic over that of fused kernels */
     int32_t fused; /* activation and its product in one kernel, rotary without copies */
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
     int32_t rms;
+    int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
 } dpari_style;
 
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
@@ -2973,7 +3028,6 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     dpari_style s;
     int eager = w->stack == DPAR_STACK_TORCH;
     s.e = w->element;
-    s.norm = eager ? 6.0 : 0.0;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
@@ -2981,6 +3035,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
                (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
     s.gated = m->family == DPAR_FAMILY_LLAMA;
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    s.norm = eager && s.rms ? s.e + 4.0 : s.e;
+    s.repeat = w->stack >= DPAR_STACK_TORCH;
     return s;
 }
 
@@ -2988,7 +3044,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 {
     dpar_op *op =
         dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                         3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+                         3.0 * s->e * h * s->passes, s->norm * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -3044,19 +3100,20 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
     dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     s->gated && !s->fused ? s->e * (q + 0.5 * kv) : 0.0);
-    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal, s->e * (q + kv));
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
+    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal,
+                        s->e * (s->repeat ? 3.0 * q : q + kv));
     dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
     dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
     l->cp_qo_bytes += 2.0 * s->e * q;
+    l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
 }
 
 /* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
@@ -3070,14 +3127,14 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
         dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0)->keep = DPAR_KEEP_NORM;
     }
     op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
     op->save = 0.0; /* the same input as the query's */
     dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPAR_KEEP_NORM;
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
     dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
@@ -3087,6 +3144,7 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     l->tp_regions++;
     l->cp_kv_bytes += e * (q + a * v);
     l->cp_qo_bytes += e * (q + a * v);
+    l->alternate += e * (m->q_lora + kv + 2.0 * a * v);
 }
 
 /* Norm, up (and gate), activation, down, residual. */
@@ -3095,7 +3153,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases)->keep = DPAR_KEEP_NORM;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR,
                           s->fused   ? 1
                           : s->gated ? 2
@@ -3103,8 +3161,9 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
                           e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases)->keep = DPAR_KEEP_ACTIVATION;
     dpari_add_residual(w, s, h);
+    w->layer[w->layers - 1].alternate += e * (f + h);
     w->layer[w->layers - 1].tp_regions++;
 }
 
@@ -3128,18 +3187,23 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
+    op->keep = DPAR_KEEP_EXPERTS;
     op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
+    op->keep = DPAR_KEEP_ACTIVATION;
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h, 0.0);
+    /* what experts gave is kept where the router's weights are multiplied in here, and not before
+     * (Megatron-Core) */
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+                     w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
         op->save = 0.0;
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
                          2.0 * e * m->shared_ffn);
-        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
+        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -3171,6 +3235,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     double h = m->hidden, v = m->vocab;
     int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
+                                             2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
     dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
@@ -3181,11 +3247,7 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     op->params = m->tied ? 0.0 : v * h;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
                           v * (fused ? 4.0 : 14.0), 0.0);
-    /* logits alive at once, bytes each: bf16 in place; bf16 and an fp32 copy; and its gradient */
-    op->transient = v * (w->stack == DPAR_STACK_CORE       ? 2.0
-                         : w->stack == DPAR_STACK_MEGATRON ? 4.0
-                         : w->stack == DPAR_STACK_COMPILED ? 6.0
-                                                           : 10.0);
+    op->transient = v * (double)bytes[w->loss];
     l->tp_regions = 1;
 }
 
@@ -3566,6 +3628,13 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
+    /* the library of the first fused attention has a fused loss, which its users took with it */
+    w->loss = m->loss > 0                             ? m->loss
+              : w->stack == DPAR_STACK_CORE           ? DPAR_LOSS_INPLACE
+              : w->stack == DPAR_STACK_MEGATRON       ? DPAR_LOSS_PARALLEL
+              : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
+              : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
+                                                      : DPAR_LOSS_EAGER;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
@@ -3688,7 +3757,7 @@ static const char dpari_gpts[] =
     "gpt2-xl\0gpt2-1.5b\0"
     "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
     "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
-    "attention=flash1\0"
+    "attention=flash1,loss=fused\0"
     "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
     "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
     "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
@@ -3823,6 +3892,7 @@ enum {
     DPARI_M_IMAGE,
     DPARI_M_ATTENTION,
     DPARI_M_STACK,
+    DPARI_M_LOSS,
     DPARI_M_KEYS
 };
 
@@ -3863,7 +3933,8 @@ static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
                                                        "bytes_per_cell",
                                                        "image",
                                                        "attention",
-                                                       "stack"};
+                                                       "stack",
+                                                       "loss"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
@@ -4099,6 +4170,8 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                   why);
     case DPARI_M_STACK:
         return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    case DPARI_M_LOSS:
+        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -4646,10 +4719,43 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPARI_API const char *dpari_recompute_name(int32_t recompute)
+/* Those of DPAR_RECOMPUTE_*, the bits behind them. */
+static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
+                                                 "norm", "activation", "experts"};
+
+DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
 {
-    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
-    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+    int32_t i;
+    if ((recompute & 3) > 0 || recompute == 0) {
+        dpar_text_put(t, dpari_recompute_word[recompute & 3]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (recompute >> (2 + i) & 1) {
+            dpar_text_put(t, (recompute & ((4 << i) - 1)) > 0 ? "+" : "");
+            dpar_text_put(t, dpari_recompute_word[4 + i]);
+        }
+    }
+}
+
+/* Words joined by '+': one of the first four, and bits; -1 for what is none. */
+static int32_t dpari_read_recompute(const char *s, size_t n)
+{
+    int32_t bits = 0, i;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 7 && !dpari_spells(s, k, dpari_recompute_word[i]); i++) {
+        }
+        if (i == 7 || (i < 4 && (bits & 3) > 0)) {
+            return -1;
+        }
+        bits |= i < 4 ? i : 1 << (i - 2);
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return (bits & 3) > DPAR_RECOMPUTE_SELECTIVE && bits > 3 ? -1 : bits;
 }
 
 DPARI_API const char *dpari_cp_name(int32_t cp_kind)
@@ -4674,14 +4780,26 @@ static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
-} dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
+} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
+                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
+                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
+                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
+                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
+                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
+                     * them; beside the narrower one a 16-bit weight */
+                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8},
+                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -4703,13 +4821,14 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             r->gathered = (double)dpari_recipe[i].gathered;
             r->reduced = (double)dpari_recipe[i].reduced;
             r->compute = dpari_recipe[i].compute;
+            r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
     return dpari_say_word(DPAR_E_UNKNOWN, why,
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments, zero++",
+                          "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
                           name, dpari_length(name), 0, 0, 0, 0);
 }
 
@@ -4856,8 +4975,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
         return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
-    case DPAR_FIELD_RECOMPUTE:
-        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
+    case DPAR_FIELD_RECOMPUTE: return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -4874,7 +4992,8 @@ static const char *dpari_field_takes(int32_t field)
         return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
     case DPAR_FIELD_RECOMPUTE:
-        return "'@': the value is not one that exists: none, selective, full";
+        return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
+               "activation and experts with '+' between";
     case DPAR_FIELD_OFFLOAD:
         return "'@': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
@@ -5014,7 +5133,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     dpari_write_pair(t, "m", s->micro_batches);
     if (s->recompute != DPAR_RECOMPUTE_NONE) {
         dpar_text_put(t, ",recompute=");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
     }
     if (s->recompute_layers > 0) {
         dpari_write_pair(t, "recompute_layers", s->recompute_layers);
@@ -5089,7 +5208,8 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                           field[i][2], 0);
 }
 
-static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
+                                                  dpar_why *why)
 {
     if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
         s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
@@ -5101,8 +5221,9 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
                             0, 0);
     }
-    if (s->recompute < 0 || s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
-        s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+    if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
+        s->schedule < 1 || s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 ||
+        s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "recompute=#, schedule=#, cp_kind=#: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
@@ -5173,7 +5294,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
                             "recompute_layers=# needs recompute=full and as many of the # layers",
                             s->recompute_layers, w->blocks, 0);
     }
-    if (s->pp > 1 && chunks > w->blocks) {
+    if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
                             w->blocks);
@@ -5436,7 +5557,6 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
     if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
         held *= 2.0;
         grads *= 2.0;
@@ -5448,50 +5568,72 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
         return;
     }
     m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
-    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
-    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
-    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        m->host += m->term[DPAR_MEM_WEIGHTS];
-        m->term[DPAR_MEM_WEIGHTS] =
-            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
-    }
+    m->term[DPAR_MEM_MASTER] = state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = state * r->moments;
 }
 
-static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
-                                     const dpari_stage *st, dpar_memory *m)
+/* Moves a term to the host, but for what stays. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double stay, int keep)
 {
-    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
-    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    double left = dpari_leastf(m->term[term], stay);
+    m->host += keep ? m->term[term] - left : 0.0;
+    m->term[term] = left;
+}
+
+static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
+                                            const dpari_stage *st, dpar_memory *m)
+{
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
+        dpari_memory_leave(m, DPAR_MEM_MASTER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEM_OPTIMIZER, 0.0, in_memory);
+        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+            dpari_memory_leave(m, DPAR_MEM_GRADIENTS, 0.0, 1);
+        }
+    }
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        dpari_memory_leave(m, DPAR_MEM_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+    }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
-                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
-        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
-        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+        dpari_memory_leave(m, DPAR_MEM_ACTIVATIONS, 2.0 * st->kept / dpari_mostf(1.0, st->layers),
+                           1);
     }
 }
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
  * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. */
+ * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
+ * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
-    double unit = st->largest;
+    double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
+    if (job->work->stack == DPAR_STACK_MEGATRON && s->zero >= 2) {
+        bucket = dpari_leastf(5e8, m->params);
+    }
+    if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = 2.0 * 4.0 * bucket;
+        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+            m->term[DPAR_MEM_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+        }
+        return;
+    }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH && r->gradient <= r->weight) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
+         * wider than the weights have a buffer of their own, which travels itself. */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
-static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
+                                         dpar_memory *m)
 {
     const dpar_workload *w = job->work;
     double bytes = 0.0;
@@ -5510,53 +5652,39 @@ static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_
     m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
-static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
-{
-    const dpar_workload *w = job->work;
-    double sum = 0.0;
-    int32_t i, k;
-    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
-        return 0.0;
-    }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
-        for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPAR_CUT_NONE ? 1.0
-                                                    : s->tp;
-            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
-        }
-    }
-    return sum;
-}
-
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
- * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
- * peak of its own). */
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
+ * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
+ * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
-    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
-    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
+    double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 || job->work->stack != DPAR_STACK_CORE
+                                   ? dpari_mostf(0.0, st->logits + head - block)
+                                   : st->logits;
     m->term[DPAR_MEM_TRANSIENT] = block;
+    m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
-static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                               dpar_memory *m)
+static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                              dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
-    double sum = 0.0;
+    double sum = 0.0, spread = 0.05;
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    dpari_memory_activations(job, s, st, m);
+    m->term[DPAR_MEM_ACTIVATIONS] =
+        st->kept * (job->work->trains
+                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
+                        : 1.0);
+    if (s->offload != 0) {
+        dpari_memory_offload(job, s, st, m);
+    }
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
     dpari_memory_peak(job, s, st, m);
@@ -5566,13 +5694,16 @@ static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, cons
     m->allocated = sum;
     m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
     m->term[DPAR_MEM_CONTEXT] = 0.6e9;
-    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
+        spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
+    }
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
     for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
-    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
@@ -5583,7 +5714,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     dpari_zero(m, sizeof(*m));
     for (i = 0; i < stages->n; i++) {
         dpar_memory one;
-        dpari_memory_stage(job, s, &stages->of[i], &one);
+        dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
         if (i == 0 || one.total > m->total) {
@@ -5594,16 +5725,22 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                 dpar_memory *m)
+DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
+                                           int32_t rank, dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stage st;
     rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
     dpari_price_layers(job, s, &layers);
     dpari_price_stage(job, s, &layers, rank, &st);
-    dpari_memory_stage(job, s, &st, m);
+    dpari_stage_bytes(job, s, &st, m);
     m->first = m->last = m->total;
+}
+
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
@@ -6082,6 +6219,8 @@ static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t r
         double f = 2.0 * op->n * op->k * op->copies * l->tokens;
         if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
             sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        } else if (recompute == DPAR_RECOMPUTE_ALTERNATE && op->kind != DPAR_OP_ATTENTION) {
+            sum += 0.5 * f;
         }
     }
     return sum;
@@ -6325,6 +6464,7 @@ typedef struct dpari_rates {
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
     double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
+    double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -6358,7 +6498,7 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
@@ -6381,6 +6521,10 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
+    r.narrow = job->work->stack != DPAR_STACK_CORE ? 1.0
+               : job->recipe.compute == DPAR_F8    ? 1.03125 / job->work->element
+               : job->recipe.compute == DPAR_F4    ? 0.5625 / job->work->element
+                                                   : 1.0;
     r.s = s;
     r.w = job->work;
     return r;
@@ -6483,6 +6627,29 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
+/* Do the bits of a recomputation drop what this operation keeps? */
+static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
+{
+    return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPAR_KEEP_ACTIVATION
+               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
+                     (op->cut >= DPAR_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPAR_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                           : 0;
+}
+
+/* What products in 8 or 4 bits keep of their input over what they would in 16: of the attention's
+ * output both, as attention itself needs the wide one. */
+static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
+{
+    return op->kind == DPAR_OP_EXPERTS ||
+                   (op->kind == DPAR_OP_GEMM &&
+                    (op->keep == DPAR_KEEP_NORM || op->keep == DPAR_KEEP_ACTIVATION))
+               ? narrow
+           : op->kind == DPAR_OP_GEMM && op->cut == DPAR_CUT_ROW ? 1.0 + narrow
+                                                                 : 1.0;
+}
+
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -6501,11 +6668,25 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     if (op->keep == DPAR_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
+    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPAR_OP_ATTENTION ? 0.0
+                                          : op->kind == DPAR_OP_STREAM
+                                              ? p->forward - before
+                                              : 0.5 * (p->forward - before);
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
+    save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+        save *= dpari_narrowed(op, r->narrow);
+    }
+    if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
+        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
+        p->again[DPAR_RECOMPUTE_NONE] += again;
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
+        p->transient = dpari_mostf(p->transient, save);
+        save = 0.0;
+    }
     p->kept[DPAR_RECOMPUTE_NONE] += save;
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
-    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
@@ -6569,8 +6750,8 @@ static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
  * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
  * forward only. Head: backward only. */
-static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_group g;
@@ -6608,8 +6789,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     }
 }
 
-static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
@@ -6647,8 +6828,8 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
@@ -6674,7 +6855,8 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+                                          const dpar_strategy *s)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -6690,8 +6872,8 @@ static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, cons
     return cells;
 }
 
-static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                             dpari_layer_price *p)
+static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
+                                        const dpar_layer *l, dpari_layer_price *p)
 {
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     double bytes, t;
@@ -6737,9 +6919,14 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
+    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_LOSS_EAGER && s->tp > 1) {
+        p->transient *= 18.0 / 14.0;
+    }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
     dpari_price_ep(job, s, l, tokens, p);
@@ -6750,6 +6937,30 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     }
 }
 
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
+                                             int32_t kind)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i, k;
+    if (w->stack != DPAR_STACK_CORE || !w->trains) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
 {
     dpari_rates r = dpari_rates_of(job, s);
@@ -6757,6 +6968,8 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     for (i = 0; i < job->work->layers; i++) {
         dpari_price_layer(job, &r, i, NULL, &out->of[i]);
     }
+    out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
+    out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
 }
 
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
@@ -6767,7 +6980,7 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, &r, i, tally, &p);
 }
 
-DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[6] = {r->weight,  r->gradient, r->master,
                              r->moments, r->gathered, r->reduced};
@@ -6799,10 +7012,15 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
 }
 
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
- * the logits, is never the longer one. */
+ * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
+ * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
 {
-    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+    int64_t rest = blocks % chunks;
+    if (rest > 0 && rest == chunks - 2) {
+        return c > 0 ? dpari_least(blocks, (blocks / chunks + 1) * c - 1) : 0;
+    }
+    return blocks / chunks * c + dpari_least(c, rest);
 }
 
 /* Round the ranks, or there and back (V schedules). */
@@ -6859,11 +7077,16 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
 static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                               double count, double full)
 {
-    int32_t mode = s->recompute;
+    int32_t mode = s->recompute & 3;
     if (mode != DPAR_RECOMPUTE_FULL) {
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* what was summed is kept, inputs are gathered */
+            st->tp += 0.5 * count * p->tp_again;
+            st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
+                                                           p->kept[mode]);
+        }
         return;
     }
     dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
@@ -6878,8 +7101,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
-static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int32_t i;
@@ -6925,6 +7148,8 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
+    st->dummies = layers->dummies;
+    st->head_dummies = layers->head_dummies;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
         st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
@@ -6983,8 +7208,8 @@ static int32_t dpari_block_classes(const dpar_workload *w)
 }
 
 /* All ranks together: every layer once. */
-static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, dpari_stage *whole)
+static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *w = job->work;
     double per_rank = (double)w->blocks / s->pp, share = 1.0;
@@ -7012,7 +7237,7 @@ static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s
 }
 
 /* Room for one more stage: where the list is full the quickest of the inner ones goes. */
-static dpari_stage *dpari_stage_place(dpari_stages *out)
+static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
 {
     int32_t i, quick = 1;
     if (out->n < DPARI_MAX_STAGES) {
@@ -7061,6 +7286,35 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
+/* By how much, and where it is close, which term would have to be how much less. */
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory *m,
+                                                 dpar_why *why)
+{
+    double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
+    int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
+    int32_t i, most = DPAR_MEM_ACTIVATIONS;
+    if (over <= 0.0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    for (i = DPAR_MEM_LOGITS; i <= DPAR_MEM_TRANSIENT; i++) {
+        most = m->term[i] > m->term[most] ? i : most;
+    }
+    share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
+    if (over > 0.1 * gpu || share > 99.0) {
+        return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
+                         need % 10, has / 10, has % 10);
+    }
+    return dpari_say_word(
+        DPAR_E_MEMORY, why,
+        "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
+        "% less",
+        dpar_memory_name(most), 16, (need + 9) / 10, has / 10, dpari_tenths(m->term[most]) / 10,
+        (int64_t)share);
+}
+
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why)
@@ -7078,23 +7332,14 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
+    plan->fits = dpari_memory_runs(job, &plan->memory);
     if (plan->fits) {
         return DPAR_OK;
     }
     if (rule != NULL) {
         *rule = DPAR_RULE_MEMORY;
     }
-    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
-                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
-                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
-    }
-    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
-                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
+    return dpari_plan_too_big(job, &plan->memory, why);
 }
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
@@ -7172,7 +7417,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 
 /* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
  * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;
@@ -7607,13 +7852,17 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
+ * every second product, as its users do. */
 static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+    int32_t end = dpari_fixed(q, DPAR_FIELD_RECOMPUTE)           ? 32
+                  : w->stack >= DPAR_STACK_TORCH && w->vocab > 0 ? DPAR_RECOMPUTE_ALTERNATE + 1
+                                                                 : DPAR_RECOMPUTE_FULL + 1;
+    for (r = 0; r < end; r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
@@ -7666,7 +7915,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
+    int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         s->vp = vp;
@@ -7761,8 +8010,8 @@ static void dpari_walk_position(dpar_planner *p)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                                  const dpar_search *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -7869,9 +8118,9 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
         dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpar_text_put(t, dpari_recompute_name(n->recompute));
+        dpari_write_recompute(t, n->recompute);
         return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
                job->work->trains;
     }
@@ -7928,14 +8177,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
-    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+    if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
         r->rule = DPAR_RULE_MEMORY;
         dpar_text_put(t, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
-        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
         dpar_text_put(t, "up to ");
         dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
         dpar_text_put(t, " GB, a GPU has ");
@@ -8008,7 +8257,7 @@ static double dpari_apart(int32_t a, int32_t b)
 }
 
 /* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
-static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
     int32_t i, k, d, count = 0;
     for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
@@ -8084,7 +8333,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     const dpar_workload *w = job->work;
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
+    s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
     s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
@@ -8217,8 +8467,9 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
+                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
+                                                dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
@@ -8258,8 +8509,8 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   int64_t *priced, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+                                              int32_t gpus, int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;
@@ -8806,13 +9057,15 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
         dpari_gb(&t, n->state);
-        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of " : ", more than one GPU's ");
+        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of "
+                          : n->state < gpu  ? ", and leave too little of one GPU's "
+                                            : ", more than one GPU's ");
         dpari_gb(&t, gpu);
         if (n->state < n->gpu) {
             dpar_text_put(&t, " holds");
-        } else {
+        } else if (n->state >= gpu) {
             dpar_text_put(&t, " by ");
-            dpari_gb(&t, n->state - gpu > 0.0 ? n->state - gpu : 0.1e9);
+            dpari_gb(&t, n->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }
@@ -8986,7 +9239,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                          asked->global_batch, 0, 0);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits) { /* it would, with another batch */
+    if (a->plan.fits &&
+        a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
         return dpari_say(DPAR_E_NONE, why,
                          "no way of # GPUs divides a global batch of # and fits; with another "
                          "batch it would",
@@ -9649,7 +9903,9 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
     dpari_text_fixed(t, p->memory.total * 1e-9, 1);
     dpar_text_put(t, " of ");
     dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
-    dpar_text_put(t, p->fits ? " GB\n" : " GB: does not fit\n");
+    dpar_text_put(t, !p->fits                                              ? " GB: does not fit\n"
+                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? " GB: close\n"
+                                                                           : " GB\n");
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
@@ -9709,7 +9965,8 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
     dpari_text_int(t, p->memory.worst);
-    dpar_text_put(t, ", the worst\n");
+    dpar_text_put(t, p->memory.moment == DPAR_PEAK_LOSS ? ", the worst, at the loss\n"
+                                                        : ", the worst, in a layer's backward\n");
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
@@ -9805,7 +10062,9 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
     dpari_json_int(t, "etp", s->etp, ", ");
     dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
     dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_write_recompute(&w, s->recompute);
+    dpari_json_word_of(t, "recompute", word, ", ");
     dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
     dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
     dpar_text_init(&w, word, sizeof(word));
@@ -9855,7 +10114,7 @@ static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan 
 {
     dpar_memory m;
     int32_t i;
-    dpari_memory_rank(job, &p->strategy, rank, &m);
+    dpar_memory_stage(job, &p->strategy, rank, &m);
     dpar_text_put(t, "     \"");
     dpar_text_put(t, name);
     dpar_text_put(t, "\": {");

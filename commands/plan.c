@@ -42,7 +42,8 @@ static const char help[] =
     "  --batch B           samples a step, all GPUs (0: free)\n"
     "  --precision R       megatron (= bf16, 18 B a parameter; default), zero (= fp16), "
     "deepspeed,\n"
-    "                      fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, bf16-moments\n"
+    "                      fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, bf16-moments,\n"
+    "                      bf16-grad16, fp8-grad32, mxfp8, nvfp4 (--list says their bytes)\n"
     "  --fix tp=8,pp=2     search only strategies with these values\n"
     "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
     "  --stack S           megatron | core | torch | compiled: the software assumed\n"
@@ -54,6 +55,7 @@ static const char help[] =
     "and\n"
     "                      what it would be without\n"
     "  --explain           the first plan in full, term by term, and why not its neighbours\n"
+    "  --memory            what each pipeline stage of the first plan holds, and when it is most\n"
     "  --json              everything as one JSON object on stdout\n"
     "  --svg FILE, --csv FILE   a picture, a table\n"
     "  --list              the presets of models, GPUs, machines and precisions\n"
@@ -62,7 +64,8 @@ static const char help[] =
     "  --version           which dpar this is\n"
     "\n"
     "Strategies: tp sp cp dp shard pp vp ep etp mbs m recompute_layers = numbers, zero = 0 to 3,\n"
-    "  tiles = 2x4, cp_kind = ring | ulysses | gather, recompute = none | selective | full,\n"
+    "  tiles = 2x4, cp_kind = ring | ulysses | gather, recompute = none | selective | full |\n"
+    "  alternate (every second product is kept), or norm + activation + experts,\n"
     "  schedule = gpipe | 1f1b | interleaved | breadth-first | zb-h1 | zb-2p | zbv | v-half |\n"
     "  v-min | dualpipe | dualpipev, offload = none | optimizer + weights + activations,\n"
     "  overlap = default | none | dp + tp + pp\n"
@@ -81,7 +84,7 @@ static const char help[] =
 typedef struct options {
     const char *model, *cluster, *precision, *fix, *evaluate, *svg, *csv, *stack, *attention;
     const char *gpus, *seq, *batch;
-    int top, whole, min_gpus, recommend, explain, json, list, quiet;
+    int top, whole, min_gpus, recommend, explain, memory, json, list, quiet;
 } options;
 
 /* -1: go on; else the exit code. */
@@ -103,6 +106,7 @@ static int read_options(options *o, int argc, char **argv)
                            {"--min-gpus", OPTION_FLAG, &o->min_gpus, 0, 0},
                            {"--recommend", OPTION_FLAG, &o->recommend, 0, 0},
                            {"--explain", OPTION_FLAG, &o->explain, 0, 0},
+                           {"--memory", OPTION_FLAG, &o->memory, 0, 0},
                            {"--json", OPTION_FLAG, &o->json, 0, 0},
                            {"--list", OPTION_FLAG, &o->list, 0, 0},
                            {"--quiet", OPTION_FLAG, &o->quiet, 0, 0}};
@@ -357,12 +361,244 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_searc
     return show_all(o, &r);
 }
 
-/* ---- one configuration ---------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static int gpus_of(const dpar_job *job)
 {
     return job->cluster->nodes * job->cluster->gpus_per_node;
 }
+
+static int same_memory(const dpar_memory *a, const dpar_memory *b)
+{
+    return memcmp(a->term, b->term, sizeof a->term) == 0 && a->moment == b->moment;
+}
+
+/* What each stage holds, neighbours that hold the same in one line; GB. */
+static void show_memory(const options *o, const dpar_job *job, const dpar_plan *plan)
+{
+    const dpar_strategy *s = &plan->strategy;
+    dpar_memory m, next;
+    int32_t rank, from, i;
+    if (!o->memory || o->json) {
+        return;
+    }
+    printf("\nmemory of a GPU by pipeline stage, GB; the worst is %d, %s\n",
+           (int)plan->memory.worst,
+           plan->memory.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward");
+    for (rank = from = 0; rank < s->pp; rank++) {
+        dpar_memory_stage(job, s, rank, &m);
+        if (rank + 1 < s->pp) {
+            dpar_memory_stage(job, s, rank + 1, &next);
+            if (same_memory(&m, &next)) {
+                continue;
+            }
+        }
+        printf(from < rank ? "  stages %d to %d" : "  stage %d", (int)from, (int)rank);
+        printf(": %.1f most, %s: %.1f allocated", m.total * 1e-9,
+               m.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward",
+               m.allocated * 1e-9);
+        for (i = 0; i < DPAR_MEMS; i++) {
+            if (i == DPAR_MEM_COMM) {
+                printf("); reserved beside it (");
+            }
+            if (m.term[i] >= 0.05e9) {
+                printf("%s%s %.1f",
+                       i == 0               ? " ("
+                       : i == DPAR_MEM_COMM ? ""
+                                            : " ",
+                       dpar_memory_name(i), m.term[i] * 1e-9);
+            } else if (i == 0) {
+                printf(" (");
+            }
+        }
+        printf(")\n");
+        from = rank + 1;
+    }
+}
+
+/* ---- what would fit ---------------------------------------------------------------------------
+ */
+
+enum { WAYS = 24 };
+
+/* A change that makes it fit, and the memory that it gives. */
+typedef struct way {
+    char change[120];
+    double bytes;
+} way;
+
+typedef struct ways {
+    way of[WAYS];
+    int n;
+    const char *before; /* changes that all of them stand on */
+} ways;
+
+static void try_way(ways *w, const char *change, const dpar_job *job, const dpar_strategy *s)
+{
+    dpar_plan plan;
+    int i;
+    if (w->n == WAYS || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK) {
+        return;
+    }
+    for (i = w->n++; i > 0 && w->of[i - 1].bytes < plan.memory.total; i--) { /* the nearest first */
+        w->of[i] = w->of[i - 1];
+    }
+    snprintf(w->of[i].change, sizeof w->of[i].change, "%s%s%s", w->before,
+             w->before[0] != 0 && change[0] != 0 ? ", " : "", change);
+    w->of[i].bytes = plan.memory.total;
+}
+
+static void try_strategies(ways *w, const dpar_job *job, const dpar_strategy *s)
+{
+    dpar_strategy v = *s;
+    char text[64];
+    if (s->recompute != DPAR_RECOMPUTE_FULL) {
+        v.recompute = DPAR_RECOMPUTE_FULL;
+        try_way(w, "recompute=full", job, &v);
+        v.recompute = DPAR_RECOMPUTE_ALTERNATE;
+        try_way(w, "recompute=alternate", job, &v);
+    }
+    for (v = *s; v.zero < 3 && v.dp > 1;) {
+        v.zero++;
+        snprintf(text, sizeof text, "zero=%d", (int)v.zero);
+        try_way(w, text, job, &v);
+    }
+    for (v = *s; v.micro_batch % 2 == 0;) {
+        v.micro_batch /= 2;
+        v.micro_batches *= 2;
+        snprintf(text, sizeof text, "mbs=%d", (int)v.micro_batch);
+        try_way(w, text, job, &v);
+    }
+    v = *s;
+    if (v.offload == 0 && v.zero < 2 && v.dp > 1) {
+        v.zero = 2;
+    }
+    v.offload |= DPAR_OFFLOAD_OPTIMIZER;
+    try_way(w, "offload=optimizer", job, &v);
+    v.offload |= DPAR_OFFLOAD_WEIGHTS;
+    try_way(w, "offload=optimizer+weights", job, &v);
+    v.offload |= DPAR_OFFLOAD_ACTIVATIONS;
+    try_way(w, "offload=optimizer+weights+activations", job, &v);
+}
+
+/* More GPUs of the kind, two to 64 times as many, in more replicas. */
+static void try_gpus(ways *w, const dpar_job *job, const dpar_strategy *s)
+{
+    static dpar_cluster more;
+    dpar_job wide = *job;
+    dpar_strategy v = *s;
+    char text[64];
+    int32_t times, before = w->n;
+    v.zero = v.zero > 0 ? v.zero : 1;
+    for (times = 2; times <= 64 && w->n == before; times *= 2) {
+        more = *job->cluster;
+        if (more.nics == 0) { /* how fast is not asked here */
+            more.nics = 1;
+            more.nic_Bps = 25e9;
+        }
+        wide.cluster = &more;
+        v.dp = s->dp * times;
+        if (gpus_of(job) > (1 << 24) ||
+            dpar_cluster_resize(&more, gpus_of(job) * times, NULL) != DPAR_OK) {
+            return;
+        }
+        snprintf(text, sizeof text, "%d GPUs%s", (int)gpus_of(&wide),
+                 s->zero == 0 ? " and zero=1" : "");
+        try_way(w, text, &wide, &v);
+    }
+}
+
+static void try_recipes(ways *w, const dpar_job *job, const dpar_strategy *s)
+{
+    static const char *const name[] = {"bf16-grad16", "bf16-moments", "no-master", "adam8",
+                                       "pure-bf16"};
+    dpar_job narrow = *job;
+    char text[64];
+    size_t i;
+    for (i = 0; i < sizeof name / sizeof name[0]; i++) {
+        if (dpar_recipe_find(&narrow.recipe, name[i], NULL) == DPAR_OK) {
+            snprintf(text, sizeof text, "precision=%s", name[i]);
+            try_way(w, text, &narrow, s);
+        }
+    }
+}
+
+/* Half and a quarter of the sequence. */
+static void try_sequences(ways *w, const options *o, const char *model, const char *machine,
+                          const dpar_job *job, const dpar_strategy *s)
+{
+    static dpar_asked asked;
+    char words[9000], seq[24], text[64];
+    options less = *o;
+    int parts;
+    for (parts = 2; parts <= 4 && job->work->vocab > 0; parts *= 2) {
+        dpar_job shorter = *job;
+        snprintf(seq, sizeof seq, "%d", (int)(job->work->tokens / parts));
+        less.seq = seq;
+        less.evaluate = less.fix = NULL;
+        if (!words_of(&less, words, sizeof words) ||
+            dpar_plan_ask(model, machine, words, &asked, NULL) != DPAR_OK) {
+            return;
+        }
+        shorter.work = &asked.work;
+        snprintf(text, sizeof text, "seq=%s", seq);
+        try_way(w, text, &shorter, s);
+    }
+}
+
+/* Shards, then recomputes, then cuts the micro-batch; -1: all is done. */
+static int next_change(dpar_strategy *s, int done)
+{
+    if (done < 1 && s->dp > 1 && s->zero < 3) {
+        s->zero = 3;
+        return 1;
+    }
+    if (done < 2 && (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > 0)) {
+        s->recompute = DPAR_RECOMPUTE_FULL;
+        s->recompute_layers = 0;
+        return 2;
+    }
+    if (done < 3 && s->micro_batch > 1) {
+        s->micro_batches *= s->micro_batch;
+        s->micro_batch = 1;
+        return 3;
+    }
+    return -1;
+}
+
+/* Nearest first, what would fit: one change, and where none does, one more on top of others. */
+static void say_ways(const options *o, const char *model, const char *machine, const dpar_job *job,
+                     const dpar_strategy *strategy)
+{
+    static const char *const name[] = {"", "zero=3", "recompute=full", "mbs=1"};
+    static ways w;
+    dpar_strategy s = *strategy;
+    char before[64] = "";
+    size_t used = 0;
+    int done = 0, i;
+    if (!job->work->trains || o->json) {
+        return;
+    }
+    w.n = 0;
+    w.before = before;
+    do {
+        try_strategies(&w, job, &s);
+        try_recipes(&w, job, &s);
+        try_sequences(&w, o, model, machine, job, &s);
+        try_gpus(&w, job, &s);
+        done = next_change(&s, done);
+        if (done > 0) {
+            used += (size_t)snprintf(before + used, sizeof before - used, "%s%s",
+                                     used > 0 ? ", " : "", name[done]);
+        }
+    } while (w.n == 0 && done > 0);
+    for (i = 0; i < w.n; i++) {
+        fprintf(stderr, "%s %5.1f GB with %s\n", i == 0 ? "it would fit:" : "             ",
+                w.of[i].bytes * 1e-9, w.of[i].change);
+    }
+}
+
+/* ---- one configuration ---------------------------------------------------------------------- */
 
 /* Why a strategy is illegal is known; what would be legal instead? */
 static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
@@ -403,8 +639,10 @@ static int run_evaluate(const options *o, const char *words, const char *model, 
     if (show_all(o, &p.report) != 0) {
         return 2;
     }
+    show_memory(o, &p.asked.job, &p.plan[0]);
     if (st == DPAR_E_MEMORY) {
         complain(why.text, NULL);
+        say_ways(o, model, machine, &p.asked.job, &p.plan[0].strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -503,7 +741,36 @@ static int show_first(const options *o, const dpar_report *r)
     return 0;
 }
 
-static int run_search(const options *o, const dpar_asked *asked)
+/* Sharded over all, everything recomputed; with tensor parallelism in the node where it takes less.
+ */
+static void say_ways_of_search(const options *o, const char *model, const char *machine,
+                               const dpar_job *job)
+{
+    dpar_strategy s, t;
+    dpar_plan plan, other;
+    dpar_status st;
+    dpar_strategy_init(&s);
+    s.dp = gpus_of(job);
+    s.zero = s.dp > 1 ? 3 : 0;
+    s.recompute = DPAR_RECOMPUTE_FULL;
+    t = s;
+    t.tp = job->cluster->gpus_per_node;
+    t.sp = t.tp > 1;
+    t.dp = s.dp / t.tp;
+    t.zero = t.dp > 1 ? 3 : 0;
+    st = dpar_plan_price(job, &s, 0, &plan, NULL, NULL);
+    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
+        return;
+    }
+    st = dpar_plan_price(job, &t, 0, &other, NULL, NULL);
+    if ((st == DPAR_OK || st == DPAR_E_MEMORY) && other.memory.total < plan.memory.total) {
+        s = t;
+    }
+    say_ways(o, model, machine, job, &s);
+}
+
+static int run_search(const options *o, const dpar_asked *asked, const char *model,
+                      const char *machine)
 {
     static dpar_plan top[64], front[32];
     static dpar_planner p;
@@ -537,6 +804,7 @@ static int run_search(const options *o, const dpar_asked *asked)
         complain(why.text, NULL);
         if (st == DPAR_E_NONE && !o->json) {
             say_enough(asked);
+            say_ways_of_search(o, model, machine, job);
         }
     }
     memset(&r, 0, sizeof r);
@@ -568,10 +836,14 @@ static int run_search(const options *o, const dpar_asked *asked)
     if (show_all(o, &r) != 0) {
         return 2;
     }
+    if (p.tops > 0) {
+        show_memory(o, job, &top[0]);
+    }
     return p.tops > 0 ? 0 : 1;
 }
 
-static int run_recommend(const options *o, const dpar_asked *asked)
+static int run_recommend(const options *o, const dpar_asked *asked, const char *model,
+                         const char *machine)
 {
     const dpar_job *job = &asked->job;
     const dpar_search *q = &asked->search;
@@ -608,6 +880,9 @@ static int run_recommend(const options *o, const dpar_asked *asked)
     }
     if (st != DPAR_OK) {
         complain(why.text, NULL);
+    }
+    if (st == DPAR_E_MEMORY) {
+        say_ways(o, model, machine, job, &a.plan.strategy);
     }
     return st == DPAR_OK ? 0 : 1;
 }
@@ -651,7 +926,9 @@ static int run(int argc, char **argv)
             asked.batch > 0 ? asked.batch : 0; /* the usual one is the whole machine's */
         code = show_smallest(&o, &asked.job, &q, 1 << 20);
     } else {
-        code = o.recommend ? run_recommend(&o, &asked) : run_search(&o, &asked);
+        const char *of = model != NULL ? model : o.model;
+        const char *on = machine != NULL ? machine : o.cluster;
+        code = o.recommend ? run_recommend(&o, &asked, of, on) : run_search(&o, &asked, of, on);
     }
     free(model);
     free(machine);

@@ -25,6 +25,7 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
 DPARI_API const char *dpari_attention_name(int32_t attention);
+DPARI_API const char *dpari_loss_name(int32_t loss);
 /* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer);
 /* Saved activation bytes of one layer for one token, nothing cut, under a recomputation. 0 for a
@@ -37,9 +38,9 @@ DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why
 
 /* strategy.c */
 
+DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
 /* Where a field's value stands; of TILES the first of three. */
 DPARI_API int32_t *dpari_field_at(dpar_strategy *s, int32_t field);
-DPARI_API const char *dpari_recompute_name(int32_t recompute);
 DPARI_API const char *dpari_cp_name(int32_t cp_kind);
 /* Appends name and "dp+pp" or "optimizer+nvme"; "2x4". */
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload);

@@ -60,7 +60,6 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
-    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
     if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
         held *= 2.0;
         grads *= 2.0;
@@ -72,50 +71,72 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
         return;
     }
     m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
-    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
-    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
-    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
-        m->host += m->term[DPAR_MEM_WEIGHTS];
-        m->term[DPAR_MEM_WEIGHTS] =
-            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
-    }
+    m->term[DPAR_MEM_MASTER] = state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = state * r->moments;
 }
 
-static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
-                                     const dpari_stage *st, dpar_memory *m)
+/* Moves a term to the host, but for what stays. */
+static DPARI_COLD void dpari_memory_leave(dpar_memory *m, int32_t term, double stay, int keep)
 {
-    double flying = dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
-    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    double left = dpari_leastf(m->term[term], stay);
+    m->host += keep ? m->term[term] - left : 0.0;
+    m->term[term] = left;
+}
+
+static DPARI_COLD void dpari_memory_offload(const dpar_job *job, const dpar_strategy *s,
+                                            const dpari_stage *st, dpar_memory *m)
+{
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        int in_memory = !(s->offload & DPAR_OFFLOAD_NVME);
+        dpari_memory_leave(m, DPAR_MEM_MASTER, 0.0, in_memory);
+        dpari_memory_leave(m, DPAR_MEM_OPTIMIZER, 0.0, in_memory);
+        if (s->zero >= 2) { /* gradients go there as they are made: what stays are the buckets */
+            dpari_memory_leave(m, DPAR_MEM_GRADIENTS, 0.0, 1);
+        }
+    }
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        dpari_memory_leave(m, DPAR_MEM_WEIGHTS, 2.0 * st->largest * job->recipe.weight, 1);
+    }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
-        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
-                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
-        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
-        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+        dpari_memory_leave(m, DPAR_MEM_ACTIVATIONS, 2.0 * st->kept / dpari_mostf(1.0, st->layers),
+                           1);
     }
 }
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
  * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
- * of an overlapped reduction. */
+ * of an overlapped reduction. DeepSpeed has no units: up to two buckets of weights are alive and
+ * one more is fetched, of its default 5e8 elements, in 16 bits; two of gradients travel, in 32. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
-    double unit = st->largest;
+    double unit = st->largest, bucket = dpari_leastf(r->bucket, m->params);
+    if (job->work->stack == DPAR_STACK_MEGATRON && s->zero >= 2) {
+        bucket = dpari_leastf(5e8, m->params);
+    }
+    if (s->zero >= 2 && bucket > 0.0 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = 2.0 * 4.0 * bucket;
+        if (s->zero == 3) { /* of a layer's products the largest is about a third of it */
+            m->term[DPAR_MEM_GATHERED] = 2.0 * (dpari_mostf(2.0 * bucket, unit / 3.0) + bucket);
+        }
+        return;
+    }
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
-    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
-        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH && r->gradient <= r->weight) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel. Sums that are
+         * wider than the weights have a buffer of their own, which travels itself. */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
     } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
-static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+static DPARI_COLD void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s,
+                                         dpar_memory *m)
 {
     const dpar_workload *w = job->work;
     double bytes = 0.0;
@@ -134,53 +155,39 @@ static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_
     m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
- * one of each shape: of every block's products (experts share one shape), and of the head's. */
-static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
-{
-    const dpar_workload *w = job->work;
-    double sum = 0.0;
-    int32_t i, k;
-    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
-        return 0.0;
-    }
-    for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
-        for (k = 0; l->kind == kind && k < l->ops; k++) {
-            const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
-                         : op->cut == DPAR_CUT_NONE ? 1.0
-                                                    : s->tp;
-            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
-        }
-    }
-    return sum;
-}
-
-/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
- * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
- * peak of its own). */
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and in Megatron-Core
+ * without a pipeline the logits too. Elsewhere they are free by then (pipelines free a stage's
+ * output once it is sent): the loss is a peak of its own. */
 static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
-    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
-    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    double head = st->logits > 0.0 && s->zero < 3 ? st->head_dummies : 0.0;
+    double block = st->transient + (s->zero < 3 ? st->dummies : 0.0) + head;
     if (s->pp > 1) { /* an activation received and a gradient to send */
         block += 2.0 * st->boundary;
     }
-    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 || job->work->stack != DPAR_STACK_CORE
+                                   ? dpari_mostf(0.0, st->logits + head - block)
+                                   : st->logits;
     m->term[DPAR_MEM_TRANSIENT] = block;
+    m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
-static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
-                               dpar_memory *m)
+static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                              dpar_memory *m)
 {
     int32_t i, ranks = dpar_strategy_ranks(s);
-    double sum = 0.0;
+    double sum = 0.0, spread = 0.05;
     dpari_zero(m, sizeof(*m));
     m->worst = st->rank;
     dpari_memory_states(job, s, st, m);
-    dpari_memory_activations(job, s, st, m);
+    m->term[DPAR_MEM_ACTIVATIONS] =
+        st->kept * (job->work->trains
+                        ? dpari_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches)
+                        : 1.0);
+    if (s->offload != 0) {
+        dpari_memory_offload(job, s, st, m);
+    }
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
     dpari_memory_peak(job, s, st, m);
@@ -190,13 +197,16 @@ static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, cons
     m->allocated = sum;
     m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
     m->term[DPAR_MEM_CONTEXT] = 0.6e9;
-    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
+        spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
+    }
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? spread * sum : 0.0;
     for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
         sum += m->term[i];
     }
     m->total = sum;
-    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
-    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
@@ -207,7 +217,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     dpari_zero(m, sizeof(*m));
     for (i = 0; i < stages->n; i++) {
         dpar_memory one;
-        dpari_memory_stage(job, s, &stages->of[i], &one);
+        dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
         if (i == 0 || one.total > m->total) {
@@ -218,16 +228,22 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
-DPARI_API void dpari_memory_rank(const dpar_job *job, const dpar_strategy *s, int32_t rank,
-                                 dpar_memory *m)
+DPAR_API DPARI_COLD void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s,
+                                           int32_t rank, dpar_memory *m)
 {
     dpari_layers layers;
     dpari_stage st;
     rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
     dpari_price_layers(job, s, &layers);
     dpari_price_stage(job, s, &layers, rank, &st);
-    dpari_memory_stage(job, s, &st, m);
+    dpari_stage_bytes(job, s, &st, m);
     m->first = m->last = m->total;
+}
+
+DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->lower <= c->gpu.memory_bytes && m->host * c->gpus_per_node <= c->host_bytes;
 }
 
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)

@@ -28,6 +28,9 @@ enum {
     DPAR_MEMS
 };
 
+/* When a rank holds the most. */
+enum { DPAR_PEAK_LAYER, DPAR_PEAK_LOSS }; /* in the backward of a layer, or at the loss */
+
 /* Bytes of a rank, by term. */
 typedef struct dpar_memory {
     double term[DPAR_MEMS]; /* of the worst stage, bytes */
@@ -36,11 +39,16 @@ typedef struct dpar_memory {
     double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
+    int32_t moment;         /* DPAR_PEAK_*: when that is */
     double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
 /* The name of a term, as in JSON: "weights", ...; "?" for any other number. Static text. O(1). */
 DPAR_API const char *dpar_memory_name(int32_t term);
+/* The memory of one pipeline rank (the nearest one to `rank`), for a strategy that dpar_plan_price
+ * takes: totals of the others are in no field. O(layer classes). */
+DPAR_API void dpar_memory_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                dpar_memory *m);
 
 #endif

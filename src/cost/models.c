@@ -47,7 +47,7 @@ static const char dpari_gpts[] =
     "gpt2-xl\0gpt2-1.5b\0"
     "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
     "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
-    "attention=flash1\0"
+    "attention=flash1,loss=fused\0"
     "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
     "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
     "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
@@ -182,6 +182,7 @@ enum {
     DPARI_M_IMAGE,
     DPARI_M_ATTENTION,
     DPARI_M_STACK,
+    DPARI_M_LOSS,
     DPARI_M_KEYS
 };
 
@@ -222,7 +223,8 @@ static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
                                                        "bytes_per_cell",
                                                        "image",
                                                        "attention",
-                                                       "stack"};
+                                                       "stack",
+                                                       "loss"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
@@ -458,6 +460,8 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                   why);
     case DPARI_M_STACK:
         return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    case DPARI_M_LOSS:
+        return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }

@@ -267,7 +267,9 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
     dpari_text_fixed(t, p->memory.total * 1e-9, 1);
     dpar_text_put(t, " of ");
     dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
-    dpar_text_put(t, p->fits ? " GB\n" : " GB: does not fit\n");
+    dpar_text_put(t, !p->fits                                              ? " GB: does not fit\n"
+                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? " GB: close\n"
+                                                                           : " GB\n");
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
@@ -327,7 +329,8 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
     dpari_text_int(t, p->memory.worst);
-    dpar_text_put(t, ", the worst\n");
+    dpar_text_put(t, p->memory.moment == DPAR_PEAK_LOSS ? ", the worst, at the loss\n"
+                                                        : ", the worst, in a layer's backward\n");
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
@@ -423,7 +426,9 @@ static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
     dpari_json_int(t, "etp", s->etp, ", ");
     dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
     dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpari_json_word_of(t, "recompute", dpari_recompute_name(s->recompute), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_write_recompute(&w, s->recompute);
+    dpari_json_word_of(t, "recompute", word, ", ");
     dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
     dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
     dpar_text_init(&w, word, sizeof(word));
@@ -473,7 +478,7 @@ static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan 
 {
     dpar_memory m;
     int32_t i;
-    dpari_memory_rank(job, &p->strategy, rank, &m);
+    dpar_memory_stage(job, &p->strategy, rank, &m);
     dpar_text_put(t, "     \"");
     dpar_text_put(t, name);
     dpar_text_put(t, "\": {");

@@ -13,6 +13,35 @@ static int64_t dpari_tenths(double bytes)
     return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
 }
 
+/* By how much, and where it is close, which term would have to be how much less. */
+static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar_memory *m,
+                                                 dpar_why *why)
+{
+    double gpu = job->cluster->gpu.memory_bytes, over = m->lower - gpu, share;
+    int64_t need = dpari_tenths(m->total), has = dpari_tenths(gpu);
+    int32_t i, most = DPAR_MEM_ACTIVATIONS;
+    if (over <= 0.0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    for (i = DPAR_MEM_LOGITS; i <= DPAR_MEM_TRANSIENT; i++) {
+        most = m->term[i] > m->term[most] ? i : most;
+    }
+    share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
+    if (over > 0.1 * gpu || share > 99.0) {
+        return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
+                         need % 10, has / 10, has % 10);
+    }
+    return dpari_say_word(
+        DPAR_E_MEMORY, why,
+        "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
+        "% less",
+        dpar_memory_name(most), 16, (need + 9) / 10, has / 10, dpari_tenths(m->term[most]) / 10,
+        (int64_t)share);
+}
+
 DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s,
                                      int64_t global_batch, dpar_plan *plan, int32_t *rule,
                                      dpar_why *why)
@@ -30,23 +59,14 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = dpari_memory_fits(job, &plan->memory, 0.0);
+    plan->fits = dpari_memory_runs(job, &plan->memory);
     if (plan->fits) {
         return DPAR_OK;
     }
     if (rule != NULL) {
         *rule = DPAR_RULE_MEMORY;
     }
-    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
-        return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
-                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
-                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
-    }
-    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
-                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
-                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
+    return dpari_plan_too_big(job, &plan->memory, why);
 }
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
@@ -124,7 +144,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 
 /* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
  * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;
@@ -559,13 +579,17 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
-/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
+ * every second product, as its users do. */
 static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+    int32_t end = dpari_fixed(q, DPAR_FIELD_RECOMPUTE)           ? 32
+                  : w->stack >= DPAR_STACK_TORCH && w->vocab > 0 ? DPAR_RECOMPUTE_ALTERNATE + 1
+                                                                 : DPAR_RECOMPUTE_FULL + 1;
+    for (r = 0; r < end; r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
@@ -618,7 +642,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
+    int32_t most = s->pp == 1 ? 1 : (blocks + 2) / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         s->vp = vp;
@@ -713,8 +737,8 @@ static void dpari_walk_position(dpar_planner *p)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                                  const dpar_search *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -821,9 +845,9 @@ static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, i
         n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         n->recompute_layers = 0;
         dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
         dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
-        dpar_text_put(t, dpari_recompute_name(n->recompute));
+        dpari_write_recompute(t, n->recompute);
         return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
                job->work->trains;
     }
@@ -880,14 +904,14 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
-    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+    if (!other->fits && other->memory.lower <= job->cluster->gpu.memory_bytes) {
         r->rule = DPAR_RULE_MEMORY;
         dpar_text_put(t, "offloads more than a node's memory holds");
         return;
     }
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
-        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
         dpar_text_put(t, "up to ");
         dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
         dpar_text_put(t, " GB, a GPU has ");
@@ -960,7 +984,7 @@ static double dpari_apart(int32_t a, int32_t b)
 }
 
 /* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
-static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+static DPARI_COLD int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
 {
     int32_t i, k, d, count = 0;
     for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
@@ -1036,7 +1060,8 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     const dpar_workload *w = job->work;
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, 31) : 0;
+    s->recompute = (s->recompute & 3) > 1 ? s->recompute & 3 : s->recompute;
     s->schedule = dpari_within(s->schedule, 1, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
@@ -1169,8 +1194,9 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
+                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
+                                                dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
@@ -1210,8 +1236,8 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   int64_t *priced, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+                                              int32_t gpus, int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;

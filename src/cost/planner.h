@@ -21,7 +21,8 @@ typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* 1: memory.upper fits the GPU, and what is offloaded the node's memory */
+    int32_t fits; /* 1: memory.lower fits the GPU (of plans that a search found, memory.upper), and
+                   * what is offloaded the node's memory */
 } dpar_plan;
 
 /* Prices one configuration: is it legal, what does it hold, how long is its step? global_batch 0:

@@ -18,6 +18,7 @@ typedef struct dpari_rates {
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
     double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
     double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
+    double narrow;     /* bytes of a product's kept input over an element's: 8 or 4 bits, scales */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -51,7 +52,7 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
@@ -74,6 +75,10 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
     r.routed = s->etp / r.sequence;
+    r.narrow = job->work->stack != DPAR_STACK_CORE ? 1.0
+               : job->recipe.compute == DPAR_F8    ? 1.03125 / job->work->element
+               : job->recipe.compute == DPAR_F4    ? 0.5625 / job->work->element
+                                                   : 1.0;
     r.s = s;
     r.w = job->work;
     return r;
@@ -176,6 +181,29 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
 
+/* Do the bits of a recomputation drop what this operation keeps? */
+static DPARI_COLD int dpari_dropped(int32_t recompute, const dpar_op *op)
+{
+    return op->keep == DPAR_KEEP_NORM ? recompute & DPAR_RECOMPUTE_NORM
+           : op->keep == DPAR_KEEP_ACTIVATION
+               ? (recompute & DPAR_RECOMPUTE_ACTIVATION) |
+                     (op->cut >= DPAR_CUT_EXPERT && (recompute & DPAR_RECOMPUTE_EXPERTS))
+           : op->keep == DPAR_KEEP_EXPERTS ? recompute & DPAR_RECOMPUTE_EXPERTS
+                                           : 0;
+}
+
+/* What products in 8 or 4 bits keep of their input over what they would in 16: of the attention's
+ * output both, as attention itself needs the wide one. */
+static DPARI_COLD double dpari_narrowed(const dpar_op *op, double narrow)
+{
+    return op->kind == DPAR_OP_EXPERTS ||
+                   (op->kind == DPAR_OP_GEMM &&
+                    (op->keep == DPAR_KEEP_NORM || op->keep == DPAR_KEEP_ACTIVATION))
+               ? narrow
+           : op->kind == DPAR_OP_GEMM && op->cut == DPAR_CUT_ROW ? 1.0 + narrow
+                                                                 : 1.0;
+}
+
 static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
                            dpari_layer_price *p)
 {
@@ -194,11 +222,25 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     if (op->keep == DPAR_KEEP_SELECTIVE) {
         p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
     }
+    p->again[DPAR_RECOMPUTE_ALTERNATE] += op->kind == DPAR_OP_ATTENTION ? 0.0
+                                          : op->kind == DPAR_OP_STREAM
+                                              ? p->forward - before
+                                              : 0.5 * (p->forward - before);
     p->host_forward += op->kernels * r->launch_s;
     save = op->save * tokens / dpari_cut(r, op->save_cut);
+    save *= op->cut >= DPAR_CUT_EXPERT ? r->w->capacity : 1.0; /* of the fullest expert */
+    if (r->narrow < 1.0) { /* TransformerEngine keeps what it multiplied */
+        save *= dpari_narrowed(op, r->narrow);
+    }
+    if (r->s->recompute >= DPAR_RECOMPUTES && dpari_dropped(r->s->recompute, op)) {
+        double again = op->keep == DPAR_KEEP_EXPERTS ? p->forward - before : 2.0 * save * r->byte_s;
+        p->again[DPAR_RECOMPUTE_NONE] += again;
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += again;
+        p->transient = dpari_mostf(p->transient, save);
+        save = 0.0;
+    }
     p->kept[DPAR_RECOMPUTE_NONE] += save;
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
-    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
@@ -262,8 +304,8 @@ static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
  * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
  * forward only. Head: backward only. */
-static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     dpar_group g;
@@ -301,8 +343,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     }
 }
 
-static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
@@ -340,8 +382,8 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                           double tokens, dpari_layer_price *p)
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+                                      const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
@@ -367,7 +409,8 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
+static DPARI_COLD double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+                                          const dpar_strategy *s)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -383,8 +426,8 @@ static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, cons
     return cells;
 }
 
-static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
-                             dpari_layer_price *p)
+static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy *s,
+                                        const dpar_layer *l, dpari_layer_price *p)
 {
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     double bytes, t;
@@ -430,9 +473,14 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
+    if (l->kind == DPAR_LAYER_HEAD && w->loss == DPAR_LOSS_EAGER && s->tp > 1) {
+        p->transient *= 18.0 / 14.0;
+    }
     p->again[DPAR_RECOMPUTE_FULL] = p->forward;
     p->host_backward = 2.0 * p->host_forward;
     p->send = tokens * l->width_bytes;
+    p->kept[DPAR_RECOMPUTE_FULL] = p->send / r->sequence; /* its input */
+    p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
     dpari_price_ep(job, s, l, tokens, p);
@@ -443,6 +491,30 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     }
 }
 
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_strategy *s,
+                                             int32_t kind)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i, k;
+    if (w->stack != DPAR_STACK_CORE || !w->trains) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
 {
     dpari_rates r = dpari_rates_of(job, s);
@@ -450,6 +522,8 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     for (i = 0; i < job->work->layers; i++) {
         dpari_price_layer(job, &r, i, NULL, &out->of[i]);
     }
+    out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
+    out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
 }
 
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
@@ -460,7 +534,7 @@ DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, in
     dpari_price_layer(job, &r, i, tally, &p);
 }
 
-DPARI_API dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
     const double bytes[6] = {r->weight,  r->gradient, r->master,
                              r->moments, r->gathered, r->reduced};
@@ -492,10 +566,15 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
 }
 
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
- * the logits, is never the longer one. */
+ * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
+ * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
 static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
 {
-    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+    int64_t rest = blocks % chunks;
+    if (rest > 0 && rest == chunks - 2) {
+        return c > 0 ? dpari_least(blocks, (blocks / chunks + 1) * c - 1) : 0;
+    }
+    return blocks / chunks * c + dpari_least(c, rest);
 }
 
 /* Round the ranks, or there and back (V schedules). */
@@ -552,11 +631,16 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
 static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                               double count, double full)
 {
-    int32_t mode = s->recompute;
+    int32_t mode = s->recompute & 3;
     if (mode != DPAR_RECOMPUTE_FULL) {
         double again = p->again[mode];
         dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        if (mode == DPAR_RECOMPUTE_ALTERNATE) { /* what was summed is kept, inputs are gathered */
+            st->tp += 0.5 * count * p->tp_again;
+            st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE] -
+                                                           p->kept[mode]);
+        }
         return;
     }
     dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
@@ -571,8 +655,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
 
-static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+static DPARI_COLD void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, int32_t kind, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int32_t i;
@@ -618,6 +702,8 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     int32_t i, v;
     dpari_zero(st, sizeof(*st));
     st->rank = rank;
+    st->dummies = layers->dummies;
+    st->head_dummies = layers->head_dummies;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
         st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
@@ -676,8 +762,8 @@ static int32_t dpari_block_classes(const dpar_workload *w)
 }
 
 /* All ranks together: every layer once. */
-static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, dpari_stage *whole)
+static DPARI_COLD void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                                         const dpari_layers *layers, dpari_stage *whole)
 {
     const dpar_workload *w = job->work;
     double per_rank = (double)w->blocks / s->pp, share = 1.0;
@@ -705,7 +791,7 @@ static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s
 }
 
 /* Room for one more stage: where the list is full the quickest of the inner ones goes. */
-static dpari_stage *dpari_stage_place(dpari_stages *out)
+static DPARI_COLD dpari_stage *dpari_stage_place(dpari_stages *out)
 {
     int32_t i, quick = 1;
     if (out->n < DPARI_MAX_STAGES) {

@@ -47,6 +47,7 @@ typedef struct dpari_layer_price {
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
 typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYERS];
+    double dummies, head_dummies; /* bytes of weight gradients that only look like some */
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
 /* Layer i alone, and what it calls. */
@@ -64,6 +65,7 @@ typedef struct dpari_stage {
     double logits; /* bytes, on the last stage */
     double transient;
     double boundary; /* bytes of the activation that it receives */
+    double dummies, head_dummies; /* as in dpari_layers */
     double largest;  /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */

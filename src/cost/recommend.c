@@ -461,13 +461,15 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
     if (job->work->trains) {
         dpar_text_put(&t, "weights, gradients and optimizer take ");
         dpari_gb(&t, n->state);
-        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of " : ", more than one GPU's ");
+        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of "
+                          : n->state < gpu  ? ", and leave too little of one GPU's "
+                                            : ", more than one GPU's ");
         dpari_gb(&t, gpu);
         if (n->state < n->gpu) {
             dpar_text_put(&t, " holds");
-        } else {
+        } else if (n->state >= gpu) {
             dpar_text_put(&t, " by ");
-            dpari_gb(&t, n->state - gpu > 0.0 ? n->state - gpu : 0.1e9);
+            dpari_gb(&t, n->state - gpu);
         }
         dpar_text_put(&t, "; ");
     }
@@ -641,7 +643,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
                          asked->global_batch, 0, 0);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
-    if (a->plan.fits) { /* it would, with another batch */
+    if (a->plan.fits &&
+        a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
         return dpari_say(DPAR_E_NONE, why,
                          "no way of # GPUs divides a global batch of # and fits; with another "
                          "batch it would",

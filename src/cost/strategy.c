@@ -7,10 +7,43 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-DPARI_API const char *dpari_recompute_name(int32_t recompute)
+/* Those of DPAR_RECOMPUTE_*, the bits behind them. */
+static const char dpari_recompute_word[7][12] = {"none", "selective",  "full",   "alternate",
+                                                 "norm", "activation", "experts"};
+
+DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
 {
-    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
-    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+    int32_t i;
+    if ((recompute & 3) > 0 || recompute == 0) {
+        dpar_text_put(t, dpari_recompute_word[recompute & 3]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (recompute >> (2 + i) & 1) {
+            dpar_text_put(t, (recompute & ((4 << i) - 1)) > 0 ? "+" : "");
+            dpar_text_put(t, dpari_recompute_word[4 + i]);
+        }
+    }
+}
+
+/* Words joined by '+': one of the first four, and bits; -1 for what is none. */
+static int32_t dpari_read_recompute(const char *s, size_t n)
+{
+    int32_t bits = 0, i;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 7 && !dpari_spells(s, k, dpari_recompute_word[i]); i++) {
+        }
+        if (i == 7 || (i < 4 && (bits & 3) > 0)) {
+            return -1;
+        }
+        bits |= i < 4 ? i : 1 << (i - 2);
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return (bits & 3) > DPAR_RECOMPUTE_SELECTIVE && bits > 3 ? -1 : bits;
 }
 
 DPARI_API const char *dpari_cp_name(int32_t cp_kind)
@@ -35,14 +68,26 @@ static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
-} dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
+} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
+                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
+                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
+                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
+                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
+                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
+                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
+                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+                    /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
+                     * them; beside the narrower one a 16-bit weight */
+                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8},
+                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -64,13 +109,14 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             r->gathered = (double)dpari_recipe[i].gathered;
             r->reduced = (double)dpari_recipe[i].reduced;
             r->compute = dpari_recipe[i].compute;
+            r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
     return dpari_say_word(DPAR_E_UNKNOWN, why,
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments, zero++",
+                          "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
                           name, dpari_length(name), 0, 0, 0, 0);
 }
 
@@ -217,8 +263,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         return (s->cp_kind = dpari_read_name(v, n, dpari_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
         return (s->schedule = dpari_read_name(v, n, dpar_order_name, DPAR_PRICED_SCHEDULES)) > 0;
-    case DPAR_FIELD_RECOMPUTE:
-        return (s->recompute = dpari_read_name(v, n, dpari_recompute_name, DPAR_RECOMPUTES)) >= 0;
+    case DPAR_FIELD_RECOMPUTE: return n > 0 && (s->recompute = dpari_read_recompute(v, n)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
     case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
     case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
@@ -235,7 +280,8 @@ static const char *dpari_field_takes(int32_t field)
         return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
     case DPAR_FIELD_RECOMPUTE:
-        return "'@': the value is not one that exists: none, selective, full";
+        return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
+               "activation and experts with '+' between";
     case DPAR_FIELD_OFFLOAD:
         return "'@': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
@@ -375,7 +421,7 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     dpari_write_pair(t, "m", s->micro_batches);
     if (s->recompute != DPAR_RECOMPUTE_NONE) {
         dpar_text_put(t, ",recompute=");
-        dpar_text_put(t, dpari_recompute_name(s->recompute));
+        dpari_write_recompute(t, s->recompute);
     }
     if (s->recompute_layers > 0) {
         dpari_write_pair(t, "recompute_layers", s->recompute_layers);
@@ -450,7 +496,8 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                           field[i][2], 0);
 }
 
-static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
+                                                  dpar_why *why)
 {
     if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1 ||
         s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0 ||
@@ -462,8 +509,9 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             "no schedule: set schedule, as DPAR_1F1B; dpar_strategy_init does", 0,
                             0, 0);
     }
-    if (s->recompute < 0 || s->recompute >= DPAR_RECOMPUTES || s->schedule < 1 ||
-        s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+    if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
+        s->schedule < 1 || s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 ||
+        s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "recompute=#, schedule=#, cp_kind=#: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
@@ -534,7 +582,7 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
                             "recompute_layers=# needs recompute=full and as many of the # layers",
                             s->recompute_layers, w->blocks, 0);
     }
-    if (s->pp > 1 && chunks > w->blocks) {
+    if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
                             w->blocks);

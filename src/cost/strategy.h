@@ -34,6 +34,7 @@ typedef struct dpar_recipe {
     double weight, gradient, master, moments;
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
+    double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
     int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
 } dpar_recipe;
 
@@ -43,7 +44,9 @@ typedef struct dpar_recipe {
  *     deepspeed     20                       fp32       16 = 4+4+8
  *     pure-bf16     8                        adam8      12
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
- *     fp8           19                       bf16-moments  14
+ *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
+ *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
+ *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);

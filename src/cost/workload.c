@@ -17,6 +17,13 @@ DPARI_API const char *dpari_attention_name(int32_t attention)
     return attention > 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
 }
 
+DPARI_API const char *dpari_loss_name(int32_t loss)
+{
+    static const char name[DPAR_LOSSES][12] = {"?",       "eager",   "compiled", "fused",
+                                               "inplace", "chunked", "parallel"};
+    return loss > 0 && loss < DPAR_LOSSES ? name[loss] : "?";
+}
+
 DPARI_API double dpari_layer_params(const dpar_workload *w, int32_t layer)
 {
     double sum = 0.0;
@@ -33,9 +40,11 @@ DPARI_API double dpari_layer_saved(const dpar_workload *w, int32_t layer, int32_
     int32_t i;
     for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
         const dpar_op *op = &w->op[w->layer[layer].first + i];
-        int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
-                       (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
-        sum += kept ? op->save : 0.0;
+        int32_t drop = recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_SELECTIVE;
+        sum += drop ? 0.0 : op->save;
+        if (recompute == DPAR_RECOMPUTE_FULL) { /* as wide as what it gives */
+            return w->layer[layer].width_bytes;
+        }
     }
     return sum;
 }
@@ -51,7 +60,7 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w)
     return best;
 }
 
-DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why)
 {
     int32_t i;
     double params = 0.0;
@@ -123,6 +132,9 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     op->k = k;
     op->params = n * k + (biases ? n : 0.0);
     op->save = k * w->element;
+    if (cut == DPAR_CUT_COLUMN && w->stack >= DPAR_STACK_TORCH) {
+        op->save_cut = DPAR_CUT_NONE; /* DTensor keeps it gathered */
+    }
     return op;
 }
 
@@ -139,13 +151,15 @@ static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double 
 /* What the software does to the element-wise work of a layer. */
 typedef struct dpari_style {
     double e;      /* bytes of an element */
-    double norm;   /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double norm;   /* bytes a channel that a norm keeps: its input; an RMSNorm in eager steps keeps
+                    * an fp32 copy of it and the 16-bit one before the weight (counted: 6) */
     double passes; /* element-wise traffic over that of fused kernels */
     int32_t fused; /* activation and its product in one kernel, rotary without copies */
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
     int32_t rms;
+    int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
 } dpari_style;
 
 static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
@@ -153,7 +167,6 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     dpari_style s;
     int eager = w->stack == DPAR_STACK_TORCH;
     s.e = w->element;
-    s.norm = eager ? 6.0 : 0.0;
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
@@ -161,6 +174,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
                (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
     s.gated = m->family == DPAR_FAMILY_LLAMA;
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    s.norm = eager && s.rms ? s.e + 4.0 : s.e;
+    s.repeat = w->stack >= DPAR_STACK_TORCH;
     return s;
 }
 
@@ -168,7 +183,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
 {
     dpar_op *op =
         dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                         3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+                         3.0 * s->e * h * s->passes, s->norm * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -224,19 +239,20 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
     dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
-                     s->gated && !s->fused ? s->e * (q + 0.5 * kv) : 0.0);
-    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal, s->e * (q + kv));
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
+    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal,
+                        s->e * (s->repeat ? 3.0 * q : q + kv));
     dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
     dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
     l->cp_qo_bytes += 2.0 * s->e * q;
+    l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
 }
 
 /* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
@@ -250,14 +266,14 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
         dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
     } else {
-        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0)->keep = DPAR_KEEP_NORM;
     }
     op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
     op->save = 0.0; /* the same input as the query's */
     dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0)->keep = DPAR_KEEP_NORM;
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
     dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
@@ -267,6 +283,7 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     l->tp_regions++;
     l->cp_kv_bytes += e * (q + a * v);
     l->cp_qo_bytes += e * (q + a * v);
+    l->alternate += e * (m->q_lora + kv + 2.0 * a * v);
 }
 
 /* Norm, up (and gate), activation, down, residual. */
@@ -275,7 +292,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases)->keep = DPAR_KEEP_NORM;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR,
                           s->fused   ? 1
                           : s->gated ? 2
@@ -283,8 +300,9 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
                           e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases);
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases)->keep = DPAR_KEEP_ACTIVATION;
     dpari_add_residual(w, s, h);
+    w->layer[w->layers - 1].alternate += e * (f + h);
     w->layer[w->layers - 1].tp_regions++;
 }
 
@@ -308,18 +326,23 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
+    op->keep = DPAR_KEEP_EXPERTS;
     op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
+    op->keep = DPAR_KEEP_ACTIVATION;
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
     op->save = e * t * f;
-    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h, 0.0);
+    /* what experts gave is kept where the router's weights are multiplied in here, and not before
+     * (Megatron-Core) */
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
+                     w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
         op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
         op->save = 0.0;
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
                          2.0 * e * m->shared_ffn);
-        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
+        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -351,6 +374,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
 {
     double h = m->hidden, v = m->vocab;
     int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
+                                             2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
     dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
     if (l == NULL) {
@@ -361,11 +386,7 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     op->params = m->tied ? 0.0 : v * h;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
                           v * (fused ? 4.0 : 14.0), 0.0);
-    /* logits alive at once, bytes each: bf16 in place; bf16 and an fp32 copy; and its gradient */
-    op->transient = v * (w->stack == DPAR_STACK_CORE       ? 2.0
-                         : w->stack == DPAR_STACK_MEGATRON ? 4.0
-                         : w->stack == DPAR_STACK_COMPILED ? 6.0
-                                                           : 10.0);
+    op->transient = v * (double)bytes[w->loss];
     l->tp_regions = 1;
 }
 
@@ -746,6 +767,13 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
+    /* the library of the first fused attention has a fused loss, which its users took with it */
+    w->loss = m->loss > 0                             ? m->loss
+              : w->stack == DPAR_STACK_CORE           ? DPAR_LOSS_INPLACE
+              : w->stack == DPAR_STACK_MEGATRON       ? DPAR_LOSS_PARALLEL
+              : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
+              : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
+                                                      : DPAR_LOSS_EAGER;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;

@@ -38,14 +38,27 @@ enum {
     DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
-/* Which activations are dropped and computed again in the backward. */
-enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+/* Which activations are dropped and computed again in the backward: one of the first four, and with
+ * NONE and SELECTIVE any of the bits behind them (Megatron-Core's recompute modules). */
+enum {
+    DPAR_RECOMPUTE_NONE,
+    DPAR_RECOMPUTE_SELECTIVE, /* the scores of unfused attention */
+    DPAR_RECOMPUTE_FULL,      /* all but the layer's input */
+    DPAR_RECOMPUTE_ALTERNATE, /* all but every second product and attention: torchtitan's "op" */
+    DPAR_RECOMPUTES,
+    DPAR_RECOMPUTE_NORM = 4,       /* what norms give */
+    DPAR_RECOMPUTE_ACTIVATION = 8, /* what activations give, those of experts too */
+    DPAR_RECOMPUTE_EXPERTS = 16    /* all inside the experts */
+};
 
 /* When its saved activation is dropped and computed again. */
 enum {
-    DPAR_KEEP_ALWAYS,    /* kept under none and selective recomputation */
-    DPAR_KEEP_SELECTIVE, /* dropped by selective recomputation (attention scores) */
-    DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
+    DPAR_KEEP_ALWAYS,     /* kept under none and selective recomputation */
+    DPAR_KEEP_SELECTIVE,  /* dropped by selective recomputation (attention scores) */
+    DPAR_KEEP_INPUT,      /* the layer's input */
+    DPAR_KEEP_NORM,       /* what a norm gave */
+    DPAR_KEEP_ACTIVATION, /* what an activation gave */
+    DPAR_KEEP_EXPERTS     /* inside the experts, and no activation's */
 };
 
 /* An operation of a layer. */
@@ -76,6 +89,7 @@ typedef struct dpar_layer {
     int32_t first, ops; /* its operations in workload.op */
     double tokens;      /* tokens (pixels, cells) a sample */
     double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    double alternate;   /* bytes a token that every second product and attention give, all ranks */
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
@@ -92,6 +106,18 @@ enum {
     DPAR_ATTENTION_FLASH1,      /* the first fused kernels (2022-23, Triton included) */
     DPAR_ATTENTION_FLASH,       /* FlashAttention-2 and later, cuDNN */
     DPAR_ATTENTIONS             /* one past the last */
+};
+
+/* How the loss is computed: it decides how many bytes a logit are alive at once. 0 in a model: as
+ * the stack has it. */
+enum {
+    DPAR_LOSS_EAGER = 1, /* 16 bits, an fp32 softmax, two gradients: 14; with tp a fourth: 18 */
+    DPAR_LOSS_COMPILED,  /* 6 */
+    DPAR_LOSS_FUSED,     /* one kernel, a gradient beside the logits: 4 */
+    DPAR_LOSS_INPLACE,   /* one kernel, the gradient in the logits' place: 2 */
+    DPAR_LOSS_CHUNKED,   /* eager, in 8 chunks of the tokens */
+    DPAR_LOSS_PARALLEL,  /* Megatron's over a cut vocabulary: an fp32 copy, its exponentials: 10 */
+    DPAR_LOSSES          /* one past the last */
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
@@ -113,6 +139,7 @@ typedef struct dpar_workload {
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
     int32_t attention; /* DPAR_ATTENTION_* */
     int32_t stack;     /* DPAR_STACK_* */
+    int32_t loss;      /* DPAR_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
@@ -161,6 +188,7 @@ typedef struct dpar_model {
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
     int32_t attention;                     /* DPAR_ATTENTION_*; 0: the family's default */
     int32_t stack;                         /* DPAR_STACK_*; 0: the family's default */
+    int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
 } dpar_model;

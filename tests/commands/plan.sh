@@ -80,7 +80,7 @@ expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --evaluate tp=8 --fi
 expect 2 'exclude each other' llama-3-8b --cluster dgx-h100 --min-gpus --recommend
 expect 2 'sp=1: tp=8 x cp=1 does not divide 8191 tokens' llama-3-8b,seq=8191 --cluster 8xdgx-h100 --evaluate dp=8,tp=8,sp=1,mbs=1
 expect 2 'needs recompute=full' llama-3-8b --cluster dgx-h100 --evaluate dp=8,recompute_layers=9
-expect 2 'does not fit: it needs up to' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=3
+expect 2 'does not fit: it needs' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=3
 expect 2 'the value is not one that exists' llama-3-8b --cluster dgx-h100 --fix offload=
 expect 2 'wider than the grid' grid:64x64,halo=5000 --cluster dgx-h100
 expect 2 '1 to' grid:64x64,fields=0 --cluster dgx-h100
@@ -125,9 +125,19 @@ expect 2 "one word, no blank: 'tp= 8'" llama-3-8b --cluster 2x8:a100-80 --fix 't
 expect 2 "rule 'batch'" grid:10 --cluster 2x8:a100-80
 expect 0 'llama-3-8b' llama-3-8b --cluster=2x8:a100-80 --top=1
 # Llama-3.1-405B's 126 layers do not divide: what --evaluate prices --fix searches too
-expect 0 'pp=16,vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix vp=4 --top 1
+expect 0 'vp=4,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix vp=4 --top 1
 expect 0 'pp=16,vp=7,schedule=interleaved' llama-3.1-405b --cluster 1024x8:h100-80 --batch 2048 --fix pp=16,vp=7 --top 1
-expect 2 'pp=2 x vp=64 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=64
+expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80 --evaluate zero=3,mbs=1,recompute=full
+expect 1 'recompute=full' llama-3-70b --cluster 8x8:h100-80 --evaluate tp=8,pp=4,vp=2,mbs=1
+expect 1 'it would fit:' llama-3-70b --cluster 1x8:h200 --recommend
+expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80
+expect 1 'close: it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
+expect 0 'at the loss: ' llama-3-8b,stack=torch --cluster 8x8:h100-80 --evaluate zero=3,mbs=1 --memory
+expect 0 'stage 3: ' llama-3-8b --cluster 1x8:h100-80 --evaluate zero=1,pp=4,mbs=1 --memory
+expect 0 'recompute=norm+experts' mixtral-8x7b --cluster 8x8:h100-80 --evaluate zero=1,ep=8,pp=4,mbs=1,recompute=norm+experts
+expect 2 'norm, activation and experts' llama-3-8b --cluster 1x8:h100-80 --evaluate recompute=full+norm
+expect 0 'pp=32,vp=3' llama-3-8b,layers=94,seq=2048 --cluster 32x8:h100-80 --evaluate zero=1,pp=32,vp=3,mbs=1
+expect 2 'pp=2 x vp=65 needs as many layers, the model has 126' llama-3.1-405b --cluster 128x8:h100-80 --fix vp=65
 expect 1 'fits on' llama-3-8b --cluster 1x1:l40s,memory=24,hbm=1008,tflops=165,nvlink=25
 mkdir "$work/folder.json"
 expect 2 'folder' "$work/folder.json" --cluster dgx-h100

@@ -36,6 +36,9 @@ static void slow_keep(slow *b, const dpar_strategy *s)
     dpar_status st = dpar_plan_price(&job, s, b->batch, &plan, NULL, NULL);
     double t = plan.step.total;
     int i;
+    if (st == DPAR_OK && plan.memory.upper > c.gpu.memory_bytes) {
+        st = DPAR_E_MEMORY; /* a search asks for room */
+    }
     b->legal += st == DPAR_OK || st == DPAR_E_MEMORY;
     b->too_big += st == DPAR_E_MEMORY;
     for (i = 0; i < 5 && st == DPAR_OK; i++) {
@@ -75,12 +78,13 @@ static void slow_options(slow *b, dpar_strategy s)
 static void slow_memory(slow *b, dpar_strategy s)
 {
     int r, half = w.blocks / s.pp / 2;
-    for (r = 0; r < 4; r++) { /* 3: full, of half of the layers */
-        if ((r == 1 && w.attention != DPAR_ATTENTION_UNFUSED) || (r == 3 && half == 0)) {
+    for (r = 0; r < 5; r++) { /* 4: full, of half of the layers */
+        if ((r == 1 && w.attention != DPAR_ATTENTION_UNFUSED) || (r == 4 && half == 0) ||
+            (r == DPAR_RECOMPUTE_ALTERNATE && (w.stack < DPAR_STACK_TORCH || w.vocab == 0))) {
             continue;
         }
-        s.recompute = r < 3 ? r : DPAR_RECOMPUTE_FULL;
-        s.recompute_layers = r == 3 ? half : 0;
+        s.recompute = r < 4 ? r : DPAR_RECOMPUTE_FULL;
+        s.recompute_layers = r == 4 ? half : 0;
         for (s.zero = 0; s.zero < 4; s.zero++) {
             if ((s.zero > 0 && s.dp * s.cp == 1) || (!b->whole && s.pp > 1 && s.zero > 1)) {
                 continue;
@@ -221,6 +225,7 @@ static void test_walk(void)
     against_slow("llama:layers=4,hidden=512,heads=8,vocab=1024,seq=2048,experts=4,topk=2",
                  "1x4:a100-40", 8, DPAR_SPACE_WHOLE);
     against_slow("llama-3-8b", "2x4:a100-80,nic=4x25", 64, DPAR_SPACE_USUAL);
+    against_slow("llama-3-8b,stack=compiled", "1x8:h100-80", 32, DPAR_SPACE_USUAL);
     memset(&q, 0, sizeof q);
     q.global_batch = 64;
     q.fixed = plain_strategy();
@@ -299,10 +304,7 @@ static void test_bad_jobs(void)
         } else if (i == 4) {
             job.recipe.moments = -5.0;
         } else {
-            job.recipe.compute = i == 5   ? 99
-                                 : i == 6 ? -1
-                                 : i == 7 ? DPAR_NO_TYPE
-                                          : DPAR_FORMATS;
+            job.recipe.compute = i == 5 ? 99 : i == 6 ? -1 : i == 7 ? DPAR_NO_TYPE : DPAR_FORMATS;
         }
         why.text[0] = 0;
         CHECK_INT(dpar_plan_price(&job, &s, 0, &top[0], NULL, &why), DPAR_E_ARG);
