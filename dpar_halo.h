@@ -415,6 +415,10 @@ typedef struct dpar_grid_desc {
                      dpar_grid_attach. They may move from call to call, on each rank for itself.
                      0: an address that is not known is E_ARG */
     int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
+    int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
+                                   not compared. E_ARG on all ranks where the grid's cut gives
+                                   others, because your rule is another or dims are in another
+                                   order */
 } dpar_grid_desc;
 
 /* Made by dpar_grid_make; to be read. */
@@ -5909,6 +5913,21 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why
     return st;
 }
 
+/* With what the caller has. */
+static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
+{
+    int32_t d;
+    for (d = 0; d < g->head.dims; d++) {
+        if (g->d.own[d] != 0 && g->d.own[d] != g->head.own[d]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "grid: rank # has # cells in dim #, and own[] says #: another rule of "
+                             "cutting (cuts), or another order of dims (order)",
+                             rank, g->head.own[d], d, g->d.own[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
                                                dpar_grid **grid, dpar_why *why)
 {
@@ -5924,6 +5943,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_des
     st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
     st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
     st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
+    st = st == DPAR_OK ? dpari_gx_compare_own(g, c->rank, why) : st;
     st = st == DPAR_OK && g->d.type != 0 ? dpari_gx_plain(g, c->rank, why) : st;
     st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
     if (st < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */

@@ -922,6 +922,8 @@ module dpar
         ! dense in C order with its halo.
         integer(c_int32_t) :: type = 0
         integer(c_int32_t) :: closes = 0 ! 1: dpar_grid_free closes the communicator, too
+        ! this rank's cells as your code has them.
+        integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
     ! Made by dpar_grid_make; to be read.

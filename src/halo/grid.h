@@ -69,6 +69,10 @@ typedef struct dpar_grid_desc {
                      dpar_grid_attach. They may move from call to call, on each rank for itself.
                      0: an address that is not known is E_ARG */
     int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
+    int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
+                                   not compared. E_ARG on all ranks where the grid's cut gives
+                                   others, because your rule is another or dims are in another
+                                   order */
 } dpar_grid_desc;
 
 /* Made by dpar_grid_make; to be read. */

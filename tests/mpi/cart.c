@@ -90,6 +90,31 @@ static void refused(MPI_Comm comm, const dpar_grid_desc *desc, const char *want)
     says(why.text, want);
 }
 
+/* The caller's sizes, right and with the last rank's wrong: that is told on all. */
+static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
+{
+    const int64_t cells[2] = {23, 19};
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    int coord[2], k;
+    char words[80];
+    memset(&d, 0, sizeof d);
+    MPI_Cart_coords(cart, rank, 2, coord);
+    for (k = 0; k < 2; k++) {
+        d.cells[k] = cells[k];
+        d.own[k] = cells[k] / parts[k] + (coord[k] < cells[k] % parts[k]);
+    }
+    d.halo = 1;
+    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    d.own[1] += rank == size - 1;
+    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_E_ARG);
+    (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, and own[] says %d",
+                   size - 1, 19 / parts[1], 19 / parts[1] + 1);
+    CHECK(strstr(why.text, words) != NULL);
+}
+
 static void refusals(MPI_Comm cart, const int *parts, int rank, int size)
 {
     dpar_grid_desc good, d;
@@ -156,6 +181,7 @@ int main(int argc, char **argv)
         if (k == 0) {
             blocks(cart, 1, periods);
             refusals(cart, parts, rank, size);
+            own_sizes(cart, parts, rank, size);
             closed_first(cart);
         }
         MPI_Comm_free(&cart);
