@@ -223,7 +223,8 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
     while (memory_line(&t)) {
         int tp = memory_count(&t, "tp", 1), cp = memory_count(&t, "cp", 1);
         int dp = memory_count(&t, "dp_shard", 1), compiled = memory_is(&t, "compile", "yes");
-        int full = memory_is(&t, "act_ckpt", "full"), early = memory_is(&t, "date", "2024-12");
+        int full = memory_is(&t, "act_ckpt", "full"),
+            early = strcmp(memory_text(&t, "date"), "2025-03") < 0;
         memory_row r;
         snprintf(name, sizeof name, "%s %s GPUs tp%d cp%d s%d %s fp8 %s", memory_text(&t, "model"),
                  memory_text(&t, "gpus"), tp, cp, memory_count(&t, "seq", 8192),

@@ -148,6 +148,11 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, dpari_attention_name(w->attention));
         dpar_text_put(t, " attention");
     }
+    if (w->vocab > 0 && w->trains) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpari_loss_name(w->loss));
+        dpar_text_put(t, " loss");
+    }
     dpar_text_put(t, "\n\n");
 }
 
@@ -571,6 +576,8 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_put(&l, dpari_stack_name(w->stack));
     dpar_text_put(&l, ", attention: ");
     dpar_text_put(&l, dpari_attention_name(w->attention));
+    dpar_text_put(&l, ", loss: ");
+    dpar_text_put(&l, dpari_loss_name(w->loss));
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
