@@ -141,7 +141,7 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* The integer fields that a text form or a config may set: name and where. */
+/* The integer fields that a text form or a config may set, and the others. */
 enum {
     DPARI_M_LAYERS,
     DPARI_M_HIDDEN,
@@ -169,12 +169,46 @@ enum {
     DPARI_M_CHANNELS,
     DPARI_M_OUT_CHANNELS,
     DPARI_M_LEVELS,
-    DPARI_M_BLOCKS,
+    DPARI_M_BLOCKS_PER_LEVEL,
     DPARI_M_KERNEL,
     DPARI_M_FIELDS,
     DPARI_M_HALO,
     DPARI_M_ELEMENT,
     DPARI_M_INFERENCE,
+    DPARI_M_GATED,
+    DPARI_M_CAUSAL,
+    DPARI_M_POSITIONS,
+    DPARI_M_HEAD,
+    DPARI_M_EMBED,
+    DPARI_M_Q_GATE,
+    DPARI_M_WINDOW,
+    DPARI_M_WINDOW_KV_HEADS,
+    DPARI_M_SCAN,
+    DPARI_M_SCAN_HEADS,
+    DPARI_M_SCAN_GROUPS,
+    DPARI_M_SCAN_WIDTH,
+    DPARI_M_SCAN_STATE,
+    DPARI_M_CONV,
+    DPARI_M_EXPERT_STEP,
+    DPARI_M_EXPERT_OFFSET,
+    DPARI_M_O_LORA,
+    DPARI_M_O_GROUPS,
+    DPARI_M_INDEX_HEADS,
+    DPARI_M_INDEX_WIDTH,
+    DPARI_M_INDEX_TOPK,
+    DPARI_M_MTP,
+    DPARI_M_TOWER_LAYERS,
+    DPARI_M_TOWER_HIDDEN,
+    DPARI_M_TOWER_HEADS,
+    DPARI_M_TOWER_FFN,
+    DPARI_M_TOWER_TOKENS,
+    DPARI_M_TOWER_PATCH,
+    DPARI_M_TOWER_POSITIONS,
+    DPARI_M_TOWER_MERGE,
+    DPARI_M_TOWER_INNER,
+    DPARI_M_TOWER_MERGERS,
+    DPARI_M_TOWER_GATED,
+    DPARI_M_TOWER_PARAMS,
     DPARI_M_INTEGERS,
     DPARI_M_CAPACITY = DPARI_M_INTEGERS,
     DPARI_M_FLOPS,
@@ -182,84 +216,93 @@ enum {
     DPARI_M_IMAGE,
     DPARI_M_ATTENTION,
     DPARI_M_STACK,
+    DPARI_M_PATTERN,
     DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
-                                                       "hidden",
-                                                       "heads",
-                                                       "kv_heads",
-                                                       "head_width",
-                                                       "ffn",
-                                                       "vocab",
-                                                       "seq",
-                                                       "tied",
-                                                       "biases",
-                                                       "rotary",
-                                                       "experts",
-                                                       "topk",
-                                                       "expert_ffn",
-                                                       "shared_ffn",
-                                                       "dense_layers",
-                                                       "q_lora",
-                                                       "kv_lora",
-                                                       "rope_width",
-                                                       "qk_width",
-                                                       "v_width",
-                                                       "decoder_layers",
-                                                       "patch",
-                                                       "channels",
-                                                       "out_channels",
-                                                       "levels",
-                                                       "blocks_per_level",
-                                                       "kernel",
-                                                       "fields",
-                                                       "halo",
-                                                       "element",
-                                                       "inference",
-                                                       "capacity",
-                                                       "flops_per_cell",
-                                                       "bytes_per_cell",
-                                                       "image",
-                                                       "attention",
-                                                       "stack"};
+#define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
+/* Names, and where each stands, in int32_t. table */
+static const struct {
+    char name[18];
+    int16_t at;
+} dpari_model_key[DPARI_M_KEYS] = {{"layers", DPARI_FIELD(layers)},
+                                   {"hidden", DPARI_FIELD(hidden)},
+                                   {"heads", DPARI_FIELD(heads)},
+                                   {"kv_heads", DPARI_FIELD(kv_heads)},
+                                   {"head_width", DPARI_FIELD(head_width)},
+                                   {"ffn", DPARI_FIELD(ffn)},
+                                   {"vocab", DPARI_FIELD(vocab)},
+                                   {"seq", DPARI_FIELD(seq)},
+                                   {"tied", DPARI_FIELD(tied)},
+                                   {"biases", DPARI_FIELD(biases)},
+                                   {"rotary", DPARI_FIELD(rotary)},
+                                   {"experts", DPARI_FIELD(experts)},
+                                   {"topk", DPARI_FIELD(topk)},
+                                   {"expert_ffn", DPARI_FIELD(expert_ffn)},
+                                   {"shared_ffn", DPARI_FIELD(shared_ffn)},
+                                   {"dense_layers", DPARI_FIELD(dense_layers)},
+                                   {"q_lora", DPARI_FIELD(q_lora)},
+                                   {"kv_lora", DPARI_FIELD(kv_lora)},
+                                   {"rope_width", DPARI_FIELD(rope_width)},
+                                   {"qk_width", DPARI_FIELD(qk_width)},
+                                   {"v_width", DPARI_FIELD(v_width)},
+                                   {"decoder_layers", DPARI_FIELD(decoder_layers)},
+                                   {"patch", DPARI_FIELD(patch)},
+                                   {"channels", DPARI_FIELD(channels)},
+                                   {"out_channels", DPARI_FIELD(out_channels)},
+                                   {"levels", DPARI_FIELD(levels)},
+                                   {"blocks_per_level", DPARI_FIELD(blocks_per_level)},
+                                   {"kernel", DPARI_FIELD(kernel)},
+                                   {"fields", DPARI_FIELD(fields)},
+                                   {"halo", DPARI_FIELD(halo)},
+                                   {"element", DPARI_FIELD(element)},
+                                   {"inference", DPARI_FIELD(inference)},
+                                   {"gated", DPARI_FIELD(gated)},
+                                   {"causal", DPARI_FIELD(causal)},
+                                   {"positions", DPARI_FIELD(positions)},
+                                   {"head", DPARI_FIELD(head)},
+                                   {"embed", DPARI_FIELD(embed)},
+                                   {"q_gate", DPARI_FIELD(q_gate)},
+                                   {"window", DPARI_FIELD(window)},
+                                   {"window_kv_heads", DPARI_FIELD(window_kv_heads)},
+                                   {"scan", DPARI_FIELD(scan)},
+                                   {"scan_heads", DPARI_FIELD(scan_heads)},
+                                   {"scan_groups", DPARI_FIELD(scan_groups)},
+                                   {"scan_width", DPARI_FIELD(scan_width)},
+                                   {"scan_state", DPARI_FIELD(scan_state)},
+                                   {"conv", DPARI_FIELD(conv)},
+                                   {"expert_step", DPARI_FIELD(expert_step)},
+                                   {"expert_offset", DPARI_FIELD(expert_offset)},
+                                   {"o_lora", DPARI_FIELD(o_lora)},
+                                   {"o_groups", DPARI_FIELD(o_groups)},
+                                   {"index_heads", DPARI_FIELD(index_heads)},
+                                   {"index_width", DPARI_FIELD(index_width)},
+                                   {"index_topk", DPARI_FIELD(index_topk)},
+                                   {"mtp", DPARI_FIELD(mtp)},
+                                   {"tower_layers", DPARI_FIELD(tower_layers)},
+                                   {"tower_hidden", DPARI_FIELD(tower_hidden)},
+                                   {"tower_heads", DPARI_FIELD(tower_heads)},
+                                   {"tower_ffn", DPARI_FIELD(tower_ffn)},
+                                   {"tower_tokens", DPARI_FIELD(tower_tokens)},
+                                   {"tower_patch", DPARI_FIELD(tower_patch)},
+                                   {"tower_positions", DPARI_FIELD(tower_positions)},
+                                   {"tower_merge", DPARI_FIELD(tower_merge)},
+                                   {"tower_inner", DPARI_FIELD(tower_inner)},
+                                   {"tower_mergers", DPARI_FIELD(tower_mergers)},
+                                   {"tower_gated", DPARI_FIELD(tower_gated)},
+                                   {"tower_params", DPARI_FIELD(tower_params)},
+                                   {"capacity", 0},
+                                   {"flops_per_cell", 0},
+                                   {"bytes_per_cell", 0},
+                                   {"image", 0},
+                                   {"attention", 0},
+                                   {"stack", 0},
+                                   {"pattern", 0}};
+#undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
-    switch (key) {
-    case DPARI_M_LAYERS: return &m->layers;
-    case DPARI_M_HIDDEN: return &m->hidden;
-    case DPARI_M_HEADS: return &m->heads;
-    case DPARI_M_KV_HEADS: return &m->kv_heads;
-    case DPARI_M_HEAD_WIDTH: return &m->head_width;
-    case DPARI_M_FFN: return &m->ffn;
-    case DPARI_M_VOCAB: return &m->vocab;
-    case DPARI_M_SEQ: return &m->seq;
-    case DPARI_M_TIED: return &m->tied;
-    case DPARI_M_BIASES: return &m->biases;
-    case DPARI_M_ROTARY: return &m->rotary;
-    case DPARI_M_EXPERTS: return &m->experts;
-    case DPARI_M_TOPK: return &m->topk;
-    case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
-    case DPARI_M_SHARED_FFN: return &m->shared_ffn;
-    case DPARI_M_DENSE_LAYERS: return &m->dense_layers;
-    case DPARI_M_Q_LORA: return &m->q_lora;
-    case DPARI_M_KV_LORA: return &m->kv_lora;
-    case DPARI_M_ROPE_WIDTH: return &m->rope_width;
-    case DPARI_M_QK_WIDTH: return &m->qk_width;
-    case DPARI_M_V_WIDTH: return &m->v_width;
-    case DPARI_M_DECODER_LAYERS: return &m->decoder_layers;
-    case DPARI_M_PATCH: return &m->patch;
-    case DPARI_M_CHANNELS: return &m->channels;
-    case DPARI_M_OUT_CHANNELS: return &m->out_channels;
-    case DPARI_M_LEVELS: return &m->levels;
-    case DPARI_M_BLOCKS: return &m->blocks_per_level;
-    case DPARI_M_KERNEL: return &m->kernel;
-    case DPARI_M_FIELDS: return &m->fields;
-    case DPARI_M_HALO: return &m->halo;
-    case DPARI_M_ELEMENT: return &m->element;
-    default: return &m->inference;
-    }
+    return (int32_t *)(void *)m + dpari_model_key[key].at;
 }
 
 /* ---- words, and the nearest one ------------------------------------------------------------- */
@@ -311,6 +354,14 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
+static int dpari_spells_one(char letter, const char *letters)
+{
+    while (*letters != 0 && *letters != letter) {
+        letters++;
+    }
+    return *letters != 0;
+}
+
 /* A whole number of at most `limit`, negative allowed, that is all of the slice. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
@@ -360,9 +411,13 @@ static int64_t dpari_model_least(int32_t key)
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
-    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
-    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : dpari_model_least(key);
-    int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
+    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
+                 key == DPARI_M_Q_GATE;
+    int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
+    int less =
+        key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
+    int64_t v = 0, low = sign ? -1 : less ? -3 : dpari_model_least(key);
+    int64_t high = yes_no || sign ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
@@ -422,8 +477,22 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
     return DPAR_OK;
 }
 
+static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
+                                       dpar_why *why)
+{
+    size_t i;
+    for (i = k; i < n && dpari_spells_one(s[i], "FWSBfwsbDE"); i++) {
+    }
+    if (i < n || k == n || n - k >= sizeof(m->pattern)) {
+        return dpari_model_bad(s, n, why,
+                               "'@': 1 to 15 letters of F W S B f w s b D E were expected");
+    }
+    dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
+    return DPAR_OK;
+}
+
 /* "key=value" */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t *seen,
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
     size_t k = 0;
@@ -431,22 +500,23 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     while (k < n && s[k] != '=') {
         k++;
     }
-    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
-        if (dpari_unlike(s, k, dpari_model_key[key]) < dpari_unlike(s, k, dpari_model_key[best])) {
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key].name); key++) {
+        if (dpari_unlike(s, k, dpari_model_key[key].name) <
+            dpari_unlike(s, k, dpari_model_key[best].name)) {
             best = key;
         }
     }
     if (key == DPARI_M_KEYS) {
         return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
-                                   dpari_model_key[best]);
+                                   dpari_model_key[best].name);
     }
     if (k == n) {
         return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
-    if (*seen >> key & 1u) {
+    if (seen[key / 64] >> key % 64 & 1u) {
         return dpari_model_bad(s, n, why, "'@': given twice");
     }
-    *seen |= (uint64_t)1 << key;
+    seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
     switch (key) {
     case DPARI_M_CAPACITY:
@@ -458,6 +528,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                   why);
     case DPARI_M_STACK:
         return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
     }
 }
@@ -466,14 +537,14 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
-    uint64_t seen = 0;
+    uint64_t seen[2] = {0, 0};
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && at <= n) {
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, &seen, why)
+        st = k > at ? dpari_model_setting(m, s + at, k - at, seen, why)
                     : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
         at = k + 1;
     }
@@ -541,9 +612,27 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 enum {
     DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
     DPARI_C_SIDE,                  /* of a square image */
-    DPARI_C_STEP,                  /* experts in every so manieth layer */
     DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
-    DPARI_C_EXPANSION,             /* MPT: ffn / hidden */
+    DPARI_C_EXPANSION,             /* ffn / hidden, in 1/10000 */
+    DPARI_C_DENSE_FFN,             /* where intermediate_size is an expert's */
+    DPARI_C_ENCODER,               /* layers of the encoder */
+    DPARI_C_WIDTH,                 /* goes before the hidden size */
+    DPARI_C_TYPES,                 /* of tokens: rows of positions */
+    DPARI_C_BUCKETS,               /* DeBERTa: half of the rows of relative positions */
+    DPARI_C_HEARS,                 /* Whisper: positions of the encoder, mel bins */
+    DPARI_C_MELS,
+    DPARI_C_PADDED, /* vocabulary */
+    DPARI_C_EXPAND, /* channels of a scan over the hidden size */
+    DPARI_C_INNER,  /* channels of a scan */
+    DPARI_C_MULTIPLE,
+    DPARI_C_FFN_TIMES, /* Meta's params.json, in 1/10000 */
+    DPARI_C_EVERY,     /* attention, or all of it, in every so manieth layer; */
+    DPARI_C_AFTER,     /* the first of them */
+    DPARI_C_MERGE,     /* sides of the square of patches that become a token */
+    DPARI_C_TIME,      /* frames of a patch */
+    DPARI_C_ROWS,      /* of the tower's positions */
+    DPARI_C_MORE,      /* layers of the tower beside */
+    DPARI_C_PROJECTS,
     DPARI_C_FLAGS,
     DPARI_C_TIED = DPARI_C_FLAGS,
     DPARI_C_NO_BIAS,
@@ -551,380 +640,1252 @@ enum {
     DPARI_C_ONE_KV, /* multi-query attention */
     DPARI_C_NEW_DECODER,
     DPARI_C_GATED, /* T5 v1.1 */
-    DPARI_C_KEYS
+    DPARI_C_WINDOWS,
+    DPARI_C_GATES,
+    DPARI_C_BIASED_INPUT,
+    DPARI_C_NO_MLA,
+    DPARI_C_KEYS,
+    /* lists and words */
+    DPARI_C_MIX = DPARI_C_KEYS, /* one a layer: how it mixes */
+    DPARI_C_LINEAR,             /* the same in numbers: 1 is full attention, 0 linear */
+    DPARI_C_SWA,                /* 1 is a window, 0 full attention */
+    DPARI_C_FEED,               /* one a layer: dense, or experts */
+    DPARI_C_FULL_AT,            /* indices of layers of attention; of dense layers */
+    DPARI_C_DENSE_AT,
+    DPARI_C_DEEP, /* a projector for each entry */
+    DPARI_C_TYPE,
+    DPARI_C_ARCHITECTURE,
+    DPARI_C_ACTIVATION,
+    DPARI_C_PROJECTION, /* T5's feed_forward_proj */
+    DPARI_C_ADAPTER,
+    DPARI_C_ALL
 };
 
-/* Members of transformers' config.json and what each one says; the first of a key is the name
- * that a sentence about it begins with. table */
-static const struct {
-    char member[32];
-    int8_t key;
-} dpari_config[] = {{"num_hidden_layers", DPARI_M_LAYERS},
-                    {"n_layer", DPARI_M_LAYERS},
-                    {"num_layers", DPARI_M_LAYERS},
-                    {"n_layers", DPARI_M_LAYERS},
-                    {"hidden_size", DPARI_M_HIDDEN},
-                    {"n_embd", DPARI_M_HIDDEN},
-                    {"n_embed", DPARI_M_HIDDEN},
-                    {"d_model", DPARI_M_HIDDEN},
-                    {"num_attention_heads", DPARI_M_HEADS},
-                    {"n_head", DPARI_M_HEADS},
-                    {"num_heads", DPARI_M_HEADS},
-                    {"n_heads", DPARI_M_HEADS},
-                    {"num_key_value_heads", DPARI_M_KV_HEADS},
-                    {"head_dim", DPARI_M_HEAD_WIDTH},
-                    {"d_kv", DPARI_M_HEAD_WIDTH},
-                    {"attention_head_dim", DPARI_M_HEAD_WIDTH},
-                    {"intermediate_size", DPARI_M_FFN},
-                    {"n_inner", DPARI_M_FFN},
-                    {"d_ff", DPARI_M_FFN},
-                    {"ffn_dim", DPARI_M_FFN},
-                    {"ffn_hidden_size", DPARI_M_FFN},
-                    {"vocab_size", DPARI_M_VOCAB},
-                    {"max_position_embeddings", DPARI_M_SEQ},
-                    {"n_positions", DPARI_M_SEQ},
-                    {"max_seq_len", DPARI_M_SEQ},
-                    {"seq_length", DPARI_M_SEQ},
-                    {"num_local_experts", DPARI_M_EXPERTS},
-                    {"num_experts", DPARI_M_EXPERTS},
-                    {"n_routed_experts", DPARI_M_EXPERTS},
-                    {"num_experts_per_tok", DPARI_M_TOPK},
-                    {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
-                    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
-                    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS},
-                    {"q_lora_rank", DPARI_M_Q_LORA},
-                    {"kv_lora_rank", DPARI_M_KV_LORA},
-                    {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
-                    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},
-                    {"v_head_dim", DPARI_M_V_WIDTH},
-                    {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
-                    {"patch_size", DPARI_M_PATCH},
-                    {"num_channels", DPARI_M_CHANNELS},
-                    {"in_channels", DPARI_M_CHANNELS},
-                    {"out_channels", DPARI_M_OUT_CHANNELS},
-                    {"n_shared_experts", DPARI_C_SHARED},
-                    {"image_size", DPARI_C_SIDE},
-                    {"sample_size", DPARI_C_SIDE},
-                    {"moe_layer_freq", DPARI_C_STEP},
-                    {"decoder_sparse_step", DPARI_C_STEP},
-                    {"interleave_moe_layer_step", DPARI_C_STEP},
-                    {"num_kv_heads", DPARI_C_NEW_KV},
-                    {"expansion_ratio", DPARI_C_EXPANSION},
-                    {"tie_word_embeddings", DPARI_C_TIED},
-                    {"no_bias", DPARI_C_NO_BIAS},
-                    {"bias", DPARI_C_BIAS},
-                    {"multi_query", DPARI_C_ONE_KV},
-                    {"new_decoder_architecture", DPARI_C_NEW_DECODER},
-                    {"is_gated_act", DPARI_C_GATED}};
+/* Members of config.json files, of transformers, of Meta and of others, and in the same order what
+ * they say; a sentence about a key begins with its first name. table */
+static const char dpari_config_names[] =
+    "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
+    "layers\0"
+    "hidden_size n_embd n_embed d_model dim vt_hidden_size width model_dim\0"
+    "num_attention_heads n_head num_heads n_heads attention_heads "
+    "encoder_attention_heads vt_num_attention_heads\0"
+    "num_key_value_heads n_kv_heads kv_n_heads multi_query_group_num "
+    "num_attention_groups\0"
+    "head_dim d_kv attention_head_dim kv_channels d_head\0"
+    "intermediate_size n_inner d_ff ffn_dim ffn_hidden_size inner_hidden_size "
+    "encoder_ffn_dim vt_intermediate_size hidden_dim\0"
+    "vocab_size\0"
+    "max_position_embeddings n_positions max_seq_len seq_length "
+    "max_sequence_length model_max_length n_ctx context_length "
+    "max_target_positions\0"
+    "num_local_experts num_experts n_routed_experts moe_num_experts "
+    "num_moe_experts num_routed_experts n_experts\0"
+    "num_experts_per_tok num_experts_per_token experts_per_token moe_topk "
+    "moe_top_k moe_k experts_per_tok num_selected_experts moe_router_topk "
+    "top_k_experts\0"
+    "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size "
+    "expert_ffn_dim moe_hidden_dim\0"
+    "shared_expert_intermediate_size shared_intermediate_size share_expert_dim "
+    "moe_shared_expert_intermediate_size shared_expert_ffn_dim\0"
+    "first_k_dense_replace num_dense_layers moe_layer_start_index n_dense_layers\0"
+    "q_lora_rank\0"
+    "kv_lora_rank\0"
+    "qk_rope_head_dim\0"
+    "qk_nope_head_dim\0"
+    "v_head_dim\0"
+    "num_decoder_layers decoder_layers\0"
+    "patch_size\0"
+    "num_channels in_channels in_chans\0"
+    "out_channels\0"
+    "embedding_size word_embed_proj_dim\0"
+    "sliding_window sliding_window_size window_size local_attention "
+    "attention_chunk_size attention_window_size\0"
+    "swa_num_key_value_heads\0"
+    "mamba_n_heads mamba_num_heads linear_num_value_heads\0"
+    "mamba_n_groups linear_num_key_heads n_groups mamba_ngroups\0"
+    "mamba_d_head mamba_head_dim linear_value_head_dim mamba_headdim\0"
+    "mamba_d_state ssm_state_size state_size d_state linear_key_head_dim\0"
+    "mamba_d_conv conv_kernel conv_kernel_size linear_conv_kernel_dim "
+    "short_conv_kernel_size conv1d_width conv_L_cache d_conv\0"
+    "moe_layer_freq decoder_sparse_step interleave_moe_layer_step "
+    "moe_layer_interval expert_layer_period moe_every_n_layers\0"
+    "expert_layer_offset\0"
+    "o_lora_rank\0"
+    "o_groups\0"
+    "index_n_heads\0"
+    "index_head_dim\0"
+    "index_topk\0"
+    "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
+    "num_mtp_layers\0"
+    "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
+    "image_size sample_size\0"
+    "num_kv_heads\0"
+    "expansion_ratio mlp_ratio\0"
+    "intermediate_size_mlp dense_intermediate_size\0"
+    "encoder_layers\0"
+    "embed_dim\0"
+    "type_vocab_size\0"
+    "position_buckets\0"
+    "max_source_positions\0"
+    "num_mel_bins\0"
+    "padded_vocab_size\0"
+    "mamba_expand expand\0"
+    "lru_width mamba_d_ssm attention_hidden_size d_inner\0"
+    "multiple_of\0"
+    "ffn_dim_multiplier\0"
+    "attn_layer_period sliding_window_pattern full_attention_interval "
+    "global_attn_every_n_layers layer_group_size\0"
+    "attn_layer_offset\0"
+    "spatial_merge_size merge_kernel_size\0"
+    "temporal_patch_size\0"
+    "num_position_embeddings init_pos_emb_height\0"
+    "num_global_layers\0"
+    "projection_dim\0"
+    "tie_word_embeddings\0"
+    "no_bias\0"
+    "bias\0"
+    "multi_query\0"
+    "new_decoder_architecture\0"
+    "is_gated_act\0"
+    "use_sliding_window\0"
+    "attn_output_gate\0"
+    "position_biased_input\0"
+    "use_mla\0"
+    "layer_types layers_block_type attention_layers block_types "
+    "hybrid_override_pattern layers_types layer_block_types\0"
+    "attn_type_list\0"
+    "hybrid_layer_pattern\0"
+    "mlp_layer_types\0"
+    "attn_layer_indices full_attn_layers full_attn_idxs\0"
+    "mlp_only_layers\0"
+    "deepstack_visual_indexes\0"
+    "model_type _class_name\0"
+    "architectures\0"
+    "hidden_act activation_function hidden_activation mlp_hidden_act activation\0"
+    "feed_forward_proj\0"
+    "peft_type\0";
+static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
+                                           DPARI_M_HIDDEN,
+                                           DPARI_M_HEADS,
+                                           DPARI_M_KV_HEADS,
+                                           DPARI_M_HEAD_WIDTH,
+                                           DPARI_M_FFN,
+                                           DPARI_M_VOCAB,
+                                           DPARI_M_SEQ,
+                                           DPARI_M_EXPERTS,
+                                           DPARI_M_TOPK,
+                                           DPARI_M_EXPERT_FFN,
+                                           DPARI_M_SHARED_FFN,
+                                           DPARI_M_DENSE_LAYERS,
+                                           DPARI_M_Q_LORA,
+                                           DPARI_M_KV_LORA,
+                                           DPARI_M_ROPE_WIDTH,
+                                           DPARI_M_QK_WIDTH,
+                                           DPARI_M_V_WIDTH,
+                                           DPARI_M_DECODER_LAYERS,
+                                           DPARI_M_PATCH,
+                                           DPARI_M_CHANNELS,
+                                           DPARI_M_OUT_CHANNELS,
+                                           DPARI_M_EMBED,
+                                           DPARI_M_WINDOW,
+                                           DPARI_M_WINDOW_KV_HEADS,
+                                           DPARI_M_SCAN_HEADS,
+                                           DPARI_M_SCAN_GROUPS,
+                                           DPARI_M_SCAN_WIDTH,
+                                           DPARI_M_SCAN_STATE,
+                                           DPARI_M_CONV,
+                                           DPARI_M_EXPERT_STEP,
+                                           DPARI_M_EXPERT_OFFSET,
+                                           DPARI_M_O_LORA,
+                                           DPARI_M_O_GROUPS,
+                                           DPARI_M_INDEX_HEADS,
+                                           DPARI_M_INDEX_WIDTH,
+                                           DPARI_M_INDEX_TOPK,
+                                           DPARI_M_MTP,
+                                           DPARI_C_SHARED,
+                                           DPARI_C_SIDE,
+                                           DPARI_C_NEW_KV,
+                                           DPARI_C_EXPANSION,
+                                           DPARI_C_DENSE_FFN,
+                                           DPARI_C_ENCODER,
+                                           DPARI_C_WIDTH,
+                                           DPARI_C_TYPES,
+                                           DPARI_C_BUCKETS,
+                                           DPARI_C_HEARS,
+                                           DPARI_C_MELS,
+                                           DPARI_C_PADDED,
+                                           DPARI_C_EXPAND,
+                                           DPARI_C_INNER,
+                                           DPARI_C_MULTIPLE,
+                                           DPARI_C_FFN_TIMES,
+                                           DPARI_C_EVERY,
+                                           DPARI_C_AFTER,
+                                           DPARI_C_MERGE,
+                                           DPARI_C_TIME,
+                                           DPARI_C_ROWS,
+                                           DPARI_C_MORE,
+                                           DPARI_C_PROJECTS,
+                                           DPARI_C_TIED,
+                                           DPARI_C_NO_BIAS,
+                                           DPARI_C_BIAS,
+                                           DPARI_C_ONE_KV,
+                                           DPARI_C_NEW_DECODER,
+                                           DPARI_C_GATED,
+                                           DPARI_C_WINDOWS,
+                                           DPARI_C_GATES,
+                                           DPARI_C_BIASED_INPUT,
+                                           DPARI_C_NO_MLA,
+                                           DPARI_C_MIX,
+                                           DPARI_C_LINEAR,
+                                           DPARI_C_SWA,
+                                           DPARI_C_FEED,
+                                           DPARI_C_FULL_AT,
+                                           DPARI_C_DENSE_AT,
+                                           DPARI_C_DEEP,
+                                           DPARI_C_TYPE,
+                                           DPARI_C_ARCHITECTURE,
+                                           DPARI_C_ACTIVATION,
+                                           DPARI_C_PROJECTION,
+                                           DPARI_C_ADAPTER};
 
-enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
+/* model_type, and what it says where the file does not: the family that has its shapes, and
+ * settings as of a text form. Of transformers' configuration classes and, for types that it does
+ * not have, of the code that came with the weights. shared_ffn=1: one shared expert, as wide as a
+ * routed one; v_width=1: the value is the key. Names, settings, both with a NUL. */
+static const char dpari_types[] =
+    "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
+    "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 "
+    "deepseek_v32 kimi_k2 glm_moe_dsa glm glm4 glm4_moe glm4_moe_lite glm4v_text "
+    "glm4v_moe_text internlm internlm2 internlm3 baichuan xverse exaone exaone4 "
+    "exaone_moe olmo olmo2 olmoe flex_olmo stablelm stablelm_epoch yi aquila orion "
+    "phimoe mllama_text_model granite granitemoe granitemoeshared seed_oss hunyuan "
+    "hunyuan_v1_dense hunyuan_v1_moe helium dbrx minimax_m2 minimax_m3 mistral3 "
+    "mistral4 dots1 bailing_moe bailing_moe_v2 skywork_moe telechat openelm solar "
+    "diffllama nemotron-nas csm ministral ministral3 lfm nanochat mimo step3_text\0"
+    "llama:\0"
+    "llama codellama llava_llama vicuna\0"
+    "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000\0"
+    "mistral\0"
+    "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
+    "window=4096,pattern=W\0"
+    "mixtral\0"
+    "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
+    "experts=8,topk=2\0"
+    "phi3 phi3_v phi4mm\0"
+    "llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,pattern=W\0"
+    "minicpm minicpm3 smollm3 ernie4_5 ernie4_5_moe ernie4_5_moe_vl "
+    "ernie4_5_vl_moe_text grok-1 grok1 youtu\0"
+    "llama:tied=1\0"
+    "gemma\0"
+    "llama:layers=28,hidden=3072,heads=16,kv_heads=16,head_width=256,ffn=24576,"
+    "vocab=256000,tied=1\0"
+    "gemma2 vaultgemma\0"
+    "llama:layers=26,hidden=2304,heads=8,kv_heads=4,head_width=256,ffn=9216,"
+    "vocab=256000,tied=1,window=4096,pattern=WF\0"
+    "gemma3_text gemma3\0"
+    "llama:layers=26,hidden=2304,heads=8,kv_heads=4,head_width=256,ffn=9216,"
+    "vocab=262208,tied=1,window=4096,pattern=WWWWWF\0"
+    "gemma3n_text\0"
+    "llama:layers=35,hidden=2048,heads=8,kv_heads=2,head_width=256,ffn=16384,"
+    "vocab=262400,tied=1,window=512,pattern=WWWWF\0"
+    "gemma4_text\0llama:tied=1,pattern=WWWWWF\0"
+    "cohere\0llama:tied=1\0"
+    "cohere2\0llama:tied=1,window=4096,pattern=WWWF\0"
+    "olmo3\0llama:window=4096,pattern=WWWF\0"
+    "gpt_oss\0llama:window=128,pattern=WF\0"
+    "step3p7 step3p5 mimo_v2_flash afmoe\0llama:pattern=W\0"
+    "llama4_text llama4\0"
+    "llama:layers=48,hidden=5120,heads=40,kv_heads=8,head_width=128,ffn=16384,"
+    "expert_ffn=8192,vocab=202048,window=8192,pattern=WWWF,shared_ffn=1\0"
+    "deepseek_v4\0llama:kv_heads=1,v_width=1\0"
+    "qwen\0llama:\0"
+    "chatglm\0llama:\0"
+    "qwen3_next qwen3_5_text qwen3_5_moe_text qwen3_5 qwen3_5_moe\0"
+    "llama:pattern=SSSF,scan=3,q_gate=1\0"
+    "kimi_linear\0llama:pattern=SSSF,scan=4\0"
+    "minimax minimax_text_01 minimax_m1\0llama:pattern=SSSSSSSF,scan=5\0"
+    "lfm2 lfm2_moe\0llama:tied=1,scan=6,conv=3\0"
+    "recurrent_gemma\0llama:tied=1,pattern=SSW,window=2048,scan=7\0"
+    "mamba falcon_mamba\0llama:pattern=s,scan=1,scan_state=16,tied=1\0"
+    "mamba2\0llama:pattern=s,scan=2,scan_width=64,scan_groups=8,scan_state=128\0"
+    "jamba\0llama:pattern=S,scan=1,scan_state=16,expert_step=2,expert_offset=1\0"
+    "bamba\0llama:pattern=S,scan=2,scan_width=64,scan_state=256,scan_heads=128\0"
+    "granitemoehybrid\0llama:pattern=F,scan=2\0"
+    "falcon_h1\0llama:pattern=B,scan=2\0"
+    "nemotron_h\0llama:gated=-1,pattern=s,scan=2\0"
+    "rwkv\0llama:gated=-1,pattern=S,scan=8,positions=-1\0"
+    "arcee apertus\0llama:gated=-1\0"
+    "bitnet\0llama:tied=1\0"
+    "modernbert\0llama:causal=-1,tied=1,pattern=FWW,window=128,head=1\0"
+    "nomic_bert gte new\0llama:causal=-1,tied=1,head=1\0";
+static const char dpari_types_more[] =
+    "chatglm-6b\0gpt:rotary=1,tied=1\0"
+    "persimmon\0gpt:rotary=1\0"
+    "gpt2\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1\0"
+    "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
+    "gpt_bigcode\0gpt:tied=1,kv_heads=1\0"
+    "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
+    "falcon\0gpt:tied=1,rotary=1,biases=-1,kv_heads=1\0"
+    "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
+    "nemotron\0gpt:rotary=1,biases=-1\0"
+    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text layoutlm "
+    "distilbert megatron-bert xlm-roberta-xl\0"
+    "gpt:causal=-1,tied=1,head=2,ffn=3072,layers=12,hidden=768,heads=12\0"
+    "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
+    "clip_text_model siglip_text_model\0"
+    "gpt:head=1,layers=12,hidden=512,heads=8,ffn=2048,vocab=49408,seq=77\0"
+    "t5\0t5:tied=1\0"
+    "mt5 umt5\0t5:\0"
+    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0"
+    "t5:tied=1,biases=1,positions=1\0"
+    "whisper\0t5:tied=1,biases=1,positions=1\0"
+    "vit deit\0vit:layers=12,hidden=768,heads=12,image=224,patch=16,channels=3\0"
+    "dinov2 dinov2_with_registers dinov3_vit ijepa\0"
+    "vit:layers=12,hidden=768,heads=12,image=224,patch=14,channels=3,"
+    "out_channels=-1\0"
+    "clip_vision_model intern_vit_6b internvl_vision\0"
+    "vit:layers=12,hidden=768,heads=12,ffn=3072,image=224,patch=32,channels=3,"
+    "out_channels=-1\0"
+    "siglip_vision_model siglip2_vision_model\0"
+    "vit:layers=12,hidden=768,heads=12,ffn=3072,image=224,patch=16,channels=3,"
+    "out_channels=-1\0"
+    "pixtral\0"
+    "vit:layers=24,hidden=1024,heads=16,ffn=4096,image=1024,patch=16,channels=3,"
+    "out_channels=-1,gated=1\0"
+    "DiTTransformer2DModel Transformer2DModel\0dit:\0";
+/* The type of the whole, of models that see: the projector and, where the files leave it out, the
+ * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
+ * tower_params. */
+static const char dpari_towers[] =
+    "llava llava_llama\0"
+    "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
+    "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2\0"
+    "llava_next llava_onevision vipllava video_llava\0tower_inner=-2\0"
+    "mistral3\0tower_inner=-2,tower_params=4194\0"
+    "internvl_chat internvl\0tower_inner=-2,tower_merge=4\0"
+    "phi3_v\0"
+    "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
+    "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2,"
+    "tower_merge=4\0"
+    "llama4\0"
+    "tower_layers=34,tower_hidden=768,tower_heads=16,tower_ffn=5632,"
+    "tower_patch=588,tower_tokens=1024,tower_positions=1025,tower_inner=-3,"
+    "tower_params=80000\0"
+    "step3p7\0"
+    "tower_layers=47,tower_hidden=1536,tower_heads=16,tower_ffn=8960,"
+    "tower_patch=588,tower_tokens=2704,tower_positions=2705,tower_inner=-3,"
+    "tower_params=237500\0"
+    "deepseek_vl_v2\0"
+    "tower_heads=16,tower_tokens=729,tower_positions=729,tower_inner=-2,"
+    "tower_merge=4,tower_params=15300\0"
+    "mllama\0tower_inner=-3,tower_params=106400\0"
+    "idefics3 smolvlm\0tower_merge=16\0"
+    "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe glm4v glm4v_moe "
+    "kimi_k25 kimi_k3 kimi_vl\0"
+    "tower_inner=-1,tower_merge=4\0";
 
-/* What a model_type says without a member. */
+/* Objects: the outermost one, the language model of a multi-modal one, its towers, a linear
+ * attention's; and what is skipped, or is a list. */
 enum {
-    DPARI_CONFIG_TIED = 1,    /* unless it says otherwise */
-    DPARI_CONFIG_ROTARY = 2,  /* GPT's block, but no learned positions */
-    DPARI_CONFIG_NO_BIAS = 4, /* unless it says otherwise */
-    DPARI_CONFIG_ONE_KV = 8,  /* multi-query attention, unless it says otherwise */
-    DPARI_CONFIG_SHARES = 16  /* one shared expert, as wide as a routed one */
+    DPARI_IN_WHOLE,
+    DPARI_IN_TEXT,
+    DPARI_IN_SEES,
+    DPARI_IN_HEARS,
+    DPARI_IN_LINEAR,
+    DPARI_INS,
+    DPARI_IN_NOTHING = DPARI_INS,
+    DPARI_IN_LIST
 };
 
-/* model_type and the family that has its shapes. table */
-static const struct {
-    char name[24];
-    int8_t family, says;
-} dpari_config_type[] = {
-    {"llama", DPAR_FAMILY_LLAMA, 0},
-    {"mistral", DPAR_FAMILY_LLAMA, 0},
-    {"mixtral", DPAR_FAMILY_LLAMA, 0},
-    {"qwen2", DPAR_FAMILY_LLAMA, 0},
-    {"qwen2_moe", DPAR_FAMILY_LLAMA, 0},
-    {"qwen3", DPAR_FAMILY_LLAMA, 0},
-    {"qwen3_moe", DPAR_FAMILY_LLAMA, 0},
-    {"deepseek_v2", DPAR_FAMILY_LLAMA, 0},
-    {"deepseek_v3", DPAR_FAMILY_LLAMA, 0},
-    {"phi3", DPAR_FAMILY_LLAMA, 0},
-    {"llama4_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_SHARES},
-    {"gemma", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gemma2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gemma3_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"cohere", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"cohere2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gpt2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"gpt_neo", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"opt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"gpt_bigcode", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ONE_KV},
-    {"bloom", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"mpt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"starcoder2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"falcon", DPAR_FAMILY_GPT,
-     DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
-    {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"nemotron", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS}, /* relu2 */
-    {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"t5", DPAR_FAMILY_T5, DPARI_CONFIG_TIED},
-    {"mt5", DPAR_FAMILY_T5, 0},
-    {"umt5", DPAR_FAMILY_T5, 0},
-    {"vit", DPAR_FAMILY_VIT, 0},
-    {"DiTTransformer2DModel", DPAR_FAMILY_DIT, 0}};
+enum { DPARI_LISTED = 512 };
 
-enum { DPARI_CONFIG_TYPES = (int)(sizeof(dpari_config_type) / sizeof(dpari_config_type[0])) };
+typedef struct dpari_slice {
+    const char *at;
+    size_t n;
+} dpari_slice;
 
 /* What was read so far. */
 typedef struct dpari_config_state {
-    int32_t value[DPARI_C_KEYS]; /* -1: not said */
-    uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
-    int32_t inside;              /* 1 inside text_config */
-    int32_t inner_type;
-    int32_t gated;    /* hidden_act is silu's: gated in every model that has kv heads */
-    const char *type; /* model_type, or diffusers' _class_name */
-    size_t type_length;
+    int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
+    dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
+    dpari_slice architecture[DPARI_INS], activation[DPARI_INS];
+    int8_t in[66]; /* of the members at each depth: DPARI_IN_* */
+    int8_t seen[DPARI_INS];
+    int32_t key, of; /* of the list that is being read */
+    dpari_slice name;
+    double sum, low, high;
+    int32_t listed;
+    char mix[DPARI_LISTED]; /* letters of a pattern */
+    int8_t feed[DPARI_LISTED];
+    int32_t mixes, feeds, full_at[2]; /* full_at: indices given, how many; counted from 1 */
+    dpar_text note;
 } dpari_config_state;
 
-static dpar_status dpari_config_bad(const dpari_json_item *item, dpar_why *why, const char *form)
+static int dpari_same_bytes(const char *a, const char *b, size_t n)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
-                          item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
+    while (n > 0 && *a == *b) {
+        a++;
+        b++;
+        n--;
+    }
+    return n == 0;
 }
 
-static dpar_status dpari_config_string(dpari_config_state *c, const dpari_json_item *item)
+static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 {
-    const char *key = item->key;
+    return (int32_t)dpari_most(low, dpari_least(v, high));
+}
+
+/* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
+static int32_t dpari_word_of(const char *list, const char *s, size_t n)
+{
+    int32_t i = 0;
+    while (*list != 0) {
+        size_t k = 0;
+        while (list[k] != 0 && list[k] != ' ') {
+            k++;
+        }
+        if (k == n && dpari_same_bytes(list, s, n)) {
+            return i;
+        }
+        list += k + (list[k] == ' ');
+        i++;
+    }
+    return -1;
+}
+
+static int dpari_slice_is(const dpari_slice *s, const char *list)
+{
+    return s->n > 0 && dpari_word_of(list, s->at, s->n) >= 0;
+}
+
+static int dpari_slice_holds(const char *s, size_t n, const char *part)
+{
+    size_t k = dpari_length(part), i;
+    for (i = 0; i + k <= n; i++) {
+        if (dpari_same_bytes(s + i, part, k)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Settings of a type in one of the tables; NULL: not there. */
+static const char *dpari_type_row(const char *row, const dpari_slice *type)
+{
+    for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
+        if (dpari_slice_is(type, row)) {
+            return dpari_behind(row);
+        }
+    }
+    return NULL;
+}
+
+static const char *dpari_type_find(const dpari_slice *type)
+{
+    const char *row = dpari_type_row(dpari_types, type);
+    return row != NULL ? row : dpari_type_row(dpari_types_more, type);
+}
+
+/* A line of the note: `form`, its '@' the word and its '#' the number. */
+static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
+                              int64_t number)
+{
+    for (; *form != 0; form++) {
+        if (*form == '@') {
+            dpari_text_slice(&c->note, word, n < 60 ? n : 60);
+        } else if (*form == '#') {
+            dpari_text_int(&c->note, number);
+        } else {
+            dpari_text_char(&c->note, *form);
+        }
+    }
+    dpari_text_char(&c->note, '\n');
+}
+
+static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, name->at, name->n < 60 ? name->n : 60, 0, 0, 0,
+                          0);
+}
+
+/* Which key a member says; -1: none. */
+static int32_t dpari_config_find(const char *s, size_t n)
+{
+    const char *names = dpari_config_names;
+    int32_t i = 0;
+    for (; *names != 0; names = dpari_behind(names)) {
+        if (dpari_word_of(names, s, n) >= 0) {
+            return dpari_config_key[i];
+        }
+        i++;
+    }
+    return -1;
+}
+
+/* The object of that name inside another one. */
+static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
+{
+    static const char *const names[] = {
+        "text_config language_config llm_config text_model_config text_model decoder_config",
+        "vision_config vision_tower visual vision_encoder image_encoder vision vit_config",
+        "audio_config speech_config audio_encoder", "linear_attn_config",
+        "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config"};
+    int32_t i;
+    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
+        if (dpari_word_of(names[i], item->key, item->key_length) >= 0) {
+            in = i < 4 ? DPARI_IN_TEXT + i : in;
+            c->seen[in] = 1;
+            return in;
+        }
+    }
+    return DPARI_IN_NOTHING;
+}
+
+/* Members that make another model of it, and are not modelled. */
+static const char dpari_config_left[] =
+    "altup_num_inputs laurel_rank hidden_size_per_layer_input num_kv_shared_layers compress_ratios "
+    "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
+    "use_full_rank_gate conv_kernel_size_deberta num_experts_shared use_parallel_residual_mlp";
+/* Numbers about experts that change neither sizes nor work. */
+static const char dpari_config_idle[] =
+    "moe_layer_end_index moe_capacity moe_router_scaling_factor moe_aux_loss_coef moe_z_loss_coef "
+    "moe_dropout_prob moe_gate_lr moe_group_experts num_expert_group n_expert_group "
+    "num_local_experts_per_rank moe_router_num_groups moe_loss_weight expert_capacity "
+    "expert_parallel_size moe_router_group_topk moe_capacity_factor expert_model_parallel_size";
+
+static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
+                                        const dpari_json_item *item)
+{
+    const char *s = item->key;
     size_t n = item->key_length;
-    if ((dpari_spells(key, n, "model_type") || dpari_spells(key, n, "_class_name")) &&
-        (c->inside || !c->inner_type)) {
-        c->type = item->string;
-        c->type_length = item->length;
-        c->inner_type = c->inside;
-    } else if (dpari_spells(key, n, "hidden_act")) {
-        c->gated = dpari_spells(item->string, item->length, "silu") ||
-                   dpari_spells(item->string, item->length, "swish") ||
-                   dpari_spells(item->string, item->length, "swiglu");
-    } else if (dpari_spells(key, n, "feed_forward_proj")) {
-        c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
+    int expert = (n > 4 && dpari_same_bytes(s, "moe_", 4)) || dpari_slice_holds(s, n, "expert");
+    if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
+        return DPAR_OK;
+    }
+    if (dpari_word_of(dpari_config_left, s, n) >= 0) {
+        dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
+                          0);
+    } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
+               item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
+               dpari_word_of(dpari_config_idle, s, n) < 0) {
+        dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
+                          (int64_t)item->number);
+    } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
+               dpari_same_bytes(s + n - 7, "_config", 7) &&
+               dpari_word_of("quantization_config generation_config projector_config "
+                             "sparse_attention_config task_specific_params",
+                             s, n) < 0) {
+        dpari_config_note(c, "'@' is not read", s, n, 0);
     }
     return DPAR_OK;
+}
+
+/* A letter of a pattern from a layer's word. */
+static char dpari_config_letter(const char *s, size_t n)
+{
+    static const char *const part[] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
+                                       "local",  "window", "chunked",   "hybrid", "moe", "mlp"};
+    static const char letter[] = "SSSSSWWWWBEDF";
+    int32_t i;
+    for (i = 0; i < 12 && !dpari_slice_holds(s, n, part[i]); i++) {
+    }
+    return letter[i];
+}
+
+static void dpari_config_mix(dpari_config_state *c, char letter)
+{
+    if (c->mixes < DPARI_LISTED) {
+        c->mix[c->mixes++] = letter;
+    }
+}
+
+static void dpari_config_feed(dpari_config_state *c, int32_t feed)
+{
+    if (c->feeds < DPARI_LISTED) {
+        c->feed[c->feeds++] = (int8_t)feed;
+    }
+}
+
+/* Layer `at` is another one than those before it: the list is made as long. */
+static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
+{
+    int32_t at = number >= 0.0 && number < DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
+    if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
+        while (c->feeds <= at) {
+            dpari_config_feed(c, DPAR_FEED_EXPERTS);
+        }
+        c->feed[at] = DPAR_FEED_DENSE;
+    } else if (at < DPARI_LISTED) {
+        at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
+        while (c->mixes <= at) {
+            dpari_config_mix(c, 'S');
+        }
+        c->mix[at] = 'F';
+    }
+}
+
+static void dpari_config_element(dpari_config_state *c, const dpari_json_item *item)
+{
+    double v = item->kind == DPARI_JSON_NUMBER ? item->number : item->kind == DPARI_JSON_TRUE;
+    int word = item->kind == DPARI_JSON_STRING;
+    c->sum += v;
+    c->low = c->listed == 0 || v < c->low ? v : c->low;
+    c->high = c->listed == 0 || v > c->high ? v : c->high;
+    c->listed++;
+    switch (c->key) {
+    case DPARI_C_MIX:
+        dpari_config_mix(c, word ? dpari_config_letter(item->string, item->length) : 'F');
+        break;
+    case DPARI_C_LINEAR: dpari_config_mix(c, v > 0.0 ? 'F' : 'S'); break;
+    case DPARI_C_SWA: dpari_config_mix(c, v > 0.0 ? 'W' : 'F'); break;
+    case DPARI_C_FEED:
+        dpari_config_feed(c, word && !dpari_spells(item->string, item->length, "dense"));
+        break;
+    case DPARI_M_EXPERT_STEP: dpari_config_feed(c, v > 0.0); break;
+    case DPARI_C_FULL_AT:
+    case DPARI_C_DENSE_AT: dpari_config_at(c, c->key, v); break;
+    case DPARI_C_ARCHITECTURE:
+        if (c->listed == 1 && word) {
+            c->architecture[c->of].at = item->string;
+            c->architecture[c->of].n = item->length;
+        }
+        break;
+    default: break;
+    }
+}
+
+/* One number for a key that a list says: of every layer the same, or their mean. */
+static void dpari_config_listed(dpari_config_state *c)
+{
+    int32_t *value;
+    if (c->listed == 0 || c->key >= DPARI_C_MIX || c->key == DPARI_M_EXPERT_STEP) {
+        if (c->key == DPARI_C_DEEP) {
+            c->value[c->of][DPARI_M_TOWER_MERGERS] = 1 + c->listed;
+        }
+        return;
+    }
+    value = &c->value[c->of][c->key];
+    if (c->key == DPARI_M_PATCH || c->key == DPARI_C_SIDE || c->key == DPARI_C_MERGE) {
+        *value = dpari_config_within((int64_t)c->high, 0, 65536);
+        return;
+    }
+    *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
+    if (c->high > c->low) {
+        dpari_config_note(c, "'@' differs from layer to layer: their mean, #, is taken", c->name.at,
+                          c->name.n, *value);
+    }
+}
+
+static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
+                                const dpari_json_item *item)
+{
+    dpari_slice s;
+    size_t i;
+    s.at = item->string;
+    s.n = item->length;
+    if (key == DPARI_C_TYPE) {
+        c->type[in] = s;
+    } else if (key == DPARI_C_ACTIVATION && c->activation[in].n == 0) {
+        c->activation[in] = s;
+    } else if (key == DPARI_C_PROJECTION) {
+        c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
+    } else if (key == DPARI_C_MIX) {
+        for (i = 0; i < s.n; i++) { /* Nemotron-H's letters */
+            dpari_config_mix(c, s.at[i] == 'M'   ? 's'
+                                : s.at[i] == '*' ? 'f'
+                                : s.at[i] == '-' ? 'D'
+                                                 : 'E');
+        }
+    }
 }
 
 /* Reads one known member. */
-static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
+static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t key,
                                       const dpari_json_item *item, dpar_why *why)
 {
     int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
-    if (item->kind == DPARI_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+    double v = item->number;
+    dpari_slice name;
+    name.at = item->key;
+    name.n = item->key_length;
+    if (item->kind == DPARI_JSON_NULL) {
         return DPAR_OK;
     }
+    if (key == DPARI_C_ADAPTER) {
+        return dpari_config_bad(&name, why,
+                                "config.json: '@' makes it an adapter's: give the config.json of "
+                                "the model that it adapts");
+    }
+    if (key >= DPARI_C_KEYS) {
+        if (item->kind == DPARI_JSON_STRING) {
+            dpari_config_string(c, in, key, item);
+        }
+        return DPAR_OK;
+    }
+    if (in > DPARI_IN_TEXT && (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
+        return DPAR_OK; /* of a tower: sizes that matter are numbers */
+    }
     if (key >= DPARI_C_FLAGS && !flag) {
-        return dpari_config_bad(item, why, "config.json: '@' must be true or false");
+        return dpari_config_bad(&name, why, "config.json: '@' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
-        /* of an image they may be lists, and do not matter to a language model */
-        return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
+        return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
                    ? DPAR_OK
-                   : dpari_config_bad(item, why, "config.json: '@' must be a number");
+                   : dpari_config_bad(&name, why, "config.json: '@' must be a number");
     }
-    if (!flag && (!(item->number >= 0.0 && item->number < 2147483648.0) ||
-                  item->number - (double)(int32_t)item->number > 0.0)) {
-        (void)dpari_config_bad(item, why,
+    v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
+    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
+        v = (double)(int64_t)dpari_leastf(dpari_mostf(v, 0.0) + 0.5, 1e9);
+    }
+    if ((key == DPARI_M_VOCAB || key == DPARI_M_WINDOW) && v < 0.0 && v > -2.0) {
+        return DPAR_OK; /* -1: not said */
+    }
+    if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
+        (void)dpari_config_bad(&name, why,
                                "config.json: '@' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    c->value[key] = flag ? item->kind == DPARI_JSON_TRUE : (int32_t)item->number;
-    c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
+    if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
+        v = key == DPARI_C_ROWS && dpari_slice_holds(name.at, name.n, "height") ? v * v : v;
+    }
+    if (key == DPARI_M_WINDOW && v < 1.0) {
+        return DPAR_OK;
+    }
+    c->value[in][key] =
+        flag ? item->kind == DPARI_JSON_TRUE : (int32_t)dpari_leastf(v, 2147483647.0);
     return DPAR_OK;
-}
-
-/* The language model of a multi-modal one: a member of the outermost object. */
-static int dpari_config_is_inner(const dpari_json_item *item)
-{
-    return item->kind == DPARI_JSON_OBJECT && item->key != NULL &&
-           (dpari_spells(item->key, item->key_length, "text_config") ||
-            dpari_spells(item->key, item->key_length, "language_config") ||
-            dpari_spells(item->key, item->key_length, "llm_config"));
-}
-
-static int dpari_config_begins(const dpari_json_item *item, const char *with)
-{
-    size_t n = dpari_length(with);
-    return item->key_length >= n && dpari_spells(item->key, n, with);
 }
 
 static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
                                        dpar_why *why)
 {
-    int32_t i;
-    if (item->depth == 1) {
-        c->inside = dpari_config_is_inner(item);
-        if (c->inside) {
-            return DPAR_OK;
+    int32_t in = c->in[item->depth], key = -1;
+    int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
+    if (item->kind == DPARI_JSON_OBJECT_END || item->kind == DPARI_JSON_ARRAY_END) {
+        if (c->in[item->depth + 1] == DPARI_IN_LIST) {
+            dpari_config_listed(c);
         }
-    }
-    if (item->key == NULL || item->depth != 1 + c->inside) {
         return DPAR_OK;
     }
-    if (dpari_config_begins(item, "mamba_") || dpari_config_begins(item, "ssm_") ||
-        dpari_config_begins(item, "linear_num_")) {
-        return dpari_config_bad(item, why,
-                                "config.json: '@': state-space and linear-attention layers are "
-                                "not modelled");
+    if (in == DPARI_IN_LIST && !open) {
+        dpari_config_element(c, item);
     }
-    for (i = 0; i < DPARI_CONFIGS; i++) {
-        if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
-            return dpari_config_value(c, dpari_config[i].key, item, why);
+    if (item->depth == 0) {
+        c->in[1] = item->kind == DPARI_JSON_OBJECT ? DPARI_IN_WHOLE : DPARI_IN_NOTHING;
+        return DPAR_OK;
+    }
+    if (in >= DPARI_INS || item->key == NULL) {
+        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+        return DPAR_OK;
+    }
+    key = dpari_config_find(item->key, item->key_length);
+    if (item->kind == DPARI_JSON_OBJECT) {
+        c->in[item->depth + 1] = (int8_t)dpari_config_child(c, in, item);
+        if (c->in[item->depth + 1] != DPARI_IN_NOTHING) {
+            return DPAR_OK;
         }
+    } else if (item->kind == DPARI_JSON_ARRAY && key >= 0) {
+        c->in[item->depth + 1] = DPARI_IN_LIST;
+        c->key = key;
+        c->of = in;
+        c->name.at = item->key;
+        c->name.n = item->key_length;
+        c->sum = c->low = c->high = 0.0;
+        c->listed = 0;
+        return DPAR_OK;
+    } else if (open) {
+        c->in[item->depth + 1] = DPARI_IN_NOTHING;
     }
-    return item->kind == DPARI_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
+    return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
 }
 
-/* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
+/* "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ..." */
 static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
     char text[160];
     dpar_text t;
-    int32_t i, found = 0;
+    const char *names = dpari_config_names;
+    int32_t i = 0, found = 0;
+    while (dpari_config_key[i] != key) {
+        names = dpari_behind(names);
+        i++;
+    }
     dpar_text_init(&t, text, sizeof(text));
-    for (i = 0; i < DPARI_CONFIGS; i++) {
-        if (dpari_config[i].key == key) {
-            dpar_text_put(&t, found == 0 ? "" : found == 1 ? " (or " : ", ");
-            dpar_text_put(&t, dpari_config[i].member);
+    for (; *names != 0 && found < 4; names++) {
+        if (*names == ' ') {
             found++;
+            dpar_text_put(&t, found == 4 ? "" : found == 1 ? " (or " : ", ");
+        } else {
+            dpari_text_char(&t, *names);
         }
     }
-    dpar_text_put(&t, found > 1 ? ")" : "");
+    dpar_text_put(&t, found > 0 ? ")" : "");
     return dpari_say_word(DPAR_E_PARSE, why,
                           "config.json: @ is missing or 0 (not a transformer's config?)", text,
                           sizeof(text), 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t family, dpar_why *why)
+static int32_t dpari_model_scans_only(const dpar_model *m)
 {
-    static const int8_t key[2][5] = {
-        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_VOCAB, DPARI_M_VOCAB},
-        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_PATCH, DPARI_C_SIDE}};
-    int32_t sees = family == DPAR_FAMILY_VIT || family == DPAR_FAMILY_DIT, i;
-    for (i = 0; i < 5; i++) {
-        if (c->value[key[sees][i]] < 1) {
-            return dpari_config_missing(key[sees][i], why);
-        }
+    return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
+}
+
+static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
+{
+    int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
+    int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
+    return m->layers < 1   ? dpari_config_missing(DPARI_M_LAYERS, why)
+           : m->hidden < 1 ? dpari_config_missing(DPARI_M_HIDDEN, why)
+           : !heads        ? dpari_config_missing(DPARI_M_HEADS, why)
+           : sees          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
+                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
+                                               : DPAR_OK
+           : m->vocab < 1  ? dpari_config_missing(DPARI_M_VOCAB, why)
+                           : DPAR_OK;
+}
+
+/* a * b, 0 (not said) when it is too large. */
+static int32_t dpari_config_product(int32_t a, int64_t b)
+{
+    int64_t v = 0;
+    return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+}
+
+static int dpari_config_gates(const dpari_slice *s)
+{
+    return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
+}
+
+/* What the type says, into *m. Others have Llama's shapes, as most do, if they have kv heads (an
+ * encoder or a state-space model does not) and silu (others may not be gated), or both unsaid. */
+static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
+                                     dpar_why *why)
+{
+    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE], other;
+    const int32_t *value = c->value[in];
+    const char *row;
+    size_t n = 0;
+    other.at = "chatglm-6b";
+    other.n = 10;
+    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED] < 0) {
+        type = other; /* the first one, of another shape */
     }
-    if (c->value[DPARI_C_STEP] > 1 && c->value[DPARI_M_EXPERTS] > 0) {
-        return dpari_say(DPAR_E_UNKNOWN, why,
-                         "config.json: experts in one layer of # only are not modelled",
-                         c->value[DPARI_C_STEP], 0, 0, 0);
+    row = dpari_type_find(&type);
+    if (row == NULL && type.n == 0 && value[DPARI_C_TYPES] >= 0 && value[DPARI_M_KV_HEADS] < 0) {
+        other.at = "bert";
+        other.n = 4;
+        row = dpari_type_find(&other);
+        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size", "", 0, 0);
+    } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
+                               dpari_config_gates(&c->activation[in]) || type.n == 0)) {
+        row = "llama:";
+        dpari_config_note(c,
+                          type.n > 0 ? "model_type '@' is not known: read as Llama"
+                                     : "no model_type: read as Llama",
+                          type.at, type.n, 0);
+    }
+    if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
+        return dpari_say_word(
+            DPAR_E_UNKNOWN, why,
+            row == NULL
+                ? "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                  "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
+                  "vit ...): describe the model as text"
+                : "config.json: model_type '@': blocks that differ one from another "
+                  "(block_configs) are not modelled",
+            type.at, type.n < 40 ? type.n : 40, 0, 0, 0, 0);
+    }
+    while (row[n] != ':') {
+        n++;
+    }
+    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+    if (type.n > 0) {
+        dpari_copy_text(m->name, sizeof(m->name), type.at, type.n);
+    } else {
+        dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
     }
     return DPAR_OK;
 }
 
-/* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
- * encoder or a state-space model does not) and silu (others may not be gated). */
-static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
+/* What the file leaves to its type: one line. */
+static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
 {
-    for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
-        if (dpari_spells(c->type, c->type_length, dpari_config_type[*row].name)) {
-            return DPAR_OK;
+    static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
+                                  DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
+    dpar_model copy = *m;
+    const char *names, *end;
+    int32_t i, k, said = 0;
+    for (i = 0; i < 6; i++) {
+        int32_t v = *dpari_model_field(&copy, key[i]);
+        if (value[key[i]] >= 0 || v < 1 ||
+            (key[i] == DPARI_M_FFN && m->family > DPAR_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
+            continue;
         }
+        for (k = 0, names = dpari_config_names; dpari_config_key[k] != key[i]; k++) {
+            names = dpari_behind(names);
+        }
+        for (end = names; *end != 0 && *end != ' '; end++) {
+        }
+        dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
+        dpari_text_slice(&c->note, names, (size_t)(end - names));
+        dpari_text_char(&c->note, '=');
+        dpari_text_int(&c->note, v);
     }
-    *row = 0;
-    if (c->type_length == 0 || (c->value[DPARI_M_KV_HEADS] > 0 && c->gated)) {
-        return DPAR_OK;
-    }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
-                          "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, vit ...): "
-                          "describe the model as text",
-                          c->type, c->type_length < 40 ? c->type_length : 40, 0, 0, 0, 0);
-}
-
-/* a * b, 0 (not said) when it is too large. */
-static int32_t dpari_config_product(int32_t a, int32_t b)
-{
-    int64_t v = 0;
-    return dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+    dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
 /* Widths that are products or choices of what was said. */
-static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, int32_t says)
+static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
+                                const dpari_slice *type)
 {
-    if (m->ffn == 0 && c->value[DPARI_C_EXPANSION] > 0) {
-        m->ffn = dpari_config_product(m->hidden, c->value[DPARI_C_EXPANSION]);
+    int32_t inner = v[DPARI_C_INNER];
+    if (v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1) {
+        m->ffn = (int32_t)dpari_leastf((double)m->hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9);
     }
-    if (m->family == DPAR_FAMILY_T5 && c->value[DPARI_C_GATED] > 0 && m->ffn < INT32_MAX / 3) {
-        m->ffn += m->ffn / 2; /* three matrices in place of two: weights and FLOP are right */
+    if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+        int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
+        f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
+        m->ffn = dpari_config_within((f + unit - 1) / unit * unit, 0, INT32_MAX);
     }
-    if (c->value[DPARI_C_SHARED] > 0 && m->shared_ffn == 0) {
-        m->shared_ffn = dpari_config_product(c->value[DPARI_C_SHARED], m->expert_ffn);
+    if (dpari_slice_is(type, "qwen")) { /* counts both halves of the gated one */
+        m->ffn /= 2;
     }
-    if ((says & DPARI_CONFIG_SHARES) && m->experts > 0) {
-        m->shared_ffn = m->ffn;
+    if (v[DPARI_C_DENSE_FFN] > 0) {
+        m->expert_ffn = v[DPARI_M_EXPERT_FFN] > 0 ? m->expert_ffn : m->ffn;
+        m->ffn = v[DPARI_C_DENSE_FFN];
+    }
+    m->expert_ffn = m->experts > 0 && m->expert_ffn < 1 ? m->ffn : m->expert_ffn;
+    if (v[DPARI_C_SHARED] > 0 && v[DPARI_M_SHARED_FFN] < 1) {
+        m->shared_ffn = dpari_config_product(v[DPARI_C_SHARED], m->expert_ffn);
+    }
+    m->shared_ffn = m->experts > 0 && m->shared_ffn == 1 ? m->expert_ffn : m->shared_ffn;
+    if (v[DPARI_C_NO_MLA] == 0) {
+        m->kv_lora = m->q_lora = m->v_width = 0;
     }
     if (m->kv_lora > 0) { /* latent attention has widths of its own */
         m->head_width = 0;
         m->kv_heads = 0;
+    } else if (m->v_width == m->head_width || m->v_width == 1) {
+        m->v_width = 0;
     }
-    if ((says & DPARI_CONFIG_ONE_KV) && m->kv_heads == 0) {
-        m->kv_heads = c->value[DPARI_C_NEW_DECODER] > 0
-                          ? (int32_t)dpari_most(c->value[DPARI_C_NEW_KV], 0)
-                      : c->value[DPARI_C_ONE_KV] != 0 ? 1
-                                                      : 0;
+    if (dpari_slice_is(type, "falcon gpt_bigcode")) {
+        m->kv_heads = v[DPARI_C_NEW_DECODER] > 0 ? (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0)
+                      : v[DPARI_C_ONE_KV] != 0   ? 1
+                                                 : 0;
+    } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
+        m->kv_heads = v[DPARI_C_NEW_KV];
+    }
+    if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
+        m->scan_heads = m->heads > 0 && m->scan == DPAR_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+        m->heads = m->kv_heads = 0;
+    }
+    if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
+        const int32_t *linear = c->value[DPARI_IN_LINEAR];
+        m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
+        m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
+        m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
+    }
+    if (m->scan == DPAR_SCAN_LIGHTNING) {
+        m->scan_heads = m->scan_groups = m->heads;
+        m->scan_width = m->scan_state = m->head_width;
+    }
+    if (m->scan == DPAR_SCAN_LRU) {
+        m->scan_heads = m->heads;
+    }
+    inner = inner > 0               ? inner
+            : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
+            : m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_MAMBA2
+                ? dpari_config_product(m->hidden, 2)
+                : m->hidden;
+    if (m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_RWKV || m->scan == DPAR_SCAN_CONV) {
+        m->scan_heads = 1;
+        m->scan_width = m->scan == DPAR_SCAN_CONV ? m->hidden : inner;
+    } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
+        m->scan_width = inner / m->scan_heads;
+    } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
+        m->scan_heads = inner / m->scan_width;
     }
 }
 
-/* What was said, and what the architectures leave unsaid. */
-static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_t says)
+/* A language model's head by the class that the file was saved with. */
+static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
-    int32_t key;
-    for (key = 0; key < DPARI_M_INTEGERS; key++) {
-        if (c->value[key] >= 0) {
-            *dpari_model_field(m, key) = c->value[key];
+    int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
+                     dpari_slice_holds(a->at, a->n, "LMHead") ||
+                     dpari_slice_holds(a->at, a->n, "ForConditional");
+    int masked = dpari_slice_holds(a->at, a->n, "ForMaskedLM") ||
+                 dpari_slice_holds(a->at, a->n, "ForPreTraining");
+    int classes = dpari_slice_holds(a->at, a->n, "Classification") ||
+                  dpari_slice_holds(a->at, a->n, "Reward") ||
+                  dpari_slice_holds(a->at, a->n, "ForQuestion") ||
+                  dpari_slice_holds(a->at, a->n, "WithProjection");
+    int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
+    if (m->family == DPAR_FAMILY_VIT) {
+        if (bare || (m->out_channels < 0 && !classes)) {
+            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_HEAD_POOL : DPAR_HEAD_VOCAB;
+            m->out_channels = -1;
+        }
+    } else if (masked) {
+        m->head = DPAR_HEAD_MASKED;
+    } else if (vocabulary) {
+        m->head = DPAR_HEAD_VOCAB;
+    } else if (m->head == DPAR_HEAD_VOCAB && (bare || classes) &&
+               !dpari_slice_is(type, "chatglm")) {
+        m->head = DPAR_HEAD_NONE;
+    } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
+               dpari_slice_holds(a->at, a->n, "ForToken")) {
+        m->head = DPAR_HEAD_NONE;
+    }
+    if (m->head != DPAR_HEAD_VOCAB && m->family != DPAR_FAMILY_VIT) {
+        m->tied = 1;
+    }
+}
+
+/* The tower of `in`, after what the type of the whole has. */
+static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
+{
+    const int32_t *v = c->value[in];
+    const char *whole = dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]), *row;
+    dpar_model t;
+    int32_t side, given = m->tower_layers;
+    int64_t patches;
+    dpari_zero(&t, sizeof(t));
+    if (whole != NULL) {
+        (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
+    }
+    row = c->seen[in] ? dpari_type_find(&c->type[in]) : NULL;
+    if (row != NULL) {
+        size_t n = 0;
+        while (row[n] != ':') {
+            n++;
+        }
+        (void)dpari_model_family(&t, row, n, dpari_length(row), NULL);
+        if (t.family != DPAR_FAMILY_VIT) {
+            dpari_zero(&t, sizeof(t));
         }
     }
-    m->tied = c->value[DPARI_C_TIED] >= 0 ? c->value[DPARI_C_TIED] : says & DPARI_CONFIG_TIED;
-    m->rotary = (says & DPARI_CONFIG_ROTARY) != 0;
-    if (c->value[DPARI_C_NO_BIAS] > 0 ||
-        ((says & DPARI_CONFIG_NO_BIAS) && c->value[DPARI_C_BIAS] <= 0)) {
-        m->biases = -1;
+    given = v[DPARI_M_LAYERS] > 0    ? v[DPARI_M_LAYERS]
+            : v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER]
+            : t.layers > 0           ? t.layers
+                                     : m->tower_layers;
+    m->tower_layers = given + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
+    m->tower_hidden = v[DPARI_C_WIDTH] > 0    ? v[DPARI_C_WIDTH]
+                      : v[DPARI_M_HIDDEN] > 0 ? v[DPARI_M_HIDDEN]
+                      : t.hidden > 0          ? t.hidden
+                                              : m->tower_hidden;
+    m->tower_heads = v[DPARI_M_HEADS] > 0 ? v[DPARI_M_HEADS]
+                     : t.heads > 0        ? t.heads
+                     : m->tower_heads > 0 ? m->tower_heads
+                                          : 16;
+    m->tower_ffn =
+        v[DPARI_M_FFN] > 0 ? v[DPARI_M_FFN]
+        : v[DPARI_C_EXPANSION] > 0
+            ? (int32_t)dpari_leastf(m->tower_hidden * 1e-4 * v[DPARI_C_EXPANSION] + 0.01, 2e9)
+        : t.ffn > 0 ? t.ffn
+                    : m->tower_ffn;
+    m->tower_gated = t.gated > 0 || dpari_config_gates(&c->activation[in]);
+    side = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : t.image[0];
+    t.patch = v[DPARI_M_PATCH] > 0 ? v[DPARI_M_PATCH] : t.patch;
+    t.channels = v[DPARI_M_CHANNELS] > 0 ? v[DPARI_M_CHANNELS] : 3;
+    if (t.patch > 0 && t.patch < 1000 && t.channels < 1000) {
+        m->tower_patch =
+            t.patch * t.patch * t.channels * dpari_config_within(v[DPARI_C_TIME], 1, 100);
+        patches = side > 0 ? side / t.patch : 0;
+        if (patches > 0 && patches < 40000) {
+            m->tower_tokens = (int32_t)(patches * patches);
+            m->tower_positions = m->tower_tokens + 1;
+        }
     }
-    dpari_config_widths(m, c, says);
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
-        m->image[0] = m->image[1] = c->value[DPARI_C_SIDE];
-        m->channels = m->channels > 0 ? m->channels : 3;
+    if (in == DPARI_IN_HEARS) { /* two convolutions, of 3 steps */
+        m->tower_patch = v[DPARI_C_MELS] > 0 ? dpari_config_product(3, v[DPARI_C_MELS]) : 240;
+        m->tower_tokens = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+        m->tower_positions = m->tower_tokens;
+        m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
     }
-    if (m->seq == 0) {
-        m->seq = m->family == DPAR_FAMILY_T5 ? 512 : m->family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    if (v[DPARI_C_ROWS] > 0) {
+        m->tower_positions = v[DPARI_C_ROWS];
+        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : v[DPARI_C_ROWS];
     }
-    if (m->seq > 8192) {
-        m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
+    if (v[DPARI_C_MERGE] > 0) {
+        m->tower_merge = dpari_config_product(v[DPARI_C_MERGE], v[DPARI_C_MERGE]);
     }
-    if (m->family == DPAR_FAMILY_GPT) {
-        m->stack = DPAR_STACK_TORCH;
+    m->tower_mergers = m->tower_inner == -3           ? 0
+                       : v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS]
+                                                      : 1;
+    m->tower_inner =
+        m->tower_inner == -1
+            ? dpari_config_product(m->tower_hidden, m->tower_merge > 1 ? m->tower_merge : 1)
+        : m->tower_inner == -2 ? m->hidden
+                               : (int32_t)dpari_most(m->tower_inner, 0);
+    m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
+    if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
+        m->tower_layers = 0;
+        dpari_config_note(c, "its @ is not understood: its parameters and its time are left out",
+                          in == DPARI_IN_SEES ? "vision_config" : "audio_config", 13, 0);
+        return;
     }
+    dpari_config_note(c,
+                      c->seen[in] && v[DPARI_M_LAYERS] > 0
+                          ? "a tower of # layers in front is counted"
+                          : "a tower of # layers in front is counted, though not in the file, as "
+                            "models of its type have it",
+                      "", 0, m->tower_layers);
+    dpari_config_note(c, "its input: one of # patches a sample, in front of the first stage", "", 0,
+                      m->tower_tokens);
+}
+
+/* Windows, experts and recurrences, layer by layer. */
+static void dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
+                                const dpari_slice *type)
+{
+    int32_t every = v[DPARI_C_EVERY], i;
+    if (c->mixes > 0 && m->scan == 0) {
+        for (i = 0; i < c->mixes; i++) {
+            if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_SCAN_DELTA : 0;
+            }
+        }
+    }
+    if (c->mixes == 0 && every > 0 && every < 16) {
+        for (i = 0; i < every; i++) {
+            m->pattern[i] = m->scan > 0 ? 'S' : 'W';
+        }
+        m->pattern[v[DPARI_C_AFTER] >= 0 ? v[DPARI_C_AFTER] % every : every - 1] = 'F';
+        m->pattern[every] = 0;
+    }
+    if (v[DPARI_C_WINDOWS] == 0 || (m->window < 1 && m->scan == 0)) {
+        m->window = 0;
+        if (m->scan == 0) {
+            m->pattern[0] = 0;
+        }
+    }
+    if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
+        dpari_config_note(c, "'sliding_window'=#: in which layers is not said: none has it", "", 0,
+                          m->window);
+    }
+    for (i = 0; i < c->mixes && m->window < 1; i++) {
+        c->mix[i] = c->mix[i] == 'W' ? 'F' : c->mix[i];
+    }
+    if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+        !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
+        m->expert_offset = m->expert_step - 1;
+    }
+    if (c->feeds > 0 && m->experts == 0) {
+        c->feeds = 0;
+    }
+    if (c->feeds > 0) {
+        m->dense_layers = 0;
+    }
+    dpari_model_kinds(m, c->mix, c->mixes, c->feed, c->feeds);
 }
 
 static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
 {
+    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, key, tower;
+    int32_t *v = c->value[in];
+    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE];
+    const dpari_slice *gate = &c->activation[in];
     dpar_model m;
-    int32_t row = 0;
-    dpar_status st = dpari_config_kind(c, &row, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    dpar_status st;
     dpari_zero(&m, sizeof(m));
-    m.family = dpari_config_type[row].family;
-    if (m.family == DPAR_FAMILY_DIT && c->value[DPARI_M_HIDDEN] < 0) {
-        c->value[DPARI_M_HIDDEN] =
-            dpari_config_product(c->value[DPARI_M_HEADS], c->value[DPARI_M_HEAD_WIDTH]);
+    if (in == DPARI_IN_TEXT && c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0 && v[DPARI_C_TIED] < 0) {
+        v[DPARI_C_TIED] = c->value[DPARI_IN_WHOLE][DPARI_C_TIED];
     }
-    st = dpari_config_needed(c, m.family, why);
+    st = dpari_config_kind(c, in, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (c->type_length > 0) {
-        dpari_copy_text(m.name, sizeof(m.name), c->type, c->type_length);
-    } else {
-        dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    dpari_config_defaults(c, &m, v);
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
+            *dpari_model_field(&m, key) = v[key];
+        }
     }
-    dpari_config_fill(&m, c, dpari_config_type[row].says);
+    m.tied = v[DPARI_C_TIED] >= 0 ? v[DPARI_C_TIED] : m.tied;
+    m.vocab = v[DPARI_C_PADDED] > 0 ? v[DPARI_C_PADDED] : m.vocab;
+    m.layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m.layers;
+    m.hidden = v[DPARI_C_WIDTH] > 0 && v[DPARI_M_HIDDEN] < 0 ? v[DPARI_C_WIDTH] : m.hidden;
+    m.q_gate = v[DPARI_C_GATES] >= 0 ? v[DPARI_C_GATES] : m.q_gate;
+    m.embed = m.embed == m.hidden ? 0 : m.embed;
+    if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
+        m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
+    }
+    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_FAMILY_T5) {
+        m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
+    }
+    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 &&
+        dpari_slice_is(gate, "relu2 relu gelu_new_plain xielu")) {
+        m.gated = -1;
+    }
+    if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
+        m.vocab = 32000;
+        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
+    }
+    if (m.family == DPAR_FAMILY_VIT || m.family == DPAR_FAMILY_DIT) {
+        m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
+        m.channels = m.channels > 0 ? m.channels : 3;
+        m.out_channels =
+            dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "WithProjection") &&
+                    v[DPARI_C_PROJECTS] > 0
+                ? v[DPARI_C_PROJECTS]
+                : m.out_channels;
+        m.hidden = m.family == DPAR_FAMILY_DIT && m.hidden < 1
+                       ? dpari_config_product(m.heads, m.head_width)
+                       : m.hidden;
+        m.window = 0;
+        m.pattern[0] = 0;
+    }
+    dpari_config_widths(&m, c, v, &type);
+    st = dpari_config_needed(&m, c, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_config_head(&m, &c->architecture[in], &type);
+    if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
+        m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
+        if (v[DPARI_C_MELS] > 0) {
+            m.channels = v[DPARI_C_MELS];
+            m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+            m.positions = m.image[0] + m.seq;
+        }
+    } else if (m.family == DPAR_FAMILY_GPT && !m.rotary && m.positions == 0) {
+        m.positions = m.seq > 0 ? m.seq : 2048;
+        if (v[DPARI_C_BUCKETS] > 0) {
+            m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
+                          (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
+        }
+        m.positions += dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_HEAD_POOL ? 1 : 0, 16);
+    }
+    dpari_config_layers(&m, c, v, &type);
+    if (m.seq == 0) {
+        m.seq = m.family == DPAR_FAMILY_T5 ? 512 : m.family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    }
+    if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
+        dpari_config_note(c,
+                          "8192 tokens a sample are assumed of the # that the file allows: --seq",
+                          "", 0, m.seq);
+        m.seq = 8192;
+    }
+    if (m.family == DPAR_FAMILY_GPT) {
+        m.stack = DPAR_STACK_TORCH;
+    }
+    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_FAMILY_LLAMA) {
+        dpari_config_note(
+            c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
+            "", 0, v[DPARI_M_MTP]);
+    }
+    tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
+                ? DPARI_IN_SEES
+                : DPARI_IN_HEARS;
+    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) && m.family <= DPAR_FAMILY_LLAMA) {
+        dpari_config_tower(&m, c, tower);
+    }
+    if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
+        dpari_config_note(c, "'audio_config': its tower is left out", "", 0, 0);
+    }
+    dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }
@@ -936,12 +1897,16 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
-    int32_t i;
+    char note[DPAR_NOTE];
+    int32_t i, k;
     dpari_zero(&c, sizeof(c));
-    for (i = 0; i < DPARI_C_KEYS; i++) {
-        c.value[i] = -1;
+    for (i = 0; i < DPARI_INS; i++) {
+        for (k = 0; k < DPARI_C_KEYS; k++) {
+            c.value[i][k] = -1;
+        }
+        c.type[i].at = c.architecture[i].at = c.activation[i].at = "";
     }
-    c.type = "";
+    dpar_text_init(&c.note, note, sizeof(note));
     json += dpari_text_mark(json, bytes, &bytes);
     dpari_json_init(&j, json, bytes);
     do {
@@ -974,7 +1939,17 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
     size_t first = 0, colon = 0;
     dpari_zero(&m, sizeof(m));
     if (dpari_model_is_json(text, bytes)) {
-        return dpari_model_config(model, text, bytes, why);
+        for (first = bytes; first > 0 && text[first - 1] != '}'; first--) {
+        }
+        colon = first > 0 && first < bytes && text[first] == ',' ? first : bytes;
+        st = dpari_model_config(&m, text, colon, why);
+        if (st == DPAR_OK && colon < bytes) { /* settings behind the file's text */
+            st = dpari_model_settings(&m, text + colon + 1, bytes - colon - 1, why);
+        }
+        if (st == DPAR_OK) {
+            *model = m;
+        }
+        return st;
     }
     while (first < bytes && text[first] != ',') {
         first++;
