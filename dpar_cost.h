@@ -409,7 +409,8 @@ typedef struct dpar_model {
     int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
     int32_t head;      /* DPAR_HEAD_* */
     int32_t embed;     /* width of the token embedding, 0: hidden */
-    int32_t q_gate;    /* 1: as many output gates as queries */
+    int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
+    int32_t q_gate;                  /* 1: as many output gates as queries */
     int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
     int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
     int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
@@ -3324,6 +3325,12 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
     if (m->embed > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, h, m->embed, 0);
     }
+    if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
+        double wide = (double)m->aside * m->layers;
+        dpari_add_gemm(w, DPAR_CUT_NONE, wide, h, 0)->params +=
+            wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
+        dpari_add_gemm(w, DPAR_CUT_NONE, 2.0 * wide, h, 0);
+    }
     op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
                           (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
     op->params = positions * h;
@@ -4189,6 +4196,8 @@ enum {
     DPARI_M_POSITIONS,
     DPARI_M_HEAD,
     DPARI_M_EMBED,
+    DPARI_M_ASIDE,
+    DPARI_M_ASIDE_VOCAB,
     DPARI_M_Q_GATE,
     DPARI_M_WINDOW,
     DPARI_M_WINDOW_KV_HEADS,
@@ -4271,6 +4280,8 @@ static const struct {
                                    {"positions", DPARI_FIELD(positions)},
                                    {"head", DPARI_FIELD(head)},
                                    {"embed", DPARI_FIELD(embed)},
+                                   {"aside", DPARI_FIELD(aside)},
+                                   {"aside_vocab", DPARI_FIELD(aside_vocab)},
                                    {"q_gate", DPARI_FIELD(q_gate)},
                                    {"window", DPARI_FIELD(window)},
                                    {"window_kv_heads", DPARI_FIELD(window_kv_heads)},
@@ -4653,6 +4664,7 @@ enum {
     DPARI_C_GATES,
     DPARI_C_BIASED_INPUT,
     DPARI_C_NO_MLA,
+    DPARI_C_ADJUSTS,
     DPARI_C_KEYS,
     /* lists and words */
     DPARI_C_MIX = DPARI_C_KEYS, /* one a layer: how it mixes */
@@ -4695,7 +4707,8 @@ static const char dpari_config_names[] =
     "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size "
     "expert_ffn_dim moe_hidden_dim\0"
     "shared_expert_intermediate_size shared_intermediate_size share_expert_dim "
-    "moe_shared_expert_intermediate_size shared_expert_ffn_dim\0"
+    "moe_shared_expert_intermediate_size shared_expert_ffn_dim "
+    "shared_experts_intermediate_size\0"
     "first_k_dense_replace num_dense_layers moe_layer_start_index n_dense_layers\0"
     "q_lora_rank\0"
     "kv_lora_rank\0"
@@ -4705,14 +4718,15 @@ static const char dpari_config_names[] =
     "num_decoder_layers decoder_layers\0"
     "patch_size\0"
     "num_channels in_channels in_chans\0"
-    "out_channels\0"
+    "out_channels num_labels\0"
     "embedding_size word_embed_proj_dim\0"
     "sliding_window sliding_window_size window_size local_attention "
     "attention_chunk_size attention_window_size\0"
     "swa_num_key_value_heads\0"
-    "mamba_n_heads mamba_num_heads linear_num_value_heads\0"
+    "mamba_n_heads mamba_num_heads linear_num_value_heads linear_num_heads\0"
     "mamba_n_groups linear_num_key_heads n_groups mamba_ngroups\0"
-    "mamba_d_head mamba_head_dim linear_value_head_dim mamba_headdim\0"
+    "mamba_d_head mamba_head_dim linear_value_head_dim linear_head_dim "
+    "mamba_headdim\0"
     "mamba_d_state ssm_state_size state_size d_state linear_key_head_dim\0"
     "mamba_d_conv conv_kernel conv_kernel_size linear_conv_kernel_dim "
     "short_conv_kernel_size conv1d_width conv_L_cache d_conv\0"
@@ -4760,6 +4774,9 @@ static const char dpari_config_names[] =
     "attn_output_gate\0"
     "position_biased_input\0"
     "use_mla\0"
+    "block_auto_adjust_ff_dim\0"
+    "hidden_size_per_layer_input\0"
+    "vocab_size_per_layer_input\0"
     "layer_types layers_block_type attention_layers block_types "
     "hybrid_override_pattern layers_types layer_block_types\0"
     "attn_type_list\0"
@@ -4844,6 +4861,9 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_C_GATES,
                                            DPARI_C_BIASED_INPUT,
                                            DPARI_C_NO_MLA,
+                                           DPARI_C_ADJUSTS,
+                                           DPARI_M_ASIDE,
+                                           DPARI_M_ASIDE_VOCAB,
                                            DPARI_C_MIX,
                                            DPARI_C_LINEAR,
                                            DPARI_C_SWA,
@@ -4902,7 +4922,8 @@ static const char dpari_types[] =
     "cohere2\0llama:tied=1,window=4096,pattern=WWWF\0"
     "olmo3\0llama:window=4096,pattern=WWWF\0"
     "gpt_oss\0llama:window=128,pattern=WF\0"
-    "step3p7 step3p5 mimo_v2_flash afmoe\0llama:pattern=W\0"
+    "step3p7 step3p5 mimo_v2_flash\0llama:pattern=W\0"
+    "afmoe\0llama:pattern=W,q_gate=1\0"
     "llama4_text llama4\0"
     "llama:layers=48,hidden=5120,heads=40,kv_heads=8,head_width=128,ffn=16384,"
     "expert_ffn=8192,vocab=202048,window=8192,pattern=WWWF,shared_ffn=1\0"
@@ -4917,28 +4938,31 @@ static const char dpari_types[] =
     "recurrent_gemma\0llama:tied=1,pattern=SSW,window=2048,scan=7\0"
     "mamba falcon_mamba\0llama:pattern=s,scan=1,scan_state=16,tied=1\0"
     "mamba2\0llama:pattern=s,scan=2,scan_width=64,scan_groups=8,scan_state=128\0"
-    "jamba\0llama:pattern=S,scan=1,scan_state=16,expert_step=2,expert_offset=1\0"
-    "bamba\0llama:pattern=S,scan=2,scan_width=64,scan_state=256,scan_heads=128\0"
+    "jamba\0llama:pattern=SS,scan=1,scan_state=16,expert_step=2,expert_offset=1\0"
+    "bamba\0llama:pattern=SS,scan=2,scan_width=64,scan_state=256,scan_heads=128\0"
     "granitemoehybrid\0llama:pattern=F,scan=2\0"
     "falcon_h1\0llama:pattern=B,scan=2\0"
     "nemotron_h\0llama:gated=-1,pattern=s,scan=2\0"
     "rwkv\0llama:gated=-1,pattern=S,scan=8,positions=-1\0"
     "arcee apertus\0llama:gated=-1\0"
-    "bitnet\0llama:tied=1\0"
+    "bitnet\0llama:gated=1\0"
     "modernbert\0llama:causal=-1,tied=1,pattern=FWW,window=128,head=1\0"
-    "nomic_bert gte new\0llama:causal=-1,tied=1,head=1\0";
+    "nomic_bert gte new\0llama:causal=-1,tied=1,head=1\0"
+    "eurobert\0llama:causal=-1\0";
 static const char dpari_types_more[] =
     "chatglm-6b\0gpt:rotary=1,tied=1\0"
     "persimmon\0gpt:rotary=1\0"
-    "gpt2\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1\0"
+    "gpt2 openai-gpt gpt-sw3\0"
+    "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1\0"
     "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
     "gpt_bigcode\0gpt:tied=1,kv_heads=1\0"
     "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
     "falcon\0gpt:tied=1,rotary=1,biases=-1,kv_heads=1\0"
     "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
     "nemotron\0gpt:rotary=1,biases=-1\0"
-    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text layoutlm "
-    "distilbert megatron-bert xlm-roberta-xl\0"
+    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text "
+    "distilbert megatron-bert big_bird roformer roberta-prelayernorm "
+    "bert-generation xlm-roberta-xl\0"
     "gpt:causal=-1,tied=1,head=2,ffn=3072,layers=12,hidden=768,heads=12\0"
     "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
     "clip_text_model siglip_text_model\0"
@@ -5153,9 +5177,9 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
 
 /* Members that make another model of it, and are not modelled. */
 static const char dpari_config_left[] =
-    "altup_num_inputs laurel_rank hidden_size_per_layer_input num_kv_shared_layers compress_ratios "
+    "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
-    "use_full_rank_gate conv_kernel_size_deberta num_experts_shared use_parallel_residual_mlp";
+    "use_full_rank_gate";
 /* Numbers about experts that change neither sizes nor work. */
 static const char dpari_config_idle[] =
     "moe_layer_end_index moe_capacity moe_router_scaling_factor moe_aux_loss_coef moe_z_loss_coef "
@@ -5444,14 +5468,15 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 {
     int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    return m->layers < 1   ? dpari_config_missing(DPARI_M_LAYERS, why)
-           : m->hidden < 1 ? dpari_config_missing(DPARI_M_HIDDEN, why)
-           : !heads        ? dpari_config_missing(DPARI_M_HEADS, why)
-           : sees          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
-                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
-                                               : DPAR_OK
-           : m->vocab < 1  ? dpari_config_missing(DPARI_M_VOCAB, why)
-                           : DPAR_OK;
+    return m->layers < 1                   ? dpari_config_missing(DPARI_M_LAYERS, why)
+           : m->hidden < 1                 ? dpari_config_missing(DPARI_M_HIDDEN, why)
+           : !heads                        ? dpari_config_missing(DPARI_M_HEADS, why)
+           : sees                          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
+                                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
+                                                               : DPAR_OK
+           : m->vocab < 1                  ? dpari_config_missing(DPARI_M_VOCAB, why)
+           : m->experts > 0 && m->topk < 1 ? dpari_config_missing(DPARI_M_TOPK, why)
+                                           : DPAR_OK;
 }
 
 /* a * b, 0 (not said) when it is too large. */
@@ -5558,7 +5583,10 @@ static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, cons
         f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
         m->ffn = dpari_config_within((f + unit - 1) / unit * unit, 0, INT32_MAX);
     }
-    if (dpari_slice_is(type, "qwen")) { /* counts both halves of the gated one */
+    if (v[DPARI_C_ADJUSTS] > 0) { /* as Llama's first rule: two thirds, a multiple of 256 */
+        m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
+    }
+    if (dpari_slice_is(type, "qwen recurrent_gemma")) { /* counts both halves of the gated one */
         m->ffn /= 2;
     }
     if (v[DPARI_C_DENSE_FFN] > 0) {
@@ -5595,6 +5623,10 @@ static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, cons
         m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
         m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
         m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
+    }
+    if (m->scan == DPAR_SCAN_KDA && m->scan_groups < 1) {
+        m->scan_groups = m->scan_heads;
+        m->scan_state = m->scan_width;
     }
     if (m->scan == DPAR_SCAN_LIGHTNING) {
         m->scan_heads = m->scan_groups = m->heads;
@@ -5636,7 +5668,7 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
             m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_HEAD_POOL : DPAR_HEAD_VOCAB;
             m->out_channels = -1;
         }
-    } else if (masked) {
+    } else if (masked || (vocabulary && m->causal < 0)) {
         m->head = DPAR_HEAD_MASKED;
     } else if (vocabulary) {
         m->head = DPAR_HEAD_VOCAB;
@@ -5646,9 +5678,6 @@ static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_s
     } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
                dpari_slice_holds(a->at, a->n, "ForToken")) {
         m->head = DPAR_HEAD_NONE;
-    }
-    if (m->head != DPAR_HEAD_VOCAB && m->family != DPAR_FAMILY_VIT) {
-        m->tied = 1;
     }
 }
 
@@ -5746,8 +5775,8 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
 }
 
 /* Windows, experts and recurrences, layer by layer. */
-static void dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
-                                const dpari_slice *type)
+static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
+                                       const dpari_slice *type, dpar_why *why)
 {
     int32_t every = v[DPARI_C_EVERY], i;
     if (c->mixes > 0 && m->scan == 0) {
@@ -5756,6 +5785,9 @@ static void dpari_config_layers(dpar_model *m, dpari_config_state *c, const int3
                 m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_SCAN_DELTA : 0;
             }
         }
+    }
+    for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
+        c->mix[i] = c->mix[i] == 'S' ? 's' : c->mix[i] == 'F' ? 'f' : c->mix[i];
     }
     if (c->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
@@ -5781,6 +5813,14 @@ static void dpari_config_layers(dpar_model *m, dpari_config_state *c, const int3
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
         m->expert_offset = m->expert_step - 1;
     }
+    for (i = 0; i < c->mixes && m->scan == 0; i++) {
+        if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+            return dpari_say_word(DPAR_E_UNKNOWN, why,
+                                  "config.json: model_type '@': its layers of linear attention, "
+                                  "state space or convolution are not modelled",
+                                  type->at, type->n < 40 ? type->n : 40, 0, 0, 0, 0);
+        }
+    }
     if (c->feeds > 0 && m->experts == 0) {
         c->feeds = 0;
     }
@@ -5788,6 +5828,7 @@ static void dpari_config_layers(dpar_model *m, dpari_config_state *c, const int3
         m->dense_layers = 0;
     }
     dpari_model_kinds(m, c->mix, c->mixes, c->feed, c->feeds);
+    return DPAR_OK;
 }
 
 static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
@@ -5799,7 +5840,7 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
     dpar_model m;
     dpar_status st;
     dpari_zero(&m, sizeof(m));
-    if (in == DPARI_IN_TEXT && c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0 && v[DPARI_C_TIED] < 0) {
+    if (c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0) { /* the one member that goes the other way */
         v[DPARI_C_TIED] = c->value[DPARI_IN_WHOLE][DPARI_C_TIED];
     }
     st = dpari_config_kind(c, in, &m, why);
@@ -5824,8 +5865,7 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
     if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_FAMILY_T5) {
         m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
     }
-    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 &&
-        dpari_slice_is(gate, "relu2 relu gelu_new_plain xielu")) {
+    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 && dpari_slice_is(gate, "relu2 relu xielu")) {
         m.gated = -1;
     }
     if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
@@ -5846,10 +5886,16 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
         m.window = 0;
         m.pattern[0] = 0;
     }
+    m.layers = m.layers < 1 ? c->mixes : m.layers;
     dpari_config_widths(&m, c, v, &type);
     st = dpari_config_needed(&m, c, why);
     if (st != DPAR_OK) {
         return st;
+    }
+    if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
+        m.head_width = m.hidden / m.heads;
+        dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
+                          m.head_width);
     }
     dpari_config_head(&m, &c->architecture[in], &type);
     if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
@@ -5867,7 +5913,10 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
         }
         m.positions += dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_HEAD_POOL ? 1 : 0, 16);
     }
-    dpari_config_layers(&m, c, v, &type);
+    st = dpari_config_layers(&m, c, v, &type, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
     if (m.seq == 0) {
         m.seq = m.family == DPAR_FAMILY_T5 ? 512 : m.family == DPAR_FAMILY_GPT ? 2048 : 8192;
     }

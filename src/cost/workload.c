@@ -484,6 +484,12 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
     if (m->embed > 0) {
         dpari_add_gemm(w, DPAR_CUT_NONE, h, m->embed, 0);
     }
+    if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
+        double wide = (double)m->aside * m->layers;
+        dpari_add_gemm(w, DPAR_CUT_NONE, wide, h, 0)->params +=
+            wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
+        dpari_add_gemm(w, DPAR_CUT_NONE, 2.0 * wide, h, 0);
+    }
     op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
                           (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
     op->params = positions * h;

@@ -198,7 +198,8 @@ typedef struct dpar_model {
     int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
     int32_t head;      /* DPAR_HEAD_* */
     int32_t embed;     /* width of the token embedding, 0: hidden */
-    int32_t q_gate;    /* 1: as many output gates as queries */
+    int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
+    int32_t q_gate;                  /* 1: as many output gates as queries */
     int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
     int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
     int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
