@@ -118,6 +118,48 @@ static const char dpari_others[] =
     "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
     "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
 
+static const char dpari_newer[] =
+    "qwen3-30b-a3b\0qwen3-235b-a22b,layers=48,hidden=2048,heads=32,expert_ffn=768\0"
+    "qwen3-0.6b\0qwen3-4b,layers=28,hidden=1024,heads=16,ffn=3072\0"
+    "qwen3-1.7b\0qwen3-4b,layers=28,hidden=2048,heads=16,ffn=6144\0"
+    "qwen3-8b\0qwen3-32b,layers=36,hidden=4096,heads=32,ffn=12288\0"
+    "qwen3-14b\0qwen3-32b,layers=40,heads=40,ffn=17408\0"
+    "qwen3-next-80b-a3b\0llama:layers=48,hidden=2048,heads=16,kv_heads=2,head_width=256,"
+    "vocab=151936,seq=4096,experts=512,topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,"
+    "pattern=SSSF,scan=3,scan_heads=32,scan_groups=16,scan_width=128,scan_state=128\0"
+    "qwen2.5-7b\0qwen2.5-72b,layers=28,hidden=3584,heads=28,kv_heads=4,ffn=18944\0"
+    "qwen2.5-32b\0qwen2.5-72b,layers=64,hidden=5120,heads=40,ffn=27648\0"
+    "llama-3.1-70b\0llama-3-70b\0"
+    "llama-3.3-70b\0llama-3-70b\0"
+    "llama-3.2-3b\0llama-3.2-1b,layers=28,hidden=3072,heads=24\0"
+    "llama-4-scout\0llama:layers=48,hidden=5120,heads=40,kv_heads=8,vocab=202048,"
+    "seq=8192,experts=16,topk=1,expert_ffn=8192,shared_ffn=8192,ffn=16384,window=8192,"
+    "pattern=WWWF\0"
+    "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
+    "mistral-nemo-12b\0mistral-7b,layers=40,hidden=5120,head_width=128,vocab=131072\0"
+    "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
+    "gpt-oss-120b\0llama:layers=36,hidden=2880,heads=64,kv_heads=8,head_width=64,"
+    "vocab=201088,seq=4096,experts=128,topk=4,expert_ffn=2880,window=128,pattern=WF\0"
+    "gpt-oss-20b\0gpt-oss-120b,layers=24,experts=32\0"
+    "gemma-3-4b\0llama:layers=34,hidden=2560,heads=8,kv_heads=4,head_width=256,ffn=10240,"
+    "vocab=262208,seq=8192,tied=1,window=1024,pattern=WWWWWF\0"
+    "gemma-3-12b\0gemma-3-4b,layers=48,hidden=3840,heads=16,kv_heads=8,ffn=15360\0"
+    "gemma-3-27b\0gemma-3-12b,layers=62,hidden=5376,heads=32,kv_heads=16,head_width=128,"
+    "ffn=21504\0"
+    "deepseek-r1\0deepseek-v3\0"
+    "kimi-k2\0deepseek-v3,heads=64,vocab=163840,experts=384,dense_layers=1\0"
+    "glm-4.5\0llama:layers=92,hidden=5120,heads=96,kv_heads=8,head_width=128,ffn=12288,"
+    "vocab=151552,seq=4096,experts=160,topk=8,expert_ffn=1536,shared_ffn=1536,"
+    "dense_layers=3\0"
+    "glm-4.5-air\0glm-4.5,layers=46,hidden=4096,ffn=10944,experts=128,expert_ffn=1408,"
+    "shared_ffn=1408,dense_layers=1\0"
+    "olmoe-1b-7b\0llama:layers=16,hidden=2048,heads=16,vocab=50304,seq=4096,experts=64,"
+    "topk=8,expert_ffn=1024\0"
+    "phi-4\0phi-3-mini,layers=40,hidden=5120,heads=40,kv_heads=10,ffn=17920,vocab=100352\0"
+    "bert-base\0gpt:layers=12,hidden=768,heads=12,vocab=30522,seq=512,positions=514,"
+    "causal=-1,head=3,tied=1\0"
+    "bert-large\0bert-base,layers=24,hidden=1024,heads=16\0";
+
 static const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
@@ -127,7 +169,10 @@ static const char *dpari_behind(const char *text)
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
-    return *row != 0 ? row : row == dpari_gpts + sizeof(dpari_gpts) - 1 ? dpari_others : NULL;
+    return *row != 0                                        ? row
+           : row == dpari_gpts + sizeof(dpari_gpts) - 1     ? dpari_others
+           : row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer
+                                                            : NULL;
 }
 
 DPAR_API const char *dpar_model_name(int32_t index)
