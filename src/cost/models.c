@@ -19,146 +19,128 @@
  * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
  * C99 promises 4095 characters of one. */
 static const char dpari_gpts[] =
-    "gpt-1.7b\0gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1\0"
-    "gpt-3.6b\0gpt-1.7b,layers=30,hidden=3072,heads=32\0"
-    "gpt-7.5b\0gpt-1.7b,layers=36,hidden=4096,heads=32\0"
-    "gpt-18.4b\0gpt-1.7b,layers=40,hidden=6144,heads=48\0"
-    "gpt-39.1b\0gpt-1.7b,layers=48,hidden=8192,heads=64\0"
-    "gpt-76.1b\0gpt-1.7b,layers=60,hidden=10240,heads=80\0"
-    "gpt-145.6b\0gpt-1.7b,layers=80,hidden=12288,heads=96\0"
-    "gpt-310.1b\0gpt-1.7b,layers=96,hidden=16384,heads=128\0"
-    "gpt-529.6b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
-    "gpt-1008b\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
-    "gpt-162.2b\0gpt-1.7b,layers=32,hidden=20480,heads=128\0"
-    "gpt-5.9b\0gpt-1.7b,layers=32,hidden=3840,heads=32\0"
-    "gpt3-175b\0gpt-1.7b,layers=96,hidden=12288,heads=96\0"
+    "gpt-1.7b\0gpt:24/2304/24///51200/2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
+    "gpt-7.5b\0gpt-1.7b,36/4096/32\0"
+    "gpt-18.4b\0gpt-1.7b,40/6144/48\0"
+    "gpt-39.1b\0gpt-1.7b,48/8192/64\0"
+    "gpt-76.1b\0gpt-1.7b,60/10240/80\0"
+    "gpt-145.6b\0gpt-1.7b,80/12288/96\0"
+    "gpt-310.1b\0gpt-1.7b,96/16384/128\0"
+    "gpt-529.6b\0gpt-1.7b,105/20480/128\0"
+    "gpt-1008b\0gpt-1.7b,128/25600/160\0"
+    "gpt-162.2b\0gpt-1.7b,32/20480/128\0"
+    "gpt-5.9b\0gpt-1.7b,32/3840/32\0"
+    "gpt3-175b\0gpt-1.7b,96/12288/96\0"
     "gpt-174.6b\0gpt3-175b\0"
-    "megatron-22b\0gpt-1.7b,layers=48,hidden=6144,heads=64\0"
-    "megatron-530b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "megatron-22b\0gpt-1.7b,48/6144/64\0"
+    "megatron-530b\0gpt-1.7b,105/20480/128\0"
     "mt-nlg-530b\0gpt-529.6b\0"
-    "megatron-1t\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
-    "megatron-1b\0gpt-1.7b,layers=24,hidden=1920,heads=15,seq=1024\0"
-    "megatron-2b\0gpt-1.7b,layers=30,hidden=2304,heads=18,seq=1024\0"
-    "megatron-4b\0gpt-1.7b,layers=36,hidden=3072,heads=24,seq=1024\0"
-    "megatron-8b\0gpt-1.7b,layers=42,hidden=4096,heads=32,seq=1024\0"
-    "gpt2-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch\0"
-    "gpt2-1.5b\0gpt2-125m,layers=48,hidden=1600,heads=25\0"
+    "megatron-1t\0gpt-1.7b,128/25600/160\0"
+    "megatron-1b\0gpt-1.7b,24/1920/15////1024\0"
+    "megatron-2b\0gpt-1.7b,30/2304/18////1024\0"
+    "megatron-4b\0gpt-1.7b,36/3072/24////1024\0"
+    "megatron-8b\0gpt-1.7b,42/4096/32////1024\0"
+    "gpt2-125m\0gpt:12/768/12///50257/1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,48/1600/25\0"
     "gpt2\0gpt2-125m\0"
     "gpt2-xl\0gpt2-1.5b\0"
-    "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
-    "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
-    "attention=flash1\0"
-    "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
-    "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
-    "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
-    "mpt-3b\0mpt-125m,layers=32,hidden=2560,heads=20\0"
-    "mpt-7b\0mpt-125m,layers=32,hidden=4096,heads=32\0"
-    "mpt-13b\0mpt-125m,layers=40,hidden=5120,heads=40\0"
-    "mpt-30b\0mpt-125m,layers=48,hidden=7168,heads=56\0"
-    "mpt-70b\0mpt-125m,layers=80,hidden=8192,heads=64\0";
+    "gpt-1.3b\0gpt-1.7b,24/2048/16///50304,stack=torch\0"
+    "mpt-125m\0gpt:12/768/12///50368/2048,tied=1,stack=torch,attention=flash1\0"
+    "mpt-350m\0mpt-125m,24/1024/16\0"
+    "mpt-760m\0mpt-125m,24/1536/12\0"
+    "mpt-1b\0mpt-125m,24/2048/16\0"
+    "mpt-3b\0mpt-125m,32/2560/20\0"
+    "mpt-7b\0mpt-125m,32/4096/32\0"
+    "mpt-13b\0mpt-125m,40/5120/40\0"
+    "mpt-30b\0mpt-125m,48/7168/56\0"
+    "mpt-70b\0mpt-125m,80/8192/64\0";
 static const char dpari_others[] =
-    "llama-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048\0"
-    "llama-13b\0llama-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
-    "llama-30b\0llama-7b,layers=60,hidden=6656,heads=52,ffn=17920\0"
-    "llama-65b\0llama-7b,layers=80,hidden=8192,heads=64,ffn=22016\0"
-    "llama-2-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096\0"
-    "llama-2-13b\0llama-2-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
-    "llama-2-70b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096\0"
-    "llama-3-8b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192\0"
+    "llama-7b\0llama:32/4096/32//11008/32000/2048\0"
+    "llama-13b\0llama-7b,40/5120/40//13824\0"
+    "llama-30b\0llama-7b,60/6656/52//17920\0"
+    "llama-65b\0llama-7b,80/8192/64//22016\0"
+    "llama-2-7b\0llama:32/4096/32//11008/32000/4096\0"
+    "llama-2-13b\0llama-2-7b,40/5120/40//13824\0"
+    "llama-2-70b\0llama:80/8192/64/8/28672/32000/4096\0"
+    "llama-3-8b\0llama:32/4096/32/8/14336/128256/8192\0"
     "llama-3.1-8b\0llama-3-8b\0"
-    "llama-3.2-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,"
-    "seq=8192,tied=1\0"
-    "smollm2-360m\0llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,"
-    "tied=1\0"
-    "llama-3-70b\0llama-3-8b,layers=80,hidden=8192,heads=64,ffn=28672\0"
-    "llama-3.1-405b\0llama-3-8b,layers=126,hidden=16384,heads=128,ffn=53248\0"
-    "mistral-7b\0llama-3-8b,layers=32,hidden=4096,heads=32,vocab=32000\0"
-    "mixtral-8x7b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
-    "seq=4096,experts=8,topk=2\0"
-    "mixtral-8x22b\0mixtral-8x7b,layers=56,hidden=6144,heads=48,ffn=16384,vocab=32768\0"
-    "qwen2.5-72b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,"
-    "seq=4096\0"
-    "qwen3-4b\0llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,"
-    "vocab=151936,seq=4096,tied=1\0"
-    "qwen3-32b\0llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,"
-    "vocab=151936,seq=4096\0"
-    "qwen3-235b-a22b\0llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,"
-    "vocab=151936,seq=4096,experts=128,topk=8,expert_ffn=1536\0"
-    "gemma-1.1-2b\0llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "gemma-2-9b\0llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "gemma-2-27b\0llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "phi-3-mini\0llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096\0"
-    "deepseek-v2\0llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,"
-    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
-    "expert_ffn=1536,shared_ffn=3072,dense_layers=1\0"
-    "deepseek-v3\0llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,"
-    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
-    "expert_ffn=2048,shared_ffn=2048,dense_layers=3\0"
-    "vit-l\0vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3\0"
-    "vit-h\0vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3\0"
-    "vit-3.2b\0vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch\0"
-    "dit-xl\0dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8\0"
-    "diffusion-5b\0dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,"
-    "out_channels=16\0"
-    "t5-large\0t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1\0"
-    "t5-11b\0t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,"
-    "tied=1\0"
-    "transformer-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,"
-    "seq=131072\0"
+    "llama-3.2-1b\0llama:16/2048/32/8/8192/128256/8192,tied=1\0"
+    "smollm2-360m\0llama:32/960/15/5/2560/49152/2048,tied=1\0"
+    "llama-3-70b\0llama-3-8b,80/8192/64//28672\0"
+    "llama-3.1-405b\0llama-3-8b,126/16384/128//53248\0"
+    "mistral-7b\0llama-3-8b,32/4096/32///32000\0"
+    "mixtral-8x7b\0llama:32/4096/32/8/14336/32000/4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,56/6144/48//16384/32768\0"
+    "qwen2.5-72b\0llama:80/8192/64/8/29568/152064/4096\0"
+    "qwen3-4b\0llama:36/2560/32/8/9728/151936/4096,head_width=128,tied=1\0"
+    "qwen3-32b\0llama:64/5120/64/8/25600/151936/4096,head_width=128\0"
+    "qwen3-235b-a22b\0llama:94/4096/64/4//151936/4096,head_width=128,experts=128,topk=8,"
+    "expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:18/2048/8/1/16384/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-9b\0llama:42/3584/16/8/14336/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-27b\0llama:46/4608/32/16/36864/256000/8192,head_width=128,tied=1\0"
+    "phi-3-mini\0llama:32/3072/32//8192/32064/4096\0"
+    "deepseek-v2\0llama:60/5120/128//12288/102400/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
+    "shared_ffn=3072,dense_layers=1\0"
+    "deepseek-v3\0llama:61/7168/128//18432/129280/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
+    "shared_ffn=2048,dense_layers=3\0"
+    "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:28/1152/16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:200/1152/16,image=256x256,patch=4,channels=16,out_channels=16\0"
+    "t5-large\0t5:24/1024/16//4096/32128/512,tied=1\0"
+    "t5-11b\0t5:24/1024/128//65536/32128/512,head_width=128,tied=1\0"
+    "transformer-1b\0llama:16/2048/32/8/8192/32000/131072\0"
     "transformer-1b-128k\0transformer-1b\0"
-    "resnet-50\0resnet:hidden=64,image=224x224,channels=3,stack=torch\0"
-    "unet-50m\0unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "resnet-50\0resnet:/64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
     "stack=torch,element=4\0"
-    "unet-0.25deg\0unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "unet-0.25deg\0unet:/128,levels=5,image=720x1440,channels=104,out_channels=104,"
     "stack=torch\0"
     "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
     "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
     "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
 
 static const char dpari_newer[] =
-    "qwen3-30b-a3b\0qwen3-235b-a22b,layers=48,hidden=2048,heads=32,expert_ffn=768\0"
-    "qwen3-0.6b\0qwen3-4b,layers=28,hidden=1024,heads=16,ffn=3072\0"
-    "qwen3-1.7b\0qwen3-4b,layers=28,hidden=2048,heads=16,ffn=6144\0"
-    "qwen3-8b\0qwen3-32b,layers=36,hidden=4096,heads=32,ffn=12288\0"
-    "qwen3-14b\0qwen3-32b,layers=40,heads=40,ffn=17408\0"
-    "qwen3-next-80b-a3b\0llama:layers=48,hidden=2048,heads=16,kv_heads=2,head_width=256,"
-    "vocab=151936,seq=4096,experts=512,topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,"
-    "pattern=SSSF,scan=3,scan_heads=32,scan_groups=16,scan_width=128,scan_state=128\0"
-    "qwen2.5-7b\0qwen2.5-72b,layers=28,hidden=3584,heads=28,kv_heads=4,ffn=18944\0"
-    "qwen2.5-32b\0qwen2.5-72b,layers=64,hidden=5120,heads=40,ffn=27648\0"
+    "qwen3-30b-a3b\0qwen3-235b-a22b,48/2048/32,expert_ffn=768\0"
+    "qwen3-0.6b\0qwen3-4b,28/1024/16//3072\0"
+    "qwen3-1.7b\0qwen3-4b,28/2048/16//6144\0"
+    "qwen3-8b\0qwen3-32b,36/4096/32//12288\0"
+    "qwen3-14b\0qwen3-32b,40//40//17408\0"
+    "qwen3-next-80b-a3b\0llama:48/2048/16/2//151936/4096,head_width=256,experts=512,"
+    "topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,pattern=SSSF,scan=3,scan_heads=32,"
+    "scan_groups=16,scan_width=128,scan_state=128\0"
+    "qwen2.5-7b\0qwen2.5-72b,28/3584/28/4/18944\0"
+    "qwen2.5-32b\0qwen2.5-72b,64/5120/40//27648\0"
     "llama-3.1-70b\0llama-3-70b\0"
     "llama-3.3-70b\0llama-3-70b\0"
-    "llama-3.2-3b\0llama-3.2-1b,layers=28,hidden=3072,heads=24\0"
-    "llama-4-scout\0llama:layers=48,hidden=5120,heads=40,kv_heads=8,vocab=202048,"
-    "seq=8192,experts=16,topk=1,expert_ffn=8192,shared_ffn=8192,ffn=16384,window=8192,"
-    "pattern=WWWF\0"
+    "llama-3.2-3b\0llama-3.2-1b,28/3072/24\0"
+    "llama-4-scout\0llama:48/5120/40/8/16384/202048/8192,experts=16,topk=1,expert_ffn=8192,"
+    "shared_ffn=8192,window=8192,pattern=WWWF\0"
     "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
-    "mistral-nemo-12b\0mistral-7b,layers=40,hidden=5120,head_width=128,vocab=131072\0"
+    "mistral-nemo-12b\0mistral-7b,40/5120////131072,head_width=128\0"
     "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
-    "gpt-oss-120b\0llama:layers=36,hidden=2880,heads=64,kv_heads=8,head_width=64,"
-    "vocab=201088,seq=4096,experts=128,topk=4,expert_ffn=2880,window=128,pattern=WF\0"
-    "gpt-oss-20b\0gpt-oss-120b,layers=24,experts=32\0"
-    "gemma-3-4b\0llama:layers=34,hidden=2560,heads=8,kv_heads=4,head_width=256,ffn=10240,"
-    "vocab=262208,seq=8192,tied=1,window=1024,pattern=WWWWWF\0"
-    "gemma-3-12b\0gemma-3-4b,layers=48,hidden=3840,heads=16,kv_heads=8,ffn=15360\0"
-    "gemma-3-27b\0gemma-3-12b,layers=62,hidden=5376,heads=32,kv_heads=16,head_width=128,"
-    "ffn=21504\0"
+    "gpt-oss-120b\0llama:36/2880/64/8//201088/4096,head_width=64,experts=128,topk=4,"
+    "expert_ffn=2880,window=128,pattern=WF\0"
+    "gpt-oss-20b\0gpt-oss-120b,24,experts=32\0"
+    "gemma-3-4b\0llama:34/2560/8/4/10240/262208/8192,head_width=256,tied=1,window=1024,"
+    "pattern=WWWWWF\0"
+    "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
+    "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
     "deepseek-r1\0deepseek-v3\0"
-    "kimi-k2\0deepseek-v3,heads=64,vocab=163840,experts=384,dense_layers=1\0"
-    "glm-4.5\0llama:layers=92,hidden=5120,heads=96,kv_heads=8,head_width=128,ffn=12288,"
-    "vocab=151552,seq=4096,experts=160,topk=8,expert_ffn=1536,shared_ffn=1536,"
-    "dense_layers=3\0"
-    "glm-4.5-air\0glm-4.5,layers=46,hidden=4096,ffn=10944,experts=128,expert_ffn=1408,"
-    "shared_ffn=1408,dense_layers=1\0"
-    "olmoe-1b-7b\0llama:layers=16,hidden=2048,heads=16,vocab=50304,seq=4096,experts=64,"
-    "topk=8,expert_ffn=1024\0"
-    "phi-4\0phi-3-mini,layers=40,hidden=5120,heads=40,kv_heads=10,ffn=17920,vocab=100352\0"
-    "bert-base\0gpt:layers=12,hidden=768,heads=12,vocab=30522,seq=512,positions=514,"
-    "causal=-1,head=3,tied=1\0"
-    "bert-large\0bert-base,layers=24,hidden=1024,heads=16\0";
+    "kimi-k2\0deepseek-v3,//64///163840,experts=384,dense_layers=1\0"
+    "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
+    "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
+    "glm-4.5-air\0glm-4.5,46/4096///10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
+    "dense_layers=1\0"
+    "olmoe-1b-7b\0llama:16/2048/16///50304/4096,experts=64,topk=8,expert_ffn=1024\0"
+    "phi-4\0phi-3-mini,40/5120/40/10/17920/100352\0"
+    "bert-base\0gpt:12/768/12///30522/512,positions=514,causal=-1,head=3,tied=1\0"
+    "bert-large\0bert-base,24/1024/16\0";
 
 static const char *dpari_behind(const char *text)
 {
@@ -267,91 +249,48 @@ enum {
     DPARI_M_KEYS
 };
 
+/* Their names, and where each integer stands, in int32_t. table */
+static const char dpari_model_keys[] =
+    "layers\0hidden\0heads\0kv_heads\0head_width\0ffn\0vocab\0seq\0tied\0biases\0rotary\0"
+    "experts\0topk\0expert_ffn\0shared_ffn\0dense_layers\0q_lora\0kv_lora\0rope_width\0"
+    "qk_width\0v_width\0decoder_layers\0patch\0channels\0out_channels\0levels\0"
+    "blocks_per_level\0kernel\0fields\0halo\0element\0inference\0gated\0causal\0positions\0"
+    "head\0embed\0aside\0aside_vocab\0q_gate\0window\0window_kv_heads\0scan\0scan_heads\0"
+    "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
+    "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
+    "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0capacity\0flops_per_cell\0"
+    "bytes_per_cell\0image\0attention\0stack\0pattern\0";
 #define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
-/* Names, and where each stands, in int32_t. table */
-static const struct {
-    char name[18];
-    int16_t at;
-} dpari_model_key[DPARI_M_KEYS] = {{"layers", DPARI_FIELD(layers)},
-                                   {"hidden", DPARI_FIELD(hidden)},
-                                   {"heads", DPARI_FIELD(heads)},
-                                   {"kv_heads", DPARI_FIELD(kv_heads)},
-                                   {"head_width", DPARI_FIELD(head_width)},
-                                   {"ffn", DPARI_FIELD(ffn)},
-                                   {"vocab", DPARI_FIELD(vocab)},
-                                   {"seq", DPARI_FIELD(seq)},
-                                   {"tied", DPARI_FIELD(tied)},
-                                   {"biases", DPARI_FIELD(biases)},
-                                   {"rotary", DPARI_FIELD(rotary)},
-                                   {"experts", DPARI_FIELD(experts)},
-                                   {"topk", DPARI_FIELD(topk)},
-                                   {"expert_ffn", DPARI_FIELD(expert_ffn)},
-                                   {"shared_ffn", DPARI_FIELD(shared_ffn)},
-                                   {"dense_layers", DPARI_FIELD(dense_layers)},
-                                   {"q_lora", DPARI_FIELD(q_lora)},
-                                   {"kv_lora", DPARI_FIELD(kv_lora)},
-                                   {"rope_width", DPARI_FIELD(rope_width)},
-                                   {"qk_width", DPARI_FIELD(qk_width)},
-                                   {"v_width", DPARI_FIELD(v_width)},
-                                   {"decoder_layers", DPARI_FIELD(decoder_layers)},
-                                   {"patch", DPARI_FIELD(patch)},
-                                   {"channels", DPARI_FIELD(channels)},
-                                   {"out_channels", DPARI_FIELD(out_channels)},
-                                   {"levels", DPARI_FIELD(levels)},
-                                   {"blocks_per_level", DPARI_FIELD(blocks_per_level)},
-                                   {"kernel", DPARI_FIELD(kernel)},
-                                   {"fields", DPARI_FIELD(fields)},
-                                   {"halo", DPARI_FIELD(halo)},
-                                   {"element", DPARI_FIELD(element)},
-                                   {"inference", DPARI_FIELD(inference)},
-                                   {"gated", DPARI_FIELD(gated)},
-                                   {"causal", DPARI_FIELD(causal)},
-                                   {"positions", DPARI_FIELD(positions)},
-                                   {"head", DPARI_FIELD(head)},
-                                   {"embed", DPARI_FIELD(embed)},
-                                   {"aside", DPARI_FIELD(aside)},
-                                   {"aside_vocab", DPARI_FIELD(aside_vocab)},
-                                   {"q_gate", DPARI_FIELD(q_gate)},
-                                   {"window", DPARI_FIELD(window)},
-                                   {"window_kv_heads", DPARI_FIELD(window_kv_heads)},
-                                   {"scan", DPARI_FIELD(scan)},
-                                   {"scan_heads", DPARI_FIELD(scan_heads)},
-                                   {"scan_groups", DPARI_FIELD(scan_groups)},
-                                   {"scan_width", DPARI_FIELD(scan_width)},
-                                   {"scan_state", DPARI_FIELD(scan_state)},
-                                   {"conv", DPARI_FIELD(conv)},
-                                   {"expert_step", DPARI_FIELD(expert_step)},
-                                   {"expert_offset", DPARI_FIELD(expert_offset)},
-                                   {"o_lora", DPARI_FIELD(o_lora)},
-                                   {"o_groups", DPARI_FIELD(o_groups)},
-                                   {"index_heads", DPARI_FIELD(index_heads)},
-                                   {"index_width", DPARI_FIELD(index_width)},
-                                   {"index_topk", DPARI_FIELD(index_topk)},
-                                   {"mtp", DPARI_FIELD(mtp)},
-                                   {"tower_layers", DPARI_FIELD(tower_layers)},
-                                   {"tower_hidden", DPARI_FIELD(tower_hidden)},
-                                   {"tower_heads", DPARI_FIELD(tower_heads)},
-                                   {"tower_ffn", DPARI_FIELD(tower_ffn)},
-                                   {"tower_tokens", DPARI_FIELD(tower_tokens)},
-                                   {"tower_patch", DPARI_FIELD(tower_patch)},
-                                   {"tower_positions", DPARI_FIELD(tower_positions)},
-                                   {"tower_merge", DPARI_FIELD(tower_merge)},
-                                   {"tower_inner", DPARI_FIELD(tower_inner)},
-                                   {"tower_mergers", DPARI_FIELD(tower_mergers)},
-                                   {"tower_gated", DPARI_FIELD(tower_gated)},
-                                   {"tower_params", DPARI_FIELD(tower_params)},
-                                   {"capacity", 0},
-                                   {"flops_per_cell", 0},
-                                   {"bytes_per_cell", 0},
-                                   {"image", 0},
-                                   {"attention", 0},
-                                   {"stack", 0},
-                                   {"pattern", 0}};
+static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
+    DPARI_FIELD(layers),         DPARI_FIELD(hidden),        DPARI_FIELD(heads),
+    DPARI_FIELD(kv_heads),       DPARI_FIELD(head_width),    DPARI_FIELD(ffn),
+    DPARI_FIELD(vocab),          DPARI_FIELD(seq),           DPARI_FIELD(tied),
+    DPARI_FIELD(biases),         DPARI_FIELD(rotary),        DPARI_FIELD(experts),
+    DPARI_FIELD(topk),           DPARI_FIELD(expert_ffn),    DPARI_FIELD(shared_ffn),
+    DPARI_FIELD(dense_layers),   DPARI_FIELD(q_lora),        DPARI_FIELD(kv_lora),
+    DPARI_FIELD(rope_width),     DPARI_FIELD(qk_width),      DPARI_FIELD(v_width),
+    DPARI_FIELD(decoder_layers), DPARI_FIELD(patch),         DPARI_FIELD(channels),
+    DPARI_FIELD(out_channels),   DPARI_FIELD(levels),        DPARI_FIELD(blocks_per_level),
+    DPARI_FIELD(kernel),         DPARI_FIELD(fields),        DPARI_FIELD(halo),
+    DPARI_FIELD(element),        DPARI_FIELD(inference),     DPARI_FIELD(gated),
+    DPARI_FIELD(causal),         DPARI_FIELD(positions),     DPARI_FIELD(head),
+    DPARI_FIELD(embed),          DPARI_FIELD(aside),         DPARI_FIELD(aside_vocab),
+    DPARI_FIELD(q_gate),         DPARI_FIELD(window),        DPARI_FIELD(window_kv_heads),
+    DPARI_FIELD(scan),           DPARI_FIELD(scan_heads),    DPARI_FIELD(scan_groups),
+    DPARI_FIELD(scan_width),     DPARI_FIELD(scan_state),    DPARI_FIELD(conv),
+    DPARI_FIELD(expert_step),    DPARI_FIELD(expert_offset), DPARI_FIELD(o_lora),
+    DPARI_FIELD(o_groups),       DPARI_FIELD(index_heads),   DPARI_FIELD(index_width),
+    DPARI_FIELD(index_topk),     DPARI_FIELD(mtp),           DPARI_FIELD(tower_layers),
+    DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
+    DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
+    DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
+    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params)};
 #undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
-    return (int32_t *)(void *)m + dpari_model_key[key].at;
+    return (int32_t *)(void *)m + dpari_model_at[key];
 }
 
 /* ---- words, and the nearest one ------------------------------------------------------------- */
@@ -540,24 +479,56 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     return DPAR_OK;
 }
 
+/* "32/4096/32/8/14336/128256/8192", as the tables have it: layers, hidden, heads, kv_heads, ffn,
+ * vocab, seq; nothing between two strokes says nothing. */
+static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
+                                   DPARI_M_FFN,    DPARI_M_VOCAB,  DPARI_M_SEQ};
+    size_t at = 0;
+    int32_t i;
+    for (i = 0; i < 7 && at < n; i++) {
+        size_t end = at;
+        int64_t v = 0;
+        while (end < n && s[end] != '/') {
+            end++;
+        }
+        if (end > at) {
+            if (!dpari_model_whole(s + at, end - at, INT32_MAX, &v) || v < 1) {
+                break;
+            }
+            *dpari_model_field(m, key[i]) = (int32_t)v;
+        }
+        at = end + 1;
+    }
+    return at >= n ? DPAR_OK
+                   : dpari_model_bad(s, n, why,
+                                     "'@' needs a value: key=value, or the numbers layers/"
+                                     "hidden/heads/kv_heads/ffn/vocab/seq");
+}
+
 /* "key=value" */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
     size_t k = 0;
-    int32_t key, best = 0;
+    int32_t key;
+    const char *name = dpari_model_keys, *best = name;
     while (k < n && s[k] != '=') {
         k++;
     }
-    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key].name); key++) {
-        if (dpari_unlike(s, k, dpari_model_key[key].name) <
-            dpari_unlike(s, k, dpari_model_key[best].name)) {
-            best = key;
+    if (k == n && n > 0 && s[0] >= '/' && s[0] <= '9') { /* the stroke is before the digits */
+        return dpari_model_row(m, s, n, why);
+    }
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
+        if (dpari_unlike(s, k, name) < dpari_unlike(s, k, best)) {
+            best = name;
         }
+        name = dpari_behind(name);
     }
     if (key == DPARI_M_KEYS) {
         return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
-                                   dpari_model_key[best].name);
+                                   best);
     }
     if (k == n) {
         return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
@@ -912,40 +883,27 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
  * routed one; v_width=1: the value is the key. Names, settings, both with a NUL. */
 static const char dpari_types[] =
     "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
-    "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 "
-    "deepseek_v32 kimi_k2 glm_moe_dsa glm glm4 glm4_moe glm4_moe_lite glm4v_text "
-    "glm4v_moe_text internlm internlm2 internlm3 baichuan xverse exaone exaone4 "
-    "exaone_moe olmo olmo2 olmoe flex_olmo stablelm stablelm_epoch yi aquila orion "
-    "phimoe mllama_text_model granite granitemoe granitemoeshared seed_oss hunyuan "
-    "hunyuan_v1_dense hunyuan_v1_moe helium dbrx minimax_m2 minimax_m3 mistral3 "
-    "mistral4 dots1 bailing_moe bailing_moe_v2 skywork_moe telechat openelm solar "
-    "diffllama nemotron-nas csm ministral ministral3 lfm nanochat mimo step3_text\0"
-    "llama:\0"
-    "llama codellama llava_llama vicuna\0"
-    "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000\0"
-    "mistral\0"
-    "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
-    "window=4096,pattern=W\0"
-    "mixtral\0"
-    "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
-    "experts=8,topk=2\0"
-    "phi3 phi3_v phi4mm\0"
-    "llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,pattern=W\0"
-    "minicpm minicpm3 smollm3 ernie4_5 ernie4_5_moe ernie4_5_moe_vl "
-    "ernie4_5_vl_moe_text grok-1 grok1 youtu\0"
-    "llama:tied=1\0"
-    "gemma\0"
-    "llama:layers=28,hidden=3072,heads=16,kv_heads=16,head_width=256,ffn=24576,"
-    "vocab=256000,tied=1\0"
-    "gemma2 vaultgemma\0"
-    "llama:layers=26,hidden=2304,heads=8,kv_heads=4,head_width=256,ffn=9216,"
-    "vocab=256000,tied=1,window=4096,pattern=WF\0"
-    "gemma3_text gemma3\0"
-    "llama:layers=26,hidden=2304,heads=8,kv_heads=4,head_width=256,ffn=9216,"
-    "vocab=262208,tied=1,window=4096,pattern=WWWWWF\0"
-    "gemma3n_text\0"
-    "llama:layers=35,hidden=2048,heads=8,kv_heads=2,head_width=256,ffn=16384,"
-    "vocab=262400,tied=1,window=512,pattern=WWWWF\0"
+    "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
+    "kimi_k2 glm_moe_dsa glm glm4 glm4_moe glm4_moe_lite glm4v_text glm4v_moe_text "
+    "internlm internlm2 internlm3 baichuan xverse exaone exaone4 exaone_moe olmo olmo2 "
+    "olmoe flex_olmo stablelm stablelm_epoch yi aquila orion phimoe mllama_text_model "
+    "granite granitemoe granitemoeshared seed_oss hunyuan hunyuan_v1_dense hunyuan_v1_moe "
+    "helium dbrx minimax_m2 minimax_m3 mistral3 mistral4 dots1 bailing_moe bailing_moe_v2 "
+    "skywork_moe telechat openelm solar diffllama nemotron-nas csm ministral ministral3 "
+    "lfm nanochat mimo step3_text\0llama:\0"
+    "llama codellama llava_llama vicuna\0llama:32/4096/32//11008/32000\0"
+    "mistral\0llama:32/4096/32/8/14336/32000,window=4096,pattern=W\0"
+    "mixtral\0llama:32/4096/32/8/14336/32000,experts=8,topk=2\0"
+    "phi3 phi3_v phi4mm\0llama:32/3072/32//8192/32064,pattern=W\0"
+    "minicpm minicpm3 smollm3 ernie4_5 ernie4_5_moe ernie4_5_moe_vl ernie4_5_vl_moe_text "
+    "grok-1 grok1 youtu\0llama:tied=1\0"
+    "gemma\0llama:28/3072/16/16/24576/256000,head_width=256,tied=1\0"
+    "gemma2 vaultgemma\0llama:26/2304/8/4/9216/256000,head_width=256,tied=1,window=4096,"
+    "pattern=WF\0"
+    "gemma3_text gemma3\0llama:26/2304/8/4/9216/262208,head_width=256,tied=1,window=4096,"
+    "pattern=WWWWWF\0"
+    "gemma3n_text\0llama:35/2048/8/2/16384/262400,head_width=256,tied=1,window=512,"
+    "pattern=WWWWF\0"
     "gemma4_text\0llama:tied=1,pattern=WWWWWF\0"
     "cohere\0llama:tied=1\0"
     "cohere2\0llama:tied=1,window=4096,pattern=WWWF\0"
@@ -953,14 +911,13 @@ static const char dpari_types[] =
     "gpt_oss\0llama:window=128,pattern=WF\0"
     "step3p7 step3p5 mimo_v2_flash\0llama:pattern=W\0"
     "afmoe\0llama:pattern=W,q_gate=1\0"
-    "llama4_text llama4\0"
-    "llama:layers=48,hidden=5120,heads=40,kv_heads=8,head_width=128,ffn=16384,"
-    "expert_ffn=8192,vocab=202048,window=8192,pattern=WWWF,shared_ffn=1\0"
-    "deepseek_v4\0llama:kv_heads=1,v_width=1\0"
+    "llama4_text llama4\0llama:48/5120/40/8/16384/202048,head_width=128,expert_ffn=8192,"
+    "window=8192,pattern=WWWF,shared_ffn=1\0"
+    "deepseek_v4\0llama:///1,v_width=1\0"
     "qwen\0llama:\0"
     "chatglm\0llama:\0"
-    "qwen3_next qwen3_5_text qwen3_5_moe_text qwen3_5 qwen3_5_moe\0"
-    "llama:pattern=SSSF,scan=3,q_gate=1\0"
+    "qwen3_next qwen3_5_text qwen3_5_moe_text qwen3_5 qwen3_5_moe\0llama:pattern=SSSF,"
+    "scan=3,q_gate=1\0"
     "kimi_linear\0llama:pattern=SSSF,scan=4\0"
     "minimax minimax_text_01 minimax_m1\0llama:pattern=SSSSSSSF,scan=5\0"
     "lfm2 lfm2_moe\0llama:tied=1,scan=6,conv=3\0"
@@ -981,39 +938,31 @@ static const char dpari_types[] =
 static const char dpari_types_more[] =
     "chatglm-6b\0gpt:rotary=1,tied=1\0"
     "persimmon\0gpt:rotary=1\0"
-    "gpt2 openai-gpt gpt-sw3\0"
-    "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1\0"
+    "gpt2 openai-gpt gpt-sw3\0gpt:12/768/12///50257/1024,tied=1\0"
     "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
-    "gpt_bigcode\0gpt:tied=1,kv_heads=1\0"
+    "gpt_bigcode\0gpt:///1,tied=1\0"
     "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
-    "falcon\0gpt:tied=1,rotary=1,biases=-1,kv_heads=1\0"
+    "falcon\0gpt:///1,tied=1,rotary=1,biases=-1\0"
     "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
     "nemotron\0gpt:rotary=1,biases=-1\0"
-    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text "
-    "distilbert megatron-bert big_bird roformer roberta-prelayernorm "
-    "bert-generation xlm-roberta-xl\0"
-    "gpt:causal=-1,tied=1,head=2,ffn=3072,layers=12,hidden=768,heads=12\0"
+    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text distilbert "
+    "megatron-bert big_bird roformer roberta-prelayernorm bert-generation "
+    "xlm-roberta-xl\0gpt:12/768/12//3072,causal=-1,tied=1,head=2\0"
     "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
-    "clip_text_model siglip_text_model\0"
-    "gpt:head=1,layers=12,hidden=512,heads=8,ffn=2048,vocab=49408,seq=77\0"
+    "clip_text_model siglip_text_model\0gpt:12/512/8//2048/49408/77,head=1\0"
     "t5\0t5:tied=1\0"
     "mt5 umt5\0t5:\0"
-    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0"
-    "t5:tied=1,biases=1,positions=1\0"
+    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0t5:tied=1,"
+    "biases=1,positions=1\0"
     "whisper\0t5:tied=1,biases=1,positions=1\0"
-    "vit deit\0vit:layers=12,hidden=768,heads=12,image=224,patch=16,channels=3\0"
-    "dinov2 dinov2_with_registers dinov3_vit ijepa\0"
-    "vit:layers=12,hidden=768,heads=12,image=224,patch=14,channels=3,"
-    "out_channels=-1\0"
-    "clip_vision_model intern_vit_6b internvl_vision\0"
-    "vit:layers=12,hidden=768,heads=12,ffn=3072,image=224,patch=32,channels=3,"
-    "out_channels=-1\0"
-    "siglip_vision_model siglip2_vision_model\0"
-    "vit:layers=12,hidden=768,heads=12,ffn=3072,image=224,patch=16,channels=3,"
-    "out_channels=-1\0"
-    "pixtral\0"
-    "vit:layers=24,hidden=1024,heads=16,ffn=4096,image=1024,patch=16,channels=3,"
-    "out_channels=-1,gated=1\0"
+    "vit deit\0vit:12/768/12,image=224,patch=16,channels=3\0"
+    "dinov2 dinov2_with_registers dinov3_vit ijepa\0vit:12/768/12,image=224,patch=14,"
+    "channels=3,out_channels=-1\0"
+    "clip_vision_model intern_vit_6b internvl_vision\0vit:12/768/12//3072,image=224,"
+    "patch=32,channels=3,out_channels=-1\0"
+    "siglip_vision_model siglip2_vision_model\0vit:12/768/12//3072,image=224,patch=16,"
+    "channels=3,out_channels=-1\0"
+    "pixtral\0vit:24/1024/16//4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
     "DiTTransformer2DModel Transformer2DModel\0dit:\0";
 /* The type of the whole, of models that see: the projector and, where the files leave it out, the
  * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
@@ -1149,6 +1098,15 @@ static const char *dpari_type_find(const dpari_slice *type)
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
 }
 
+static void dpari_type_read(dpar_model *m, const char *row)
+{
+    size_t n = 0;
+    while (row[n] != ':') {
+        n++;
+    }
+    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+}
+
 /* A line of the note: `form`, its '@' the word and its '#' the number. */
 static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
                               int64_t number)
@@ -1211,10 +1169,8 @@ static const char dpari_config_left[] =
     "use_full_rank_gate";
 /* Numbers about experts that change neither sizes nor work. */
 static const char dpari_config_idle[] =
-    "moe_layer_end_index moe_capacity moe_router_scaling_factor moe_aux_loss_coef moe_z_loss_coef "
-    "moe_dropout_prob moe_gate_lr moe_group_experts num_expert_group n_expert_group "
-    "num_local_experts_per_rank moe_router_num_groups moe_loss_weight expert_capacity "
-    "expert_parallel_size moe_router_group_topk moe_capacity_factor expert_model_parallel_size";
+    "moe_layer_end_index num_expert_group n_expert_group expert_capacity moe_router_group_topk "
+    "moe_router_num_groups";
 
 static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
                                         const dpari_json_item *item)
@@ -1528,7 +1484,6 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
     dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE], other;
     const int32_t *value = c->value[in];
     const char *row;
-    size_t n = 0;
     other.at = "chatglm-6b";
     other.n = 10;
     if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED] < 0) {
@@ -1559,16 +1514,33 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
                   "(block_configs) are not modelled",
             type.at, type.n < 40 ? type.n : 40, 0, 0, 0, 0);
     }
-    while (row[n] != ':') {
-        n++;
-    }
-    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+    dpari_type_read(m, row);
     if (type.n > 0) {
         dpari_copy_text(m->name, sizeof(m->name), type.at, type.n);
     } else {
         dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
     }
     return DPAR_OK;
+}
+
+/* The fields that the file says, over what the type said. */
+static void dpari_config_fields(dpar_model *m, const int32_t *v)
+{
+    int32_t key;
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
+            *dpari_model_field(m, key) = v[key];
+        }
+    }
+    m->layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m->layers;
+}
+
+/* Said, a share of the width, or of the type. */
+static int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+{
+    return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
+               ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
+               : ffn;
 }
 
 /* What the file leaves to its type: one line. */
@@ -1604,9 +1576,7 @@ static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, cons
                                 const dpari_slice *type)
 {
     int32_t inner = v[DPARI_C_INNER];
-    if (v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1) {
-        m->ffn = (int32_t)dpari_leastf((double)m->hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9);
-    }
+    m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
     if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
         int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
         f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
@@ -1716,46 +1686,29 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
     const int32_t *v = c->value[in];
     const char *whole = dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]), *row;
     dpar_model t;
-    int32_t side, given = m->tower_layers;
+    int32_t side;
     int64_t patches;
     dpari_zero(&t, sizeof(t));
     if (whole != NULL) {
         (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
     }
     row = c->seen[in] ? dpari_type_find(&c->type[in]) : NULL;
-    if (row != NULL) {
-        size_t n = 0;
-        while (row[n] != ':') {
-            n++;
-        }
-        (void)dpari_model_family(&t, row, n, dpari_length(row), NULL);
-        if (t.family != DPAR_FAMILY_VIT) {
-            dpari_zero(&t, sizeof(t));
-        }
+    if (row != NULL && row[0] == 'v') {
+        dpari_type_read(&t, row);
+    } else {
+        t.layers = m->tower_layers;
+        t.hidden = m->tower_hidden;
+        t.heads = m->tower_heads > 0 ? m->tower_heads : 16;
+        t.ffn = m->tower_ffn;
     }
-    given = v[DPARI_M_LAYERS] > 0    ? v[DPARI_M_LAYERS]
-            : v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER]
-            : t.layers > 0           ? t.layers
-                                     : m->tower_layers;
-    m->tower_layers = given + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
-    m->tower_hidden = v[DPARI_C_WIDTH] > 0    ? v[DPARI_C_WIDTH]
-                      : v[DPARI_M_HIDDEN] > 0 ? v[DPARI_M_HIDDEN]
-                      : t.hidden > 0          ? t.hidden
-                                              : m->tower_hidden;
-    m->tower_heads = v[DPARI_M_HEADS] > 0 ? v[DPARI_M_HEADS]
-                     : t.heads > 0        ? t.heads
-                     : m->tower_heads > 0 ? m->tower_heads
-                                          : 16;
-    m->tower_ffn =
-        v[DPARI_M_FFN] > 0 ? v[DPARI_M_FFN]
-        : v[DPARI_C_EXPANSION] > 0
-            ? (int32_t)dpari_leastf(m->tower_hidden * 1e-4 * v[DPARI_C_EXPANSION] + 0.01, 2e9)
-        : t.ffn > 0 ? t.ffn
-                    : m->tower_ffn;
+    dpari_config_fields(&t, v);
+    m->tower_layers = t.layers + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
+    m->tower_hidden = v[DPARI_C_WIDTH] > 0 ? v[DPARI_C_WIDTH] : t.hidden;
+    m->tower_heads = t.heads > 0 ? t.heads : 16;
+    m->tower_ffn = dpari_config_ffn(v, m->tower_hidden, t.ffn);
     m->tower_gated = t.gated > 0 || dpari_config_gates(&c->activation[in]);
     side = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : t.image[0];
-    t.patch = v[DPARI_M_PATCH] > 0 ? v[DPARI_M_PATCH] : t.patch;
-    t.channels = v[DPARI_M_CHANNELS] > 0 ? v[DPARI_M_CHANNELS] : 3;
+    t.channels = t.channels > 0 ? t.channels : 3;
     if (t.patch > 0 && t.patch < 1000 && t.channels < 1000) {
         m->tower_patch =
             t.patch * t.patch * t.channels * dpari_config_within(v[DPARI_C_TIME], 1, 100);
@@ -1862,7 +1815,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
 
 static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
 {
-    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, key, tower;
+    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
     int32_t *v = c->value[in];
     dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE];
     const dpari_slice *gate = &c->activation[in];
@@ -1877,14 +1830,9 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
         return st;
     }
     dpari_config_defaults(c, &m, v);
-    for (key = 0; key < DPARI_M_INTEGERS; key++) {
-        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
-            *dpari_model_field(&m, key) = v[key];
-        }
-    }
+    dpari_config_fields(&m, v);
     m.tied = v[DPARI_C_TIED] >= 0 ? v[DPARI_C_TIED] : m.tied;
     m.vocab = v[DPARI_C_PADDED] > 0 ? v[DPARI_C_PADDED] : m.vocab;
-    m.layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m.layers;
     m.hidden = v[DPARI_C_WIDTH] > 0 && v[DPARI_M_HIDDEN] < 0 ? v[DPARI_C_WIDTH] : m.hidden;
     m.q_gate = v[DPARI_C_GATES] >= 0 ? v[DPARI_C_GATES] : m.q_gate;
     m.embed = m.embed == m.hidden ? 0 : m.embed;

@@ -148,7 +148,7 @@ static void test_presets(void)
         for (k = 0; k < i; k++) {
             CHECK(strcmp(name, dpar_model_name(k)) != 0);
         }
-        if (strncmp(name, "gpt-", 4) == 0) {
+        if (strncmp(name, "gpt-", 4) == 0 && name[4] != 'o') {
             CHECK_NEAR(w.params, 1e9 * atof(name + 4), 0.03);
         }
     }
