@@ -218,11 +218,11 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
  * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
  * the cost of pricing does not grow with the number of layers.
  *
- *     static dpar_workload w;                                  26 KB
+ *     static dpar_workload w;                                  28 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 
-enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320 };
+enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320, DPAR_NOTE = 800 };
 
 /* What an operation does. */
 enum {
@@ -231,7 +231,8 @@ enum {
     DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP a token, n = heads (d_qk + d_v), k = keys seen */
     DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
     DPAR_OP_CONV,      /* as GEMM with k = C_in/groups * taps */
-    DPAR_OP_STREAM     /* element-wise: only bytes (and few FLOP) */
+    DPAR_OP_STREAM,    /* element-wise: only bytes (and few FLOP) */
+    DPAR_OP_SCAN       /* a recurrence by chunks in matrix products: as ATTENTION, nothing halved */
 };
 
 /* How tensor parallelism (TP) cuts it. */
@@ -296,7 +297,8 @@ enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 typedef struct dpar_layer {
     char name[12];      /* "embed", "block", "moe", "head", ... */
     int32_t kind;       /* DPAR_LAYER_* */
-    int32_t count;      /* how many in a row */
+    int32_t count;      /* how many */
+    int32_t from, span; /* blocks: spread evenly over [from, from + span) of all blocks */
     int32_t first, ops; /* its operations in workload.op */
     double tokens;      /* tokens (pixels, cells) a sample */
     double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
@@ -362,7 +364,8 @@ typedef struct dpar_workload {
     double params;           /* all weights */
     double model_flops_full; /* forward + backward a sample, attention as if not causal */
     double model_flops_causal; /* the same, causal attention at half */
-    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    double capacity;      /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    char note[DPAR_NOTE]; /* of the model: what was assumed or left out, a line each */
 } dpar_workload;
 
 enum {
@@ -376,6 +379,33 @@ enum {
     DPAR_FAMILY_GRID,    /* explicit grid solver: a stencil code */
     DPAR_FAMILIES        /* one past the last */
 };
+
+/* How a layer mixes tokens: in dpar_model.kinds, with what it does behind that. */
+enum {
+    DPAR_MIX_FULL,   /* attention to every token */
+    DPAR_MIX_WINDOW, /* attention to the last `window` tokens */
+    DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
+    DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
+    DPAR_MIX_NONE,
+    DPAR_MIXES /* one past the last */
+};
+enum { DPAR_FEED_DENSE, DPAR_FEED_EXPERTS, DPAR_FEED_NONE, DPAR_FEEDS };
+
+/* Recurrences, by the layer that made them known. */
+enum {
+    DPAR_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
+    DPAR_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
+    DPAR_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
+    DPAR_SCAN_KDA,       /* the same with a decay for each channel */
+    DPAR_SCAN_LIGHTNING, /* linear attention with an output gate */
+    DPAR_SCAN_CONV,      /* gated short convolution */
+    DPAR_SCAN_LRU,       /* gated linear recurrence */
+    DPAR_SCAN_RWKV,      /* time mixing of RWKV-4 */
+    DPAR_SCANS           /* one past the last */
+};
+
+/* What a language model ends in. */
+enum { DPAR_HEAD_VOCAB, DPAR_HEAD_NONE, DPAR_HEAD_POOL, DPAR_HEAD_MASKED };
 
 /* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
  * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
@@ -402,6 +432,28 @@ typedef struct dpar_model {
     int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
+    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as the family has it */
+    int32_t causal;    /* 1 yes, -1 no, 0 as the family has it */
+    int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
+    int32_t head;      /* DPAR_HEAD_* */
+    int32_t embed;     /* width of the token embedding, 0: hidden */
+    int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
+    int32_t q_gate;                  /* 1: as many output gates as queries */
+    int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
+    int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
+    int32_t o_lora, o_groups;                     /* low-rank output of attention, block diagonal */
+    int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
+    int32_t mtp; /* blocks more that predict tokens further on; counted where it is said */
+    /* A tower that sees or hears, in front: ViT blocks on tower_tokens patches of tower_patch
+     * numbers, and projectors of tower_merge tokens each, over tower_inner, to hidden. */
+    int32_t tower_layers, tower_hidden, tower_heads, tower_ffn, tower_tokens, tower_patch;
+    int32_t tower_positions, tower_merge, tower_inner, tower_mergers, tower_gated, tower_params;
+    /* Layers in turn, repeated: F sees all, W a window, S is a scan, B both; small letters have
+     * nothing behind that; D and E are a dense MLP or experts alone. Empty: all F. */
+    char pattern[16];
+    int32_t kinds[DPAR_MIXES * DPAR_FEEDS]; /* layers of each kind; all 0: by the pattern */
+    char note[DPAR_NOTE];                   /* what a reader assumed or left out, a line each */
 } dpar_model;
 
 /* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero
@@ -1184,6 +1236,11 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
 /* Counts in order, shapes positive and finite, parameters below 2^62. */
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
+/* Counts m->kinds from a list of letters (as dpar_model.pattern, repeated; mixes 0: the pattern)
+ * and of DPAR_FEED_* of the first n layers; the others follow the model's settings. */
+DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
+                                 int32_t n);
+
 /* strategy.c */
 
 DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);
@@ -1509,12 +1566,13 @@ static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_
 
 static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    static const char word[3][8] = {"true", "false", "null"};
+    /* Python's json writes the last three, which RFC 8259 does not have: as if nothing was said */
+    static const char word[6][12] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     int32_t i;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 6; i++) {
         size_t n = dpari_length(word[i]);
         if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
-            item->kind = DPARI_JSON_TRUE + i;
+            item->kind = DPARI_JSON_TRUE + (i < 2 ? i : 2);
             j->at += n;
             return DPAR_OK;
         }
@@ -1573,7 +1631,8 @@ static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_w
     if (c == '"') {
         item->kind = DPARI_JSON_STRING;
         st = dpari_json_string(j, &item->string, &item->length, why);
-    } else if (c == '-' || (c >= '0' && c <= '9')) {
+    } else if ((c == '-' && (j->at + 1 >= j->bytes || j->text[j->at + 1] != 'I')) ||
+               (c >= '0' && c <= '9')) {
         st = dpari_json_number(j, item, why);
     } else {
         st = dpari_json_word(j, item, why);
@@ -1660,76 +1719,114 @@ DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
-/* name, generation, units, GB (1e9) that a program gets, TB/s, TFLOP/s fp64 / fp32 / tf32 / bf16 /
- * fp8 / fp4, GB/s to the host, GB/s to the other chips of a node (all links of a chip together;
- * PCIe where there is no more), switched, in-switch reduction, GB/s of the NIC that usually comes
- * with it, source. Dense, one direction. Traps: "80 GB" parts hold about 80 GiB, H200 nearly 141
- * GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200 one GPU of two. Links
- * of GH200 and MI300 are wires to each peer: a pair has a share. TPU: 6 or 4 torus links of 90 or
+/* name, source: a chip each. Then generation, units, and {GB (1e9) that a program gets, TB/s,
+ * TFLOP/s fp64 / fp32 / tf32 / bf16 / fp8 / fp4, GB/s to the host, GB/s of the NIC that usually
+ * comes with it}, GB/s to the other chips of a node (all links of a chip together; PCIe where there
+ * is no more), switched, in-switch reduction. Dense, one direction. Traps: "80 GB" parts hold about
+ * 80 GiB, H200 nearly 141 GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200
+ * one GPU of two. Links of GH200 and MI300 are wires to each peer: a pair has a share. Chips of Ada
+ * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 90
+ * or
  * 45. table */
+static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
+                                     "v100-32\0NVIDIA data sheet 2018\0"
+                                     "a100-40\0NVIDIA data sheet 2020\0"
+                                     "a100-80\0NVIDIA data sheet 2021\0"
+                                     "a100-80-pcie\0NVIDIA data sheet 2021\0"
+                                     "a100-40-pcie\0NVIDIA data sheet 2020\0"
+                                     "a100-64\0CINECA Leonardo 2023, unverified\0"
+                                     "h100-80\0NVIDIA data sheet 2023\0"
+                                     "h100-96\0torchtitan 2024-12: HBM2e, 500 W\0"
+                                     "h100-pcie\0NVIDIA data sheet 2023\0"
+                                     "h800\0ml-engineering 2025\0"
+                                     "h20\0ml-engineering 2025\0"
+                                     "h200\0NVIDIA data sheet 2024\0"
+                                     "gh200\0NVIDIA data sheet 2023\0"
+                                     "gh200-141\0NVIDIA data sheet 2024\0"
+                                     "b200\0NVIDIA data sheet 2024\0"
+                                     "gb200\0NVIDIA data sheet 2024\0"
+                                     "b300\0NVIDIA data sheet 2025\0"
+                                     "gb300\0NVIDIA data sheet 2025\0"
+                                     "l40s\0NVIDIA data sheet 2023\0"
+                                     "rtx-3090\0NVIDIA GA102 paper 2020; PCIe\0"
+                                     "rtx-4090\0NVIDIA Ada paper 2022; by the host\0"
+                                     "rtx-5090\0NVIDIA RTX Blackwell paper 2025; PCIe\0"
+                                     "rtx-6000-ada\0NVIDIA data sheet 2022\0"
+                                     "rtx-pro-6000\0NVIDIA data sheet 2025\0"
+                                     "a10\0NVIDIA data sheet 2021\0"
+                                     "l4\0NVIDIA data sheet 2023\0"
+                                     "mi250x\0AMD data sheet 2021, one GCD\0"
+                                     "mi300a\0AMD data sheet 2023, memory shared\0"
+                                     "mi300x\0AMD data sheet 2023\0"
+                                     "mi325x\0AMD data sheet 2024\0"
+                                     "mi355x\0AMD data sheet 2025\0"
+                                     "tpu-v4\0Google 2022, memory unverified\0"
+                                     "tpu-v5e\0Google 2023, memory unverified\0"
+                                     "tpu-v5p\0Google 2023, memory unverified\0"
+                                     "tpu-v6e\0Google 2024, memory unverified\0"
+                                     "max-1550\0Intel 2023, both tiles; links unverified\0";
+enum {
+    DPARI_GPU_GB,
+    DPARI_GPU_TBPS,
+    DPARI_GPU_F64,
+    DPARI_GPU_PCIE = DPARI_GPU_F64 + 6,
+    DPARI_GPU_NIC,
+    DPARI_GPU_NUMBERS
+};
 static const struct {
-    char name[16];
     int8_t generation;
     int16_t units;
-    float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    float value[DPARI_GPU_NUMBERS];
     int16_t link;
     int8_t switched, reduces;
-    float nic;
-    char source[44];
-} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
-                  0, 12.5f, "NVIDIA data sheet 2017"},
-                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
-                  0, 12.5f, "NVIDIA data sheet 2018"},
-                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  300, 1, 0, 25, "NVIDIA data sheet 2020"},
-                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  300, 1, 0, 25, "NVIDIA data sheet 2021"},
-                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
-                  25, 31, 1, 0, 25, "NVIDIA data sheet 2021"},
-                 {"a100-40-pcie", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0,
-                  25, 31, 1, 0, 25, "NVIDIA data sheet 2020"},
-                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
-                  200, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
-                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  450, 1, 1, 50, "NVIDIA data sheet 2023"},
-                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  450, 1, 1, 50, "torchtitan 2024-12: HBM2e, 500 W"},
-                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63,
-                  1, 0, 50, "NVIDIA data sheet 2023"},
-                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200,
-                  1, 1, 50, "ml-engineering 2025"},
-                 {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450,
-                  1, 1, 50, "NVIDIA data sheet 2024"},
-                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
-                  450, 0, 0, 25, "NVIDIA data sheet 2023"},
-                 {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
-                  450, 450, 0, 0, 25, "NVIDIA data sheet 2024"},
-                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
-                  900, 1, 1, 50, "NVIDIA data sheet 2024"},
-                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
-                  200, 900, 1, 1, 50, "NVIDIA data sheet 2024"},
-                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
-                  50, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
-                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
-                  200, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
-                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31,
-                  1, 0, 25, "NVIDIA data sheet 2023"},
-                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150,
-                  0, 0, 25, "AMD data sheet 2021, one GCD"},
-                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  448, 0, 0, 50, "AMD data sheet 2023"},
-                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  448, 0, 0, 50, "AMD data sheet 2024"},
-                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
-                  535, 0, 0, 50, "AMD data sheet 2025"},
-                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
-                  "Google 2022, memory unverified"},
-                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0,
-                  12.5f, "Google 2023, memory unverified"},
-                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0,
-                  12.5f, "Google 2023, memory unverified"},
-                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0,
-                  12.5f, "Google 2024, memory unverified"}};
+} dpari_gpu[] = {
+    {DPAR_GEN_VOLTA, 80, {17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 12.5f}, 150, 0, 0},
+    {DPAR_GEN_VOLTA, 80, {34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 12.5f}, 150, 0, 0},
+    {DPAR_GEN_AMPERE, 108, {42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 300, 1, 0},
+    {DPAR_GEN_AMPERE, 108, {85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 300, 1, 0},
+    {DPAR_GEN_AMPERE, 108, {85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 31, 1, 0},
+    {DPAR_GEN_AMPERE, 108, {42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 31, 1, 0},
+    {DPAR_GEN_AMPERE, 124, {68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, 25}, 200, 0, 0},
+    {DPAR_GEN_HOPPER, 132, {85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 132, {102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 114, {85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 50}, 63, 1, 0},
+    {DPAR_GEN_HOPPER, 132, {85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 50}, 200, 1, 1},
+    {DPAR_GEN_HOPPER, 78, {102.0f, 4.0f, 1, 44, 74, 148, 296, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 132, {150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 132, {102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, 25}, 450, 0, 0},
+    {DPAR_GEN_HOPPER, 132, {150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, 25}, 450, 0, 0},
+    {DPAR_GEN_BLACKWELL, 148, {191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 50}, 900, 1, 1},
+    {DPAR_GEN_BLACKWELL, 148, {197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 50}, 900, 1, 1},
+    {DPAR_GEN_BLACKWELL, 148, {288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 50}, 900, 1, 1},
+    {DPAR_GEN_BLACKWELL,
+     148,
+     {288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 50},
+     900,
+     1,
+     1},
+    {DPAR_GEN_AMPERE, 142, {48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 25}, 31, 1, 0},
+    {DPAR_GEN_AMPERE, 82, {25.4f, 0.936f, 0.56f, 35.6f, 35.6f, 71, 0, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_AMPERE, 128, {25.4f, 1.008f, 1.3f, 82.6f, 82.6f, 165, 330, 0, 25, 12.5f}, 20, 1, 0},
+    {DPAR_GEN_AMPERE,
+     170,
+     {33.8f, 1.792f, 1.6f, 104.8f, 104.8f, 209.5f, 419, 1676, 50, 12.5f},
+     40,
+     1,
+     0},
+    {DPAR_GEN_AMPERE, 142, {51.0f, 0.96f, 1.4f, 91.1f, 182, 364, 728, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_AMPERE, 188, {101.5f, 1.792f, 2, 125, 252, 504, 1008, 2015, 50, 25}, 50, 1, 0},
+    {DPAR_GEN_AMPERE, 72, {24.1f, 0.6f, 0.5f, 31.2f, 62.5f, 125, 0, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_AMPERE, 58, {24.1f, 0.3f, 0.5f, 30.3f, 60, 121, 242, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_CDNA, 110, {68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 25}, 150, 0, 0},
+    {DPAR_GEN_CDNA, 228, {137.0f, 5.3f, 61.3f, 122.6f, 490, 980, 1961, 0, 300, 25}, 384, 0, 0},
+    {DPAR_GEN_CDNA, 304, {206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
+    {DPAR_GEN_CDNA, 304, {275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
+    {DPAR_GEN_CDNA, 256, {309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 50}, 535, 0, 0},
+    {DPAR_GEN_TPU, 2, {34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 12.5f}, 270, 0, 0},
+    {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 180, 0, 0},
+    {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 12.5f}, 540, 0, 0},
+    {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 360, 0, 0},
+    {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -1739,63 +1836,96 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
  * latencies (T8): constants of the network, whatever the chip. */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
 
-/* Nodes and chips a node; in-node GB/s one direction a chip; switched; in-switch reduction; NICs a
- * node and GB/s of each by data sheet; host GB a node; transport. table */
+/* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
+ * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
+ */
+static const char dpari_machine_text[] =
+    "dgx-v100\0v100-32\0DGX-1 V100, 4 x EDR, 2018\0"
+    "dgx-a100\0a100-80\0DGX A100, 8 x HDR200, 2021\0"
+    "selene\0a100-80\0NVIDIA Selene, 8 x HDR200 a node, 2021\0"
+    "dgx-h100\0h100-80\0DGX H100, 8 x NDR400, 2023\0"
+    "dgx-h200\0h200\0DGX H200, 8 x NDR400, 2024\0"
+    "dgx-b200\0b200\0DGX B200, 8 x NDR400, 2024\0"
+    "dgx-b300\0b300\0DGX B300, 8 x 800 Gb/s, 2025\0"
+    "p4d\0a100-40\0AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective, 2020\0"
+    "p4de\0a100-80\0AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1, 2022\0"
+    "p5\0h100-80\0AWS p5.48xlarge, 32 x 100 Gb/s EFA, 2023\0"
+    "p5en\0h200\0AWS p5en.48xlarge, 3200 Gb/s EFA, 2024\0"
+    "p6-b200\0b200\0AWS p6-b200, 3200 Gb/s EFA, 2025\0"
+    "p6-b300\0b300\0AWS p6-b300, 6400 Gb/s EFA, 2025\0"
+    "a3-high\0h100-80\0GCP A3 High, 100 GB/s a node, 2023\0"
+    "a3-mega\0h100-80\0GCP A3 Mega, 200 GB/s a node, 2024\0"
+    "derecho\0a100-40\0NCAR 2023: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it "
+    "(nic=1x25)\0"
+    "frontier\0mi250x\0OLCF 2022: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 "
+    "between\0"
+    "lumi\0mi250x\0CSC 2022: 8 GCDs a node, 4 x 200 Gb/s\0"
+    "el-capitan\0mi300a\0LLNL 2024: 128 GB/s a pair, 4 x 200 Gb/s, memory shared\0"
+    "aurora\0max-1550\0ALCF 2023: 6 GPUs a node, 8 x 200 Gb/s, links unverified\0"
+    "polaris\0a100-40\0ALCF 2022: 4 A100 a node, 2 x 200 Gb/s\0"
+    "summit\0v100-16\0OLCF 2018: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 "
+    "GB/s\0"
+    "perlmutter\0a100-40\0NERSC 2022: 100 GB/s a pair, 4 x Slingshot 11, unverified\0"
+    "perlmutter-80\0a100-80\0NERSC 2022: the 80 GB nodes, unverified\0"
+    "leonardo\0a100-64\0CINECA 2023: 2 x dual HDR100 = 50 GB/s a node, unverified\0"
+    "alps\0gh200\0CSCS 2024: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11\0"
+    "jupiter\0gh200\0JSC 2025: 150 GB/s a pair, 4 x NDR200\0"
+    "isambard-ai\0gh200\0Bristol 2025: 4 GH200 a node, 4 x 200 Gb/s\0"
+    "juwels-booster\0a100-40\0JSC 2020: 4 A100 a node, 4 x HDR200\0"
+    "grand-teton\0h100-80\0Meta, 8 x 400 Gb/s RoCE, 2024\0"
+    "gb200-nvl72\0gb200\0NVIDIA GB200 NVL72, 2024\0"
+    "gb300-nvl72\0gb300\0NVIDIA GB300 NVL72, 800 Gb/s a GPU, 2025\0"
+    "hgx-h20\0h20\0HGX H20, 8 x 400 Gb/s as usual, 2024\0"
+    "mi300x-8\0mi300x\0AMD MI300X platform 2023: 64 GB/s a pair, 8 x 400 Gb/s\0"
+    "mi325x-8\0mi325x\0AMD MI325X platform 2024: 64 GB/s a pair, 8 x 400 Gb/s\0"
+    "rtx-4090-8\0rtx-4090\0a server of eight 2023, PCIe 4 by the host, one 100 Gb/s NIC\0"
+    "tpu-v5p\0tpu-v5p\0Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified\0"
+    "tpu-v6e\0tpu-v6e\0Google v6e 2024: a pod of 16 x 16, ICI 4 x 90 GB/s, unverified\0"
+    "tpu-v5e\0tpu-v5e\0Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified\0";
 static const struct {
-    char name[16];
-    char gpu[16];
     int16_t nodes, per_node, link, switched, nvls, nics;
     float nic;
     int16_t host;
     int8_t transport;
-    char source[92];
-} dpari_machine[] = {
-    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB, "DGX-1 V100, 4 x EDR, 2018"},
-    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB, "DGX A100, 8 x HDR200, 2021"},
-    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB,
-     "NVIDIA Selene, 8 x HDR200 a node, 2021"},
-    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H100, 8 x NDR400, 2023"},
-    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H200, 8 x NDR400, 2024"},
-    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB, "DGX B200, 8 x NDR400, 2024"},
-    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB, "DGX B300, 8 x 800 Gb/s, 2025"},
-    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
-     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective, 2020"},
-    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
-     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1, 2022"},
-    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB,
-     "AWS p5.48xlarge, 32 x 100 Gb/s EFA, 2023"},
-    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB,
-     "AWS p5en.48xlarge, 3200 Gb/s EFA, 2024"},
-    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA, 2025"},
-    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB,
-     "AWS p6-b300, 6400 Gb/s EFA, 2025"},
-    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB,
-     "GCP A3 High, 100 GB/s a node, 2023"},
-    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB,
-     "GCP A3 Mega, 200 GB/s a node, 2024"},
-    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
-     "NCAR 2023: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
-    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
-     "OLCF 2022: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
-    {"summit", "v100-16", 4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB,
-     "OLCF 2018: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
-    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
-     "NERSC 2022: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
-    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
-     "NERSC 2022: the 80 GB nodes, unverified"},
-    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB,
-     "CINECA 2023: 2 x dual HDR100 = 50 GB/s a node, unverified"},
-    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT,
-     "CSCS 2024: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
-    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB,
-     "JSC 2025: 150 GB/s a pair, 4 x NDR200"},
-    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB,
-     "Meta, 8 x 400 Gb/s RoCE, 2024"},
-    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB, "NVIDIA GB200 NVL72, 2024"},
-    {"tpu-v5p", "tpu-v5p", 1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB,
-     "Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
-    {"tpu-v5e", "tpu-v5e", 1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB,
-     "Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
+} dpari_machine[] = {{1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB},
+                     {1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB},
+                     {560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB},
+                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB},
+                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB},
+                     {82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {2978, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {11136, 4, 384, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {10624, 6, 130, 0, 0, 8, 25, 1024, DPARI_SLINGSHOT},
+                     {560, 4, 300, 0, 0, 2, 25, 512, DPARI_SLINGSHOT},
+                     {4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB},
+                     {1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT},
+                     {256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT},
+                     {3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB},
+                     {2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
+                     {6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB},
+                     {1362, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
+                     {936, 4, 300, 0, 0, 4, 25, 512, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB},
+                     {1, 72, 900, 1, 1, 72, 100, 17000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 20, 1, 0, 1, 12.5f, 512, DPARI_IB},
+                     {1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB},
+                     {1, 256, 360, 0, 0, 64, 12.5f, 1536, DPARI_IB},
+                     {1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -1903,10 +2033,29 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
+/* Text `index` of a list of texts of `each` parts; NULL for a negative index. */
+static const char *dpari_nth(const char *list, int32_t index, int32_t each)
+{
+    int32_t i;
+    for (i = index * each; i > 0; i--) {
+        list += dpari_length(list) + 1;
+    }
+    return index < 0 ? NULL : list;
+}
+
 DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
 {
     int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
     for (k = 0; k < m; k++) {
+        int32_t i = 0;
+        while (k + i < m && i < (int32_t)n && name[k + i] == dpari_lower(s[i])) {
+            i++;
+        }
+        if (n > 2 && i == (int32_t)n) { /* a part of the name: 4090 */
+            best = (int32_t)dpari_least(best, m - i);
+        } else if (k == 0 && i == m) { /* the name and more: p5.48xlarge */
+            best = (int32_t)dpari_least(best, 5 * ((int32_t)n - m));
+        }
         best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
     }
     return best;
@@ -1929,46 +2078,56 @@ static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(in
     return -1;
 }
 
-/* "unknown GPU 'h10'; the nearest is 'h100-80'" */
+/* "unknown GPU 'h10'; the nearest is 'h100-80'", and two more that are as near. */
 static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s, size_t n,
-                                        const char *nearest, const char *more)
+                                        const char *(*name)(int32_t), int32_t nearest,
+                                        const char *more)
 {
-    char text[120];
+    char text[160];
     dpar_text t;
+    int32_t i, found = 0;
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
     dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, nearest);
+    for (i = nearest; name(i) != NULL && found < 3; i++) {
+        if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
+            dpar_text_put(&t, found++ > 0 ? "' or '" : "");
+            dpar_text_put(&t, name(i));
+        }
+    }
     dpar_text_put(&t, more);
     return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
 }
 
 DPAR_API const char *dpar_gpu_name(int32_t index)
 {
-    return index >= 0 && index < DPARI_GPUS ? dpari_gpu[index].name : NULL;
+    return dpari_nth(dpari_gpu_text, index < DPARI_GPUS ? index : -1, 2);
 }
 
 DPAR_API const char *dpar_cluster_name(int32_t index)
 {
-    return index >= 0 && index < DPARI_MACHINES ? dpari_machine[index].name : NULL;
+    return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
 static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
+    const float *v = dpari_gpu[i].value;
+    const char *name = dpar_gpu_name(i);
+    int32_t f;
     dpari_zero(g, sizeof(*g));
-    dpari_copy_text(g->name, sizeof(g->name), dpari_gpu[i].name, sizeof(dpari_gpu[i].name));
+    dpari_copy_text(g->name, sizeof(g->name), name, sizeof(g->name));
     g->generation = dpari_gpu[i].generation;
     g->units = dpari_gpu[i].units;
-    g->memory_bytes = (double)dpari_gpu[i].gb * 1e9;
-    g->memory_Bps = (double)dpari_gpu[i].tbps * 1e12;
-    g->flops[DPAR_F64] = (double)dpari_gpu[i].f64 * 1e12;
-    g->flops[DPAR_F32] = (double)dpari_gpu[i].f32 * 1e12;
-    g->flops[DPAR_TF32] = (double)dpari_gpu[i].tf32 * 1e12;
-    g->flops[DPAR_BF16] = (double)dpari_gpu[i].bf16 * 1e12;
-    g->flops[DPAR_F8] = (double)dpari_gpu[i].fp8 * 1e12;
-    g->flops[DPAR_F4] = (double)dpari_gpu[i].fp4 * 1e12;
-    g->pcie_Bps = (double)dpari_gpu[i].pcie * 1e9;
-    dpari_copy_text(g->source, sizeof(g->source), dpari_gpu[i].source, sizeof(dpari_gpu[i].source));
+    g->memory_bytes = (double)v[DPARI_GPU_GB] * 1e9;
+    g->memory_Bps = (double)v[DPARI_GPU_TBPS] * 1e12;
+    for (f = 0; f < 6; f++) {
+        static const int8_t format[6] = {DPAR_F64,  DPAR_F32, DPAR_TF32,
+                                         DPAR_BF16, DPAR_F8,  DPAR_F4};
+        g->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
+    }
+    g->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
+    name += dpari_length(name) + 1;
+    dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
 }
 
 static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
@@ -1978,7 +2137,7 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
         dpari_gpu_fill(gpu, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name(nearest), "");
+    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name, nearest, "");
 }
 
 /* The chip's row; -1 when it is none. */
@@ -1993,7 +2152,7 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
     c->nics = c->gpus_per_node;
-    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].nic * 1e9;
+    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
 /* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
@@ -2022,12 +2181,11 @@ static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_no
 static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
+    const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
     dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(&c->gpu,
-                   dpari_preset_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
-                                     dpar_gpu_name, &unused));
+    dpari_gpu_fill(&c->gpu, dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
     dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
-    dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
+    dpari_copy_text(c->name, sizeof(c->name), name, sizeof(c->name));
     c->link_Bps = dpari_machine[i].link * 1e9;
     c->link_switched = dpari_machine[i].switched;
     c->link_reduces = dpari_machine[i].nvls;
@@ -2035,8 +2193,8 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
     c->host_bytes = dpari_machine[i].host * 1e9;
     dpari_cluster_transport(c, dpari_machine[i].transport);
-    dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
-                    sizeof(dpari_machine[i].source));
+    gpu += dpari_length(gpu) + 1;
+    dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
 }
 
 static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
@@ -2046,7 +2204,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
         dpari_cluster_fill(c, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name(nearest),
+    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name, nearest,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
@@ -3020,6 +3178,7 @@ typedef struct dpari_style {
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
+    int32_t rotary;
     int32_t rms;
     int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
 } dpari_style;
@@ -3034,7 +3193,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
     s.biases = m->biases > 0 ||
                (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
-    s.gated = m->family == DPAR_FAMILY_LLAMA;
+    s.rotary = m->family == DPAR_FAMILY_LLAMA;
+    s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
     s.norm = eager && s.rms ? s.e + 4.0 : s.e;
     s.repeat = w->stack >= DPAR_STACK_TORCH;
@@ -3077,9 +3237,18 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->keep = DPAR_KEEP_SELECTIVE;
 }
 
+/* Causal attention sees half of the keys on average, in a window less. */
+static double dpari_keys_seen(double keys, int causal, double window)
+{
+    if (window > 0.0 && window < keys) {
+        return causal ? window * (1.0 - 0.5 * window / keys) : window;
+    }
+    return causal ? 0.5 * keys : keys;
+}
+
 /* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
 static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
-                                double keys, int causal, double kept)
+                                double keys, int causal, double window, double kept)
 {
     dpar_op *op;
     if (w->attention == DPAR_ATTENTION_UNFUSED) {
@@ -3088,33 +3257,163 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
     }
     op = dpari_add_op(w, DPAR_OP_ATTENTION, DPAR_CUT_TENSOR, s->fused ? 2 : 4);
     op->n = heads * width;
-    op->k = causal ? 0.5 * keys : keys;
+    op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
     op->save = kept + 4.0 * heads; /* the softmax statistics, fp32 a head */
 }
 
-/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. */
-static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
-                          int causal, int cross)
+/* An indexer that scores every key, few heads and narrow, so that attention sees the best ones. */
+static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
 {
-    double h = m->hidden, d = m->head_width, q = m->heads * d, kv = 2.0 * m->kv_heads * d;
-    double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
+    double width = (double)m->index_heads * m->index_width;
+    dpar_op *op;
+    if (m->index_heads < 1) {
+        return;
+    }
+    dpari_add_gemm(w, DPAR_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
+    dpari_add_gemm(w, DPAR_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
+    op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_NONE, 3);
+    op->n = width;
+    op->k = 0.5 * keys;
+}
+
+/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. window 0:
+ * none. */
+static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
+                          int causal, int cross, double window)
+{
+    double h = m->hidden, d = m->head_width, v = m->v_width > 0 && m->kv_lora == 0 ? m->v_width : d;
+    double q = m->heads * d, out = m->heads * v;
+    double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
+    double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
+    double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
+    if (m->q_lora > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
+    } else {
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
+    }
+    dpari_add_indexer(w, m, keys);
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
     dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
-    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal,
-                        s->e * (s->repeat ? 3.0 * q : q + kv));
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
+    dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
+                        s->e * (gate + (s->repeat ? 3.0 * q : q + kv)));
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
+                     0.0);
+    if (m->o_lora > 0) { /* block diagonal to o_lora for each of the groups, then up */
+        double groups = m->o_groups > 0 ? m->o_groups : 1.0;
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
+        out = groups * m->o_lora;
+    }
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, out, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
     l->cp_qo_bytes += 2.0 * s->e * q;
     l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
+}
+
+/* What a recurrence is made of. */
+typedef struct dpari_scan {
+    double in;    /* width of its projection */
+    double inner; /* width of its output */
+    double conv;  /* channels of its short convolution */
+    double side;  /* parameters beside */
+    double low;   /* inner width of its low-rank projections, low_n wide in all */
+    double low_n;
+    double chunk; /* tokens of a chunk in matrix products; 0: token by token */
+} dpari_scan;
+
+static dpari_scan dpari_scan_of(const dpar_model *m)
+{
+    double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
+    double h = m->hidden;
+    dpari_scan c = {0, 0, 0, 0, 0, 0, 0};
+    c.in = 2.0 * di;
+    c.inner = c.conv = di;
+    switch (m->scan) {
+    case DPAR_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
+        c.low = (double)((m->hidden + 15) / 16);
+        c.low_n = 2.0 * di;
+        c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
+        break;
+    case DPAR_SCAN_MAMBA2:
+        c.in += 2.0 * gn + a;
+        c.conv += 2.0 * gn;
+        c.side = 3.0 * a + 2.0 * di + 2.0 * gn;
+        c.chunk = 256.0;
+        break;
+    case DPAR_SCAN_DELTA:
+        c.in += 2.0 * gn + 2.0 * a;
+        c.conv += 2.0 * gn;
+        c.side = 2.0 * a;
+        c.chunk = 64.0;
+        break;
+    case DPAR_SCAN_KDA:
+        c.in = di + 2.0 * gn + a;
+        c.conv += 2.0 * gn;
+        c.low = m->scan_width; /* decay and output gate */
+        c.low_n = 2.0 * h + di + gn;
+        c.side = a + gn;
+        c.chunk = 64.0;
+        break;
+    case DPAR_SCAN_LIGHTNING:
+        c.in += 2.0 * di;
+        c.conv = 0.0;
+        c.side = di;
+        c.chunk = 256.0;
+        break;
+    case DPAR_SCAN_CONV: c.in += di; break;
+    case DPAR_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
+    default: /* RWKV-4: key, value, receptance; the feed-forward part has a receptance too */
+        c.in += di + h;
+        c.conv = 0.0;
+        c.side = 7.0 * h;
+        break;
+    }
+    return c;
+}
+
+/* A recurrence: norm, projections, short convolution, scan, projection, residual. Kept: what the
+ * scan reads, and a state of heads x width x state in fp32 every chunk. */
+static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dpari_style *s)
+{
+    dpari_scan c = dpari_scan_of(m);
+    double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
+    double taps = m->conv > 0 ? m->conv : 4.0;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, c.in, h, 0);
+    if (c.low_n > 0.0) {
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
+    }
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
+                          4.0 * e * c.conv * s->passes, e * c.conv);
+    op->params = taps * c.conv + c.side;
+    if (c.chunk > 0.0) { /* scores inside the chunk, and the state read and written */
+        op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_TENSOR, s->fused ? 4 : 8);
+        op->n = c.inner + (double)m->scan_heads * n;
+        op->k = 0.5 * c.chunk + 2.0 * state / op->n;
+        op->k += m->scan == DPAR_SCAN_DELTA || m->scan == DPAR_SCAN_KDA ? c.chunk : 0.0; /* solve */
+        op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
+    } else { /* 9 FLOP a state */
+        op = dpari_add_op(w, DPAR_OP_STREAM, DPAR_CUT_TENSOR, 2);
+        op->n = 4.5 * c.inner;
+        op->k = n > 0.0 ? n : 1.0;
+        c.chunk = 128.0;
+    }
+    op->touch = e * (c.in + c.inner) + 8.0 * state / c.chunk;
+    op->touch_back = 2.5 * op->touch;
+    op->save = e * (c.in + c.inner) + 4.0 * state / c.chunk;
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, c.inner, 0);
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
 }
 
 /* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
@@ -3139,7 +3438,8 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
     dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
-    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, e * (2.0 * q + a * v));
+    dpari_add_indexer(w, m, keys);
+    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, m->index_topk, e * (2.0 * q + a * v));
     dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
@@ -3172,7 +3472,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
  * beside them. */
 static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
-    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = 2.0 * f;
+    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
@@ -3200,10 +3500,11 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
                      w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
-        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
+        double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
+        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, wide, h, 0);
         op->save = 0.0;
-        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
-                         2.0 * e * m->shared_ffn);
+        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
+                         e * (2.0 * wide + m->shared_ffn), e * wide);
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
     }
     dpari_add_residual(w, s, h);
@@ -3222,7 +3523,16 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
         return;
     }
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
-    op->params = (double)m->vocab * h;
+    op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
+    if (m->embed > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, m->embed, 0);
+    }
+    if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
+        double wide = (double)m->aside * m->layers;
+        dpari_add_gemm(w, DPAR_CUT_NONE, wide, h, 0)->params +=
+            wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
+        dpari_add_gemm(w, DPAR_CUT_NONE, 2.0 * wide, h, 0);
+    }
     op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
                           (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
     op->params = positions * h;
@@ -3244,6 +3554,16 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
         return;
     }
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    if (m->head == DPAR_HEAD_POOL || m->head == DPAR_HEAD_MASKED) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+    }
+    if (w->vocab == 0) {
+        return;
+    }
+    if (m->embed > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, m->embed, h, 0);
+        h = m->embed;
+    }
     op = dpari_add_gemm(w, DPAR_CUT_COLUMN, v, h, 0);
     op->params = m->tied ? 0.0 : v * h;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
@@ -3252,31 +3572,170 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     l->tp_regions = 1;
 }
 
-static void dpari_build_decoder(dpar_workload *w, const dpar_model *m, double seq)
+/* One class of a decoder's layers. */
+static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
+                           int32_t mix, int32_t feed, int32_t count)
 {
-    dpari_style s = dpari_style_of(w, m);
-    int32_t dense = m->experts > 0 ? m->dense_layers : m->layers, moe = m->layers - dense;
-    int32_t pass;
-    double keys = seq;
-    dpari_add_embedding(w, m, &s, seq,
-                        m->family == DPAR_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0);
-    for (pass = 0; pass < 2; pass++) {
-        if (dpari_add_layer(w, pass ? "moe" : "block", DPAR_LAYER_BLOCK, pass ? moe : dense, seq,
-                            s.e * m->hidden) == NULL) {
-            continue;
-        }
+    static const char name[DPAR_MIXES][8] = {"block", "window", "scan", "both", "feed"};
+    const int causal = w->causal;
+    if (dpari_add_layer(w,
+                        feed != DPAR_FEED_EXPERTS ? name[mix]
+                        : mix == DPAR_MIX_FULL    ? "moe"
+                        : mix == DPAR_MIX_SCAN    ? "scan-moe"
+                        : mix == DPAR_MIX_NONE    ? "experts"
+                                                  : "window-moe",
+                        DPAR_LAYER_BLOCK, count, seq, s->e * m->hidden) == NULL) {
+        return;
+    }
+    if (mix != DPAR_MIX_SCAN && mix != DPAR_MIX_NONE && m->heads > 0) {
         if (m->kv_lora > 0) {
-            dpari_add_mla(w, m, &s, keys);
+            dpari_add_mla(w, m, s, seq);
         } else {
-            dpari_add_mha(w, m, &s, keys, 1, 0);
-        }
-        if (pass) {
-            dpari_add_moe(w, m, &s);
-        } else {
-            dpari_add_mlp(w, m, &s, m->ffn);
+            dpari_add_mha(w, m, s, seq, causal, 0,
+                          mix == DPAR_MIX_WINDOW ? m->window : m->index_topk);
         }
     }
-    dpari_add_head(w, m, &s, seq);
+    if (mix == DPAR_MIX_SCAN || mix == DPAR_MIX_BOTH) {
+        dpari_add_recurrence(w, m, s);
+    }
+    if (feed == DPAR_FEED_EXPERTS) {
+        dpari_add_moe(w, m, s);
+    } else if (feed == DPAR_FEED_DENSE) {
+        dpari_add_mlp(w, m, s, m->ffn);
+    }
+    if (w->ops > w->layer[w->layers - 1].first) {
+        w->op[w->layer[w->layers - 1].first].keep = DPAR_KEEP_INPUT;
+    }
+}
+
+/* A letter of a pattern: how the layer mixes; *feed where the letter says that. */
+static int32_t dpari_kind_of(char letter, int32_t *feed)
+{
+    static const char letters[11] = "FWSBfwsbDE";
+    int32_t at = 0;
+    while (at < 9 && letters[at] != letter) {
+        at++;
+    }
+    *feed = at < 4 ? *feed : at < 8 ? DPAR_FEED_NONE : at - 8;
+    return at < 8 ? at % 4 : DPAR_MIX_NONE;
+}
+
+DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+                                            const int8_t *feeds, int32_t n)
+{
+    int32_t i, plain = 1;
+    if (mixes < 1) {
+        mix = m->pattern;
+        mixes = (int32_t)dpari_length(mix);
+    }
+    dpari_zero(m->kinds, sizeof(m->kinds));
+    for (i = 0; i < m->layers; i++) {
+        int32_t feed = i < n                                    ? feeds[i]
+                       : m->experts < 1                         ? DPAR_FEED_DENSE
+                       : i < m->dense_layers                    ? DPAR_FEED_DENSE
+                       : m->expert_step < 2                     ? DPAR_FEED_EXPERTS
+                       : i % m->expert_step == m->expert_offset ? DPAR_FEED_EXPERTS
+                                                                : DPAR_FEED_DENSE;
+        int32_t expected = m->experts > 0 && i >= m->dense_layers;
+        int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MIX_FULL;
+        plain = plain && kind == DPAR_MIX_FULL && feed == expected;
+        m->kinds[kind * DPAR_FEEDS + feed]++;
+    }
+    if (plain) { /* the first ones dense, then experts: as the model says without this */
+        dpari_zero(m->kinds, sizeof(m->kinds));
+    }
+}
+
+static int dpari_model_mixed(const dpar_model *m)
+{
+    int32_t i, sum = 0;
+    for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
+        sum += m->kinds[i];
+    }
+    return sum > 0;
+}
+
+/* Patches in, blocks that see every token of the image, and a projector: in front of the language
+ * model, on its first stage. */
+static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
+{
+    dpar_model v;
+    dpari_style s;
+    double tokens = m->tower_tokens, h = m->tower_hidden;
+    double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
+    int32_t at;
+    dpar_layer *l;
+    if (m->tower_layers < 1 || (l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers,
+                                                    tokens, w->element * h)) == NULL) {
+        return;
+    }
+    dpari_zero(&v, sizeof(v));
+    v.family = DPAR_FAMILY_VIT;
+    v.gated = m->tower_gated ? 1 : -1;
+    v.hidden = m->tower_hidden;
+    v.heads = v.kv_heads = m->tower_heads;
+    v.head_width = m->tower_hidden / m->tower_heads;
+    s = dpari_style_of(w, &v);
+    dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
+    dpari_add_mlp(w, &v, &s, m->tower_ffn);
+    for (at = l->first; at < w->ops; at++) { /* counted in full: nothing here is causal */
+        if (w->op[at].kind == DPAR_OP_ATTENTION) {
+            w->op[at].kind = DPAR_OP_SCAN;
+        }
+    }
+    l = dpari_add_layer(w, "projector", DPAR_LAYER_EMBED, 1, tokens, w->element * to);
+    if (l == NULL) {
+        return;
+    }
+    dpari_add_gemm(w, DPAR_CUT_NONE, h, m->tower_patch, 1)->params +=
+        (double)m->tower_positions * h + 1000.0 * m->tower_params;
+    for (at = 0; at < m->tower_mergers; at++) {
+        double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
+        dpar_op *op;
+        /* of `merge` tokens one: as many products for it */
+        op = dpari_add_gemm(w, DPAR_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
+        op->save /= share;
+        op->params = op->n * op->k + op->n;
+        op->k /= share;
+        if (inner > 0.0) {
+            op = dpari_add_gemm(w, DPAR_CUT_NONE, to, inner, 1);
+            op->save /= share;
+            op->params = op->n * op->k + op->n;
+            op->k /= share;
+        }
+    }
+}
+
+static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, double seq)
+{
+    dpar_model m = *model;
+    dpari_style s = dpari_style_of(w, &m);
+    int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
+    dpari_add_embedding(w, &m, &s, seq,
+                        m.positions != 0                           ? dpari_mostf(m.positions, 0.0)
+                        : m.family == DPAR_FAMILY_GPT && !m.rotary ? (double)m.seq
+                                                                   : 0.0);
+    dpari_add_tower(w, &m);
+    first = w->layers;
+    if (dpari_model_mixed(&m)) {
+        for (mix = 0; mix < DPAR_MIXES; mix++) {
+            for (feed = 0; feed < DPAR_FEEDS; feed++) {
+                dpari_add_kind(w, &m, &s, seq, mix, feed, m.kinds[mix * DPAR_FEEDS + feed]);
+            }
+        }
+        for (; first < w->layers; first++) {
+            w->layer[first].span = m.layers;
+        }
+    } else {
+        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_DENSE, dense);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_EXPERTS, m.layers - dense);
+    }
+    if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
+        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL,
+                       m.experts > 0 ? DPAR_FEED_EXPERTS : DPAR_FEED_DENSE, m.mtp);
+        dpari_add_gemm(w, DPAR_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
+    }
+    dpari_add_head(w, &m, &s, seq);
 }
 
 /* ViT and DiT: patches in, blocks that see every token, a light head. */
@@ -3284,12 +3743,13 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
 {
     dpari_style s = dpari_style_of(w, m);
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
+    double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
     dpar_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
     dpar_op *op;
     dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
     l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
-    dpari_add_mha(w, m, &s, tokens, 0, 0);
+    dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     if (m->family == DPAR_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
@@ -3299,20 +3759,33 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
                     s.e * h);
     dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, h, 1);
+    if (m->head == DPAR_HEAD_POOL) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+    }
+    if (out > 0.0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, out, h, 1);
+    }
 }
 
+/* Encoder and decoder. One that hears (channels: of its spectrogram) has two convolutions in front,
+ * the second of stride 2, and image[0] tokens. */
 static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
 {
     dpari_style s = dpari_style_of(w, m);
     int32_t decoders = m->decoder_layers > 0 ? m->decoder_layers : m->layers;
-    dpari_add_embedding(w, m, &s, seq, 0.0);
-    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, seq, s.e * m->hidden);
-    dpari_add_mha(w, m, &s, seq, 0, 0);
+    double heard = m->channels > 0 && m->image[0] > 0 ? (double)m->image[0] : seq, h = m->hidden;
+    dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
+    if (m->channels > 0) {
+        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.e * h);
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
+            3.0 * m->channels * h;
+    }
+    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.e * h);
+    dpari_add_mha(w, m, &s, heard, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
-    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * m->hidden);
-    dpari_add_mha(w, m, &s, seq, 1, 0);
-    dpari_add_mha(w, m, &s, seq, 0, 1);
+    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * h);
+    dpari_add_mha(w, m, &s, seq, 1, 0, 0.0);
+    dpari_add_mha(w, m, &s, heard, 0, 1, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     dpari_add_head(w, m, &s, seq);
 }
@@ -3449,19 +3922,21 @@ static int dpari_is_transformer(int32_t family)
 
 static dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
-    if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
+    if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
+        m->heads = m->kv_heads = 0;
+    } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
         return dpari_say(DPAR_E_ARG, why,
                          "a transformer needs layers, hidden and heads of at least 1: layers=#, "
                          "hidden=#, heads=#",
                          m->layers, m->hidden, m->heads, 0);
     }
-    if (m->head_width < 1 && m->hidden % m->heads != 0) {
+    if (m->head_width < 1 && m->kv_lora < 1 && m->heads > 0 && m->hidden % m->heads != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "heads=# does not divide hidden=# (give head_width)",
                          m->heads, m->hidden, 0, 0);
     }
-    m->head_width = m->head_width > 0 ? m->head_width : m->hidden / m->heads;
+    m->head_width = m->head_width > 0 ? m->head_width : m->heads > 0 ? m->hidden / m->heads : 0;
     m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
-    if (m->kv_heads > m->heads || m->heads % m->kv_heads != 0) {
+    if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
         return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=# does not divide heads=#", m->kv_heads,
                          m->heads, 0, 0);
     }
@@ -3495,6 +3970,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 
 static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
+    int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
         return dpari_say(DPAR_E_ARG, why, "topk=# must be 1 to experts=#", m->topk, m->experts, 0,
                          0);
@@ -3510,6 +3986,35 @@ static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why,
                          "latent attention (kv_lora=#) needs qk_width and v_width: #, #",
                          m->kv_lora, m->qk_width, m->v_width, 0);
+    }
+    if (!dpari_model_mixed(m)) {
+        dpari_model_kinds(m, NULL, 0, NULL, 0);
+    }
+    for (i = 0; i < DPAR_FEEDS; i++) {
+        const int32_t *kinds = m->kinds;
+        sees += kinds[DPAR_MIX_WINDOW * DPAR_FEEDS + i];
+        scans += kinds[DPAR_MIX_SCAN * DPAR_FEEDS + i] + kinds[DPAR_MIX_BOTH * DPAR_FEEDS + i];
+    }
+    if (m->scan < 0 || m->scan >= DPAR_SCANS || (scans > 0 && m->scan == 0) ||
+        (sees > 0 && m->window < 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# layers have a window and # a scan: window=#, scan=# (1 to 8)", sees,
+                         scans, m->window, m->scan);
+    }
+    if (m->scan > 0) {
+        m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
+        m->scan_width = m->scan_width > 0 ? m->scan_width : m->hidden / m->scan_heads;
+        m->scan_groups = m->scan_groups > 0 ? m->scan_groups : 1;
+    }
+    if (m->tower_layers > 0) {
+        if (m->tower_hidden < 1 || m->tower_heads < 1 || m->tower_hidden % m->tower_heads != 0) {
+            return dpari_say(DPAR_E_ARG, why, "tower_heads=# does not divide tower_hidden=#",
+                             m->tower_heads, m->tower_hidden, 0, 0);
+        }
+        m->tower_ffn = m->tower_ffn > 0
+                           ? m->tower_ffn
+                           : (int32_t)dpari_least(4 * (int64_t)m->tower_hidden, INT32_MAX);
+        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
     }
     if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
         return dpari_say(DPAR_E_ARG, why, "capacity must be a number of at least 1", 0, 0, 0, 0);
@@ -3636,12 +4141,15 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
               : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
               : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
                                                       : DPAR_LOSS_EAGER;
-    w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
+    w->causal = m->causal > 0 || (m->causal == 0 &&
+                                  (m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA));
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
     w->heads = transformer ? m->heads : 0;
     w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
-    w->vocab = transformer ? m->vocab : 0;
+    w->vocab =
+        transformer && (m->head == DPAR_HEAD_VOCAB || m->head == DPAR_HEAD_MASKED) ? m->vocab : 0;
+    dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
@@ -3666,8 +4174,12 @@ static void dpari_workload_totals(dpar_workload *w)
     w->blocks = w->shard_units = 0;
     w->params = w->model_flops_full = w->model_flops_causal = 0.0;
     for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
+        dpar_layer *l = &w->layer[i];
         double plain = 0.0, attention = 0.0;
+        if (l->span == 0 && l->kind == DPAR_LAYER_BLOCK) {
+            l->from = w->blocks;
+            l->span = l->count;
+        }
         for (k = 0; k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
             double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
@@ -3730,104 +4242,128 @@ DPAR_API DPARI_COLD dpar_status dpar_workload_init(dpar_workload *w, const dpar_
  * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
  * C99 promises 4095 characters of one. */
 static const char dpari_gpts[] =
-    "gpt-1.7b\0gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1\0"
-    "gpt-3.6b\0gpt-1.7b,layers=30,hidden=3072,heads=32\0"
-    "gpt-7.5b\0gpt-1.7b,layers=36,hidden=4096,heads=32\0"
-    "gpt-18.4b\0gpt-1.7b,layers=40,hidden=6144,heads=48\0"
-    "gpt-39.1b\0gpt-1.7b,layers=48,hidden=8192,heads=64\0"
-    "gpt-76.1b\0gpt-1.7b,layers=60,hidden=10240,heads=80\0"
-    "gpt-145.6b\0gpt-1.7b,layers=80,hidden=12288,heads=96\0"
-    "gpt-310.1b\0gpt-1.7b,layers=96,hidden=16384,heads=128\0"
-    "gpt-529.6b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
-    "gpt-1008b\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
-    "gpt-162.2b\0gpt-1.7b,layers=32,hidden=20480,heads=128\0"
-    "gpt-5.9b\0gpt-1.7b,layers=32,hidden=3840,heads=32\0"
-    "gpt3-175b\0gpt-1.7b,layers=96,hidden=12288,heads=96\0"
+    "gpt-1.7b\0gpt:24/2304/24///51200/2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
+    "gpt-7.5b\0gpt-1.7b,36/4096/32\0"
+    "gpt-18.4b\0gpt-1.7b,40/6144/48\0"
+    "gpt-39.1b\0gpt-1.7b,48/8192/64\0"
+    "gpt-76.1b\0gpt-1.7b,60/10240/80\0"
+    "gpt-145.6b\0gpt-1.7b,80/12288/96\0"
+    "gpt-310.1b\0gpt-1.7b,96/16384/128\0"
+    "gpt-529.6b\0gpt-1.7b,105/20480/128\0"
+    "gpt-1008b\0gpt-1.7b,128/25600/160\0"
+    "gpt-162.2b\0gpt-1.7b,32/20480/128\0"
+    "gpt-5.9b\0gpt-1.7b,32/3840/32\0"
+    "gpt3-175b\0gpt-1.7b,96/12288/96\0"
     "gpt-174.6b\0gpt3-175b\0"
-    "megatron-22b\0gpt-1.7b,layers=48,hidden=6144,heads=64\0"
-    "megatron-530b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "megatron-22b\0gpt-1.7b,48/6144/64\0"
+    "megatron-530b\0gpt-1.7b,105/20480/128\0"
     "mt-nlg-530b\0gpt-529.6b\0"
-    "megatron-1t\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
-    "megatron-1b\0gpt-1.7b,layers=24,hidden=1920,heads=15,seq=1024\0"
-    "megatron-2b\0gpt-1.7b,layers=30,hidden=2304,heads=18,seq=1024\0"
-    "megatron-4b\0gpt-1.7b,layers=36,hidden=3072,heads=24,seq=1024\0"
-    "megatron-8b\0gpt-1.7b,layers=42,hidden=4096,heads=32,seq=1024\0"
-    "gpt2-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch\0"
-    "gpt2-1.5b\0gpt2-125m,layers=48,hidden=1600,heads=25\0"
+    "megatron-1t\0gpt-1.7b,128/25600/160\0"
+    "megatron-1b\0gpt-1.7b,24/1920/15////1024\0"
+    "megatron-2b\0gpt-1.7b,30/2304/18////1024\0"
+    "megatron-4b\0gpt-1.7b,36/3072/24////1024\0"
+    "megatron-8b\0gpt-1.7b,42/4096/32////1024\0"
+    "gpt2-125m\0gpt:12/768/12///50257/1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,48/1600/25\0"
     "gpt2\0gpt2-125m\0"
     "gpt2-xl\0gpt2-1.5b\0"
-    "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
-    "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
-    "attention=flash1,loss=fused\0"
-    "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
-    "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
-    "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
-    "mpt-3b\0mpt-125m,layers=32,hidden=2560,heads=20\0"
-    "mpt-7b\0mpt-125m,layers=32,hidden=4096,heads=32\0"
-    "mpt-13b\0mpt-125m,layers=40,hidden=5120,heads=40\0"
-    "mpt-30b\0mpt-125m,layers=48,hidden=7168,heads=56\0"
-    "mpt-70b\0mpt-125m,layers=80,hidden=8192,heads=64\0";
+    "gpt-1.3b\0gpt-1.7b,24/2048/16///50304,stack=torch\0"
+    "mpt-125m\0gpt:12/768/12///50368/2048,tied=1,stack=torch,attention=flash1,loss=fused\0"
+    "mpt-350m\0mpt-125m,24/1024/16\0"
+    "mpt-760m\0mpt-125m,24/1536/12\0"
+    "mpt-1b\0mpt-125m,24/2048/16\0"
+    "mpt-3b\0mpt-125m,32/2560/20\0"
+    "mpt-7b\0mpt-125m,32/4096/32\0"
+    "mpt-13b\0mpt-125m,40/5120/40\0"
+    "mpt-30b\0mpt-125m,48/7168/56\0"
+    "mpt-70b\0mpt-125m,80/8192/64\0";
 static const char dpari_others[] =
-    "llama-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048\0"
-    "llama-13b\0llama-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
-    "llama-30b\0llama-7b,layers=60,hidden=6656,heads=52,ffn=17920\0"
-    "llama-65b\0llama-7b,layers=80,hidden=8192,heads=64,ffn=22016\0"
-    "llama-2-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096\0"
-    "llama-2-13b\0llama-2-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
-    "llama-2-70b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096\0"
-    "llama-3-8b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192\0"
+    "llama-7b\0llama:32/4096/32//11008/32000/2048\0"
+    "llama-13b\0llama-7b,40/5120/40//13824\0"
+    "llama-30b\0llama-7b,60/6656/52//17920\0"
+    "llama-65b\0llama-7b,80/8192/64//22016\0"
+    "llama-2-7b\0llama:32/4096/32//11008/32000/4096\0"
+    "llama-2-13b\0llama-2-7b,40/5120/40//13824\0"
+    "llama-2-70b\0llama:80/8192/64/8/28672/32000/4096\0"
+    "llama-3-8b\0llama:32/4096/32/8/14336/128256/8192\0"
     "llama-3.1-8b\0llama-3-8b\0"
-    "llama-3.2-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,"
-    "seq=8192,tied=1\0"
-    "smollm2-360m\0llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,"
-    "tied=1\0"
-    "llama-3-70b\0llama-3-8b,layers=80,hidden=8192,heads=64,ffn=28672\0"
-    "llama-3.1-405b\0llama-3-8b,layers=126,hidden=16384,heads=128,ffn=53248\0"
-    "mistral-7b\0llama-3-8b,layers=32,hidden=4096,heads=32,vocab=32000\0"
-    "mixtral-8x7b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
-    "seq=4096,experts=8,topk=2\0"
-    "mixtral-8x22b\0mixtral-8x7b,layers=56,hidden=6144,heads=48,ffn=16384,vocab=32768\0"
-    "qwen2.5-72b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,"
-    "seq=4096\0"
-    "qwen3-4b\0llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,"
-    "vocab=151936,seq=4096,tied=1\0"
-    "qwen3-32b\0llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,"
-    "vocab=151936,seq=4096\0"
-    "qwen3-235b-a22b\0llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,"
-    "vocab=151936,seq=4096,experts=128,topk=8,expert_ffn=1536\0"
-    "gemma-1.1-2b\0llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "gemma-2-9b\0llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "gemma-2-27b\0llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "phi-3-mini\0llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096\0"
-    "deepseek-v2\0llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,"
-    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
-    "expert_ffn=1536,shared_ffn=3072,dense_layers=1\0"
-    "deepseek-v3\0llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,"
-    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
-    "expert_ffn=2048,shared_ffn=2048,dense_layers=3\0"
-    "vit-l\0vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3\0"
-    "vit-h\0vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3\0"
-    "vit-3.2b\0vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch\0"
-    "dit-xl\0dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8\0"
-    "diffusion-5b\0dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,"
-    "out_channels=16\0"
-    "t5-large\0t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1\0"
-    "t5-11b\0t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,"
-    "tied=1\0"
-    "transformer-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,"
-    "seq=131072\0"
+    "llama-3.2-1b\0llama:16/2048/32/8/8192/128256/8192,tied=1\0"
+    "smollm2-360m\0llama:32/960/15/5/2560/49152/2048,tied=1\0"
+    "llama-3-70b\0llama-3-8b,80/8192/64//28672\0"
+    "llama-3.1-405b\0llama-3-8b,126/16384/128//53248\0"
+    "mistral-7b\0llama-3-8b,32/4096/32///32000\0"
+    "mixtral-8x7b\0llama:32/4096/32/8/14336/32000/4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,56/6144/48//16384/32768\0"
+    "qwen2.5-72b\0llama:80/8192/64/8/29568/152064/4096\0"
+    "qwen3-4b\0llama:36/2560/32/8/9728/151936/4096,head_width=128,tied=1\0"
+    "qwen3-32b\0llama:64/5120/64/8/25600/151936/4096,head_width=128\0"
+    "qwen3-235b-a22b\0llama:94/4096/64/4//151936/4096,head_width=128,experts=128,topk=8,"
+    "expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:18/2048/8/1/16384/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-9b\0llama:42/3584/16/8/14336/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-27b\0llama:46/4608/32/16/36864/256000/8192,head_width=128,tied=1\0"
+    "phi-3-mini\0llama:32/3072/32//8192/32064/4096\0"
+    "deepseek-v2\0llama:60/5120/128//12288/102400/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
+    "shared_ffn=3072,dense_layers=1\0"
+    "deepseek-v3\0llama:61/7168/128//18432/129280/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
+    "shared_ffn=2048,dense_layers=3\0"
+    "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:28/1152/16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:200/1152/16,image=256x256,patch=4,channels=16,out_channels=16\0"
+    "t5-large\0t5:24/1024/16//4096/32128/512,tied=1\0"
+    "t5-11b\0t5:24/1024/128//65536/32128/512,head_width=128,tied=1\0"
+    "transformer-1b\0llama:16/2048/32/8/8192/32000/131072\0"
     "transformer-1b-128k\0transformer-1b\0"
-    "resnet-50\0resnet:hidden=64,image=224x224,channels=3,stack=torch\0"
-    "unet-50m\0unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "resnet-50\0resnet:/64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
     "stack=torch,element=4\0"
-    "unet-0.25deg\0unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "unet-0.25deg\0unet:/128,levels=5,image=720x1440,channels=104,out_channels=104,"
     "stack=torch\0"
     "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
     "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
     "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
+
+static const char dpari_newer[] =
+    "qwen3-30b-a3b\0qwen3-235b-a22b,48/2048/32,expert_ffn=768\0"
+    "qwen3-0.6b\0qwen3-4b,28/1024/16//3072\0"
+    "qwen3-1.7b\0qwen3-4b,28/2048/16//6144\0"
+    "qwen3-8b\0qwen3-32b,36/4096/32//12288\0"
+    "qwen3-14b\0qwen3-32b,40//40//17408\0"
+    "qwen3-next-80b-a3b\0llama:48/2048/16/2//151936/4096,head_width=256,experts=512,"
+    "topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,pattern=SSSF,scan=3,scan_heads=32,"
+    "scan_groups=16,scan_width=128,scan_state=128\0"
+    "qwen2.5-7b\0qwen2.5-72b,28/3584/28/4/18944\0"
+    "qwen2.5-32b\0qwen2.5-72b,64/5120/40//27648\0"
+    "llama-3.1-70b\0llama-3-70b\0"
+    "llama-3.3-70b\0llama-3-70b\0"
+    "llama-3.2-3b\0llama-3.2-1b,28/3072/24\0"
+    "llama-4-scout\0llama:48/5120/40/8/16384/202048/8192,experts=16,topk=1,expert_ffn=8192,"
+    "shared_ffn=8192,window=8192,pattern=WWWF\0"
+    "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
+    "mistral-nemo-12b\0mistral-7b,40/5120////131072,head_width=128\0"
+    "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
+    "gpt-oss-120b\0llama:36/2880/64/8//201088/4096,head_width=64,experts=128,topk=4,"
+    "expert_ffn=2880,window=128,pattern=WF\0"
+    "gpt-oss-20b\0gpt-oss-120b,24,experts=32\0"
+    "gemma-3-4b\0llama:34/2560/8/4/10240/262208/8192,head_width=256,tied=1,window=1024,"
+    "pattern=WWWWWF\0"
+    "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
+    "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
+    "deepseek-r1\0deepseek-v3\0"
+    "kimi-k2\0deepseek-v3,//64///163840,experts=384,dense_layers=1\0"
+    "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
+    "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
+    "glm-4.5-air\0glm-4.5,46/4096///10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
+    "dense_layers=1\0"
+    "olmoe-1b-7b\0llama:16/2048/16///50304/4096,experts=64,topk=8,expert_ffn=1024\0"
+    "phi-4\0phi-3-mini,40/5120/40/10/17920/100352\0"
+    "bert-base\0gpt:12/768/12///30522/512,positions=514,causal=-1,head=3,tied=1\0"
+    "bert-large\0bert-base,24/1024/16\0";
 
 static const char *dpari_behind(const char *text)
 {
@@ -3838,7 +4374,10 @@ static const char *dpari_behind(const char *text)
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
-    return *row != 0 ? row : row == dpari_gpts + sizeof(dpari_gpts) - 1 ? dpari_others : NULL;
+    return *row != 0                                        ? row
+           : row == dpari_gpts + sizeof(dpari_gpts) - 1     ? dpari_others
+           : row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer
+                                                            : NULL;
 }
 
 DPAR_API const char *dpar_model_name(int32_t index)
@@ -3852,7 +4391,7 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* The integer fields that a text form or a config may set: name and where. */
+/* The integer fields that a text form or a config may set, and the others. */
 enum {
     DPARI_M_LAYERS,
     DPARI_M_HIDDEN,
@@ -3880,12 +4419,48 @@ enum {
     DPARI_M_CHANNELS,
     DPARI_M_OUT_CHANNELS,
     DPARI_M_LEVELS,
-    DPARI_M_BLOCKS,
+    DPARI_M_BLOCKS_PER_LEVEL,
     DPARI_M_KERNEL,
     DPARI_M_FIELDS,
     DPARI_M_HALO,
     DPARI_M_ELEMENT,
     DPARI_M_INFERENCE,
+    DPARI_M_GATED,
+    DPARI_M_CAUSAL,
+    DPARI_M_POSITIONS,
+    DPARI_M_HEAD,
+    DPARI_M_EMBED,
+    DPARI_M_ASIDE,
+    DPARI_M_ASIDE_VOCAB,
+    DPARI_M_Q_GATE,
+    DPARI_M_WINDOW,
+    DPARI_M_WINDOW_KV_HEADS,
+    DPARI_M_SCAN,
+    DPARI_M_SCAN_HEADS,
+    DPARI_M_SCAN_GROUPS,
+    DPARI_M_SCAN_WIDTH,
+    DPARI_M_SCAN_STATE,
+    DPARI_M_CONV,
+    DPARI_M_EXPERT_STEP,
+    DPARI_M_EXPERT_OFFSET,
+    DPARI_M_O_LORA,
+    DPARI_M_O_GROUPS,
+    DPARI_M_INDEX_HEADS,
+    DPARI_M_INDEX_WIDTH,
+    DPARI_M_INDEX_TOPK,
+    DPARI_M_MTP,
+    DPARI_M_TOWER_LAYERS,
+    DPARI_M_TOWER_HIDDEN,
+    DPARI_M_TOWER_HEADS,
+    DPARI_M_TOWER_FFN,
+    DPARI_M_TOWER_TOKENS,
+    DPARI_M_TOWER_PATCH,
+    DPARI_M_TOWER_POSITIONS,
+    DPARI_M_TOWER_MERGE,
+    DPARI_M_TOWER_INNER,
+    DPARI_M_TOWER_MERGERS,
+    DPARI_M_TOWER_GATED,
+    DPARI_M_TOWER_PARAMS,
     DPARI_M_INTEGERS,
     DPARI_M_CAPACITY = DPARI_M_INTEGERS,
     DPARI_M_FLOPS,
@@ -3893,86 +4468,53 @@ enum {
     DPARI_M_IMAGE,
     DPARI_M_ATTENTION,
     DPARI_M_STACK,
+    DPARI_M_PATTERN,
     DPARI_M_LOSS,
     DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
-                                                       "hidden",
-                                                       "heads",
-                                                       "kv_heads",
-                                                       "head_width",
-                                                       "ffn",
-                                                       "vocab",
-                                                       "seq",
-                                                       "tied",
-                                                       "biases",
-                                                       "rotary",
-                                                       "experts",
-                                                       "topk",
-                                                       "expert_ffn",
-                                                       "shared_ffn",
-                                                       "dense_layers",
-                                                       "q_lora",
-                                                       "kv_lora",
-                                                       "rope_width",
-                                                       "qk_width",
-                                                       "v_width",
-                                                       "decoder_layers",
-                                                       "patch",
-                                                       "channels",
-                                                       "out_channels",
-                                                       "levels",
-                                                       "blocks_per_level",
-                                                       "kernel",
-                                                       "fields",
-                                                       "halo",
-                                                       "element",
-                                                       "inference",
-                                                       "capacity",
-                                                       "flops_per_cell",
-                                                       "bytes_per_cell",
-                                                       "image",
-                                                       "attention",
-                                                       "stack",
-                                                       "loss"};
+/* Their names, and where each integer stands, in int32_t. table */
+static const char dpari_model_keys[] =
+    "layers\0hidden\0heads\0kv_heads\0head_width\0ffn\0vocab\0seq\0tied\0biases\0rotary\0"
+    "experts\0topk\0expert_ffn\0shared_ffn\0dense_layers\0q_lora\0kv_lora\0rope_width\0"
+    "qk_width\0v_width\0decoder_layers\0patch\0channels\0out_channels\0levels\0"
+    "blocks_per_level\0kernel\0fields\0halo\0element\0inference\0gated\0causal\0positions\0"
+    "head\0embed\0aside\0aside_vocab\0q_gate\0window\0window_kv_heads\0scan\0scan_heads\0"
+    "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
+    "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
+    "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0capacity\0flops_per_cell\0"
+    "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
+#define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
+static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
+    DPARI_FIELD(layers),         DPARI_FIELD(hidden),        DPARI_FIELD(heads),
+    DPARI_FIELD(kv_heads),       DPARI_FIELD(head_width),    DPARI_FIELD(ffn),
+    DPARI_FIELD(vocab),          DPARI_FIELD(seq),           DPARI_FIELD(tied),
+    DPARI_FIELD(biases),         DPARI_FIELD(rotary),        DPARI_FIELD(experts),
+    DPARI_FIELD(topk),           DPARI_FIELD(expert_ffn),    DPARI_FIELD(shared_ffn),
+    DPARI_FIELD(dense_layers),   DPARI_FIELD(q_lora),        DPARI_FIELD(kv_lora),
+    DPARI_FIELD(rope_width),     DPARI_FIELD(qk_width),      DPARI_FIELD(v_width),
+    DPARI_FIELD(decoder_layers), DPARI_FIELD(patch),         DPARI_FIELD(channels),
+    DPARI_FIELD(out_channels),   DPARI_FIELD(levels),        DPARI_FIELD(blocks_per_level),
+    DPARI_FIELD(kernel),         DPARI_FIELD(fields),        DPARI_FIELD(halo),
+    DPARI_FIELD(element),        DPARI_FIELD(inference),     DPARI_FIELD(gated),
+    DPARI_FIELD(causal),         DPARI_FIELD(positions),     DPARI_FIELD(head),
+    DPARI_FIELD(embed),          DPARI_FIELD(aside),         DPARI_FIELD(aside_vocab),
+    DPARI_FIELD(q_gate),         DPARI_FIELD(window),        DPARI_FIELD(window_kv_heads),
+    DPARI_FIELD(scan),           DPARI_FIELD(scan_heads),    DPARI_FIELD(scan_groups),
+    DPARI_FIELD(scan_width),     DPARI_FIELD(scan_state),    DPARI_FIELD(conv),
+    DPARI_FIELD(expert_step),    DPARI_FIELD(expert_offset), DPARI_FIELD(o_lora),
+    DPARI_FIELD(o_groups),       DPARI_FIELD(index_heads),   DPARI_FIELD(index_width),
+    DPARI_FIELD(index_topk),     DPARI_FIELD(mtp),           DPARI_FIELD(tower_layers),
+    DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
+    DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
+    DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
+    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params)};
+#undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
-    switch (key) {
-    case DPARI_M_LAYERS: return &m->layers;
-    case DPARI_M_HIDDEN: return &m->hidden;
-    case DPARI_M_HEADS: return &m->heads;
-    case DPARI_M_KV_HEADS: return &m->kv_heads;
-    case DPARI_M_HEAD_WIDTH: return &m->head_width;
-    case DPARI_M_FFN: return &m->ffn;
-    case DPARI_M_VOCAB: return &m->vocab;
-    case DPARI_M_SEQ: return &m->seq;
-    case DPARI_M_TIED: return &m->tied;
-    case DPARI_M_BIASES: return &m->biases;
-    case DPARI_M_ROTARY: return &m->rotary;
-    case DPARI_M_EXPERTS: return &m->experts;
-    case DPARI_M_TOPK: return &m->topk;
-    case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
-    case DPARI_M_SHARED_FFN: return &m->shared_ffn;
-    case DPARI_M_DENSE_LAYERS: return &m->dense_layers;
-    case DPARI_M_Q_LORA: return &m->q_lora;
-    case DPARI_M_KV_LORA: return &m->kv_lora;
-    case DPARI_M_ROPE_WIDTH: return &m->rope_width;
-    case DPARI_M_QK_WIDTH: return &m->qk_width;
-    case DPARI_M_V_WIDTH: return &m->v_width;
-    case DPARI_M_DECODER_LAYERS: return &m->decoder_layers;
-    case DPARI_M_PATCH: return &m->patch;
-    case DPARI_M_CHANNELS: return &m->channels;
-    case DPARI_M_OUT_CHANNELS: return &m->out_channels;
-    case DPARI_M_LEVELS: return &m->levels;
-    case DPARI_M_BLOCKS: return &m->blocks_per_level;
-    case DPARI_M_KERNEL: return &m->kernel;
-    case DPARI_M_FIELDS: return &m->fields;
-    case DPARI_M_HALO: return &m->halo;
-    case DPARI_M_ELEMENT: return &m->element;
-    default: return &m->inference;
-    }
+    return (int32_t *)(void *)m + dpari_model_at[key];
 }
 
 /* ---- words, and the nearest one ------------------------------------------------------------- */
@@ -4024,6 +4566,14 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
+static int dpari_spells_one(char letter, const char *letters)
+{
+    while (*letters != 0 && *letters != letter) {
+        letters++;
+    }
+    return *letters != 0;
+}
+
 /* A whole number of at most `limit`, negative allowed, that is all of the slice. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
@@ -4073,9 +4623,13 @@ static int64_t dpari_model_least(int32_t key)
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
-    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
-    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : dpari_model_least(key);
-    int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
+    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
+                 key == DPARI_M_Q_GATE;
+    int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
+    int less =
+        key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
+    int64_t v = 0, low = sign ? -1 : less ? -3 : dpari_model_least(key);
+    int64_t high = yes_no || sign ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
@@ -4135,31 +4689,78 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
     return DPAR_OK;
 }
 
+static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
+                                       dpar_why *why)
+{
+    size_t i;
+    for (i = k; i < n && dpari_spells_one(s[i], "FWSBfwsbDE"); i++) {
+    }
+    if (i < n || k == n || n - k >= sizeof(m->pattern)) {
+        return dpari_model_bad(s, n, why,
+                               "'@': 1 to 15 letters of F W S B f w s b D E were expected");
+    }
+    dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
+    return DPAR_OK;
+}
+
+/* "32/4096/32/8/14336/128256/8192", as the tables have it: layers, hidden, heads, kv_heads, ffn,
+ * vocab, seq; nothing between two strokes says nothing. */
+static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
+                                   DPARI_M_FFN,    DPARI_M_VOCAB,  DPARI_M_SEQ};
+    size_t at = 0;
+    int32_t i;
+    for (i = 0; i < 7 && at < n; i++) {
+        size_t end = at;
+        int64_t v = 0;
+        while (end < n && s[end] != '/') {
+            end++;
+        }
+        if (end > at) {
+            if (!dpari_model_whole(s + at, end - at, INT32_MAX, &v) || v < 1) {
+                break;
+            }
+            *dpari_model_field(m, key[i]) = (int32_t)v;
+        }
+        at = end + 1;
+    }
+    return at >= n ? DPAR_OK
+                   : dpari_model_bad(s, n, why,
+                                     "'@' needs a value: key=value, or the numbers layers/"
+                                     "hidden/heads/kv_heads/ffn/vocab/seq");
+}
+
 /* "key=value" */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t *seen,
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
     size_t k = 0;
-    int32_t key, best = 0;
+    int32_t key;
+    const char *name = dpari_model_keys, *best = name;
     while (k < n && s[k] != '=') {
         k++;
     }
-    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
-        if (dpari_unlike(s, k, dpari_model_key[key]) < dpari_unlike(s, k, dpari_model_key[best])) {
-            best = key;
+    if (k == n && n > 0 && s[0] >= '/' && s[0] <= '9') { /* the stroke is before the digits */
+        return dpari_model_row(m, s, n, why);
+    }
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
+        if (dpari_unlike(s, k, name) < dpari_unlike(s, k, best)) {
+            best = name;
         }
+        name = dpari_behind(name);
     }
     if (key == DPARI_M_KEYS) {
         return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
-                                   dpari_model_key[best]);
+                                   best);
     }
     if (k == n) {
         return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
-    if (*seen >> key & 1u) {
+    if (seen[key / 64] >> key % 64 & 1u) {
         return dpari_model_bad(s, n, why, "'@': given twice");
     }
-    *seen |= (uint64_t)1 << key;
+    seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
     switch (key) {
     case DPARI_M_CAPACITY:
@@ -4171,6 +4772,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                   why);
     case DPARI_M_STACK:
         return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
         return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
@@ -4181,14 +4783,14 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
-    uint64_t seen = 0;
+    uint64_t seen[2] = {0, 0};
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && at <= n) {
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, &seen, why)
+        st = k > at ? dpari_model_setting(m, s + at, k - at, seen, why)
                     : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
         at = k + 1;
     }
@@ -4256,9 +4858,27 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 enum {
     DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
     DPARI_C_SIDE,                  /* of a square image */
-    DPARI_C_STEP,                  /* experts in every so manieth layer */
     DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
-    DPARI_C_EXPANSION,             /* MPT: ffn / hidden */
+    DPARI_C_EXPANSION,             /* ffn / hidden, in 1/10000 */
+    DPARI_C_DENSE_FFN,             /* where intermediate_size is an expert's */
+    DPARI_C_ENCODER,               /* layers of the encoder */
+    DPARI_C_WIDTH,                 /* goes before the hidden size */
+    DPARI_C_TYPES,                 /* of tokens: rows of positions */
+    DPARI_C_BUCKETS,               /* DeBERTa: half of the rows of relative positions */
+    DPARI_C_HEARS,                 /* Whisper: positions of the encoder, mel bins */
+    DPARI_C_MELS,
+    DPARI_C_PADDED, /* vocabulary */
+    DPARI_C_EXPAND, /* channels of a scan over the hidden size */
+    DPARI_C_INNER,  /* channels of a scan */
+    DPARI_C_MULTIPLE,
+    DPARI_C_FFN_TIMES, /* Meta's params.json, in 1/10000 */
+    DPARI_C_EVERY,     /* attention, or all of it, in every so manieth layer; */
+    DPARI_C_AFTER,     /* the first of them */
+    DPARI_C_MERGE,     /* sides of the square of patches that become a token */
+    DPARI_C_TIME,      /* frames of a patch */
+    DPARI_C_ROWS,      /* of the tower's positions */
+    DPARI_C_MORE,      /* layers of the tower beside */
+    DPARI_C_PROJECTS,
     DPARI_C_FLAGS,
     DPARI_C_TIED = DPARI_C_FLAGS,
     DPARI_C_NO_BIAS,
@@ -4266,380 +4886,1267 @@ enum {
     DPARI_C_ONE_KV, /* multi-query attention */
     DPARI_C_NEW_DECODER,
     DPARI_C_GATED, /* T5 v1.1 */
-    DPARI_C_KEYS
+    DPARI_C_WINDOWS,
+    DPARI_C_GATES,
+    DPARI_C_BIASED_INPUT,
+    DPARI_C_NO_MLA,
+    DPARI_C_ADJUSTS,
+    DPARI_C_KEYS,
+    /* lists and words */
+    DPARI_C_MIX = DPARI_C_KEYS, /* one a layer: how it mixes */
+    DPARI_C_LINEAR,             /* the same in numbers: 1 is full attention, 0 linear */
+    DPARI_C_SWA,                /* 1 is a window, 0 full attention */
+    DPARI_C_FEED,               /* one a layer: dense, or experts */
+    DPARI_C_FULL_AT,            /* indices of layers of attention; of dense layers */
+    DPARI_C_DENSE_AT,
+    DPARI_C_DEEP, /* a projector for each entry */
+    DPARI_C_TYPE,
+    DPARI_C_ARCHITECTURE,
+    DPARI_C_ACTIVATION,
+    DPARI_C_PROJECTION, /* T5's feed_forward_proj */
+    DPARI_C_ADAPTER,
+    DPARI_C_ALL
 };
 
-/* Members of transformers' config.json and what each one says; the first of a key is the name
- * that a sentence about it begins with. table */
-static const struct {
-    char member[32];
-    int8_t key;
-} dpari_config[] = {{"num_hidden_layers", DPARI_M_LAYERS},
-                    {"n_layer", DPARI_M_LAYERS},
-                    {"num_layers", DPARI_M_LAYERS},
-                    {"n_layers", DPARI_M_LAYERS},
-                    {"hidden_size", DPARI_M_HIDDEN},
-                    {"n_embd", DPARI_M_HIDDEN},
-                    {"n_embed", DPARI_M_HIDDEN},
-                    {"d_model", DPARI_M_HIDDEN},
-                    {"num_attention_heads", DPARI_M_HEADS},
-                    {"n_head", DPARI_M_HEADS},
-                    {"num_heads", DPARI_M_HEADS},
-                    {"n_heads", DPARI_M_HEADS},
-                    {"num_key_value_heads", DPARI_M_KV_HEADS},
-                    {"head_dim", DPARI_M_HEAD_WIDTH},
-                    {"d_kv", DPARI_M_HEAD_WIDTH},
-                    {"attention_head_dim", DPARI_M_HEAD_WIDTH},
-                    {"intermediate_size", DPARI_M_FFN},
-                    {"n_inner", DPARI_M_FFN},
-                    {"d_ff", DPARI_M_FFN},
-                    {"ffn_dim", DPARI_M_FFN},
-                    {"ffn_hidden_size", DPARI_M_FFN},
-                    {"vocab_size", DPARI_M_VOCAB},
-                    {"max_position_embeddings", DPARI_M_SEQ},
-                    {"n_positions", DPARI_M_SEQ},
-                    {"max_seq_len", DPARI_M_SEQ},
-                    {"seq_length", DPARI_M_SEQ},
-                    {"num_local_experts", DPARI_M_EXPERTS},
-                    {"num_experts", DPARI_M_EXPERTS},
-                    {"n_routed_experts", DPARI_M_EXPERTS},
-                    {"num_experts_per_tok", DPARI_M_TOPK},
-                    {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
-                    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
-                    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS},
-                    {"q_lora_rank", DPARI_M_Q_LORA},
-                    {"kv_lora_rank", DPARI_M_KV_LORA},
-                    {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
-                    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},
-                    {"v_head_dim", DPARI_M_V_WIDTH},
-                    {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
-                    {"patch_size", DPARI_M_PATCH},
-                    {"num_channels", DPARI_M_CHANNELS},
-                    {"in_channels", DPARI_M_CHANNELS},
-                    {"out_channels", DPARI_M_OUT_CHANNELS},
-                    {"n_shared_experts", DPARI_C_SHARED},
-                    {"image_size", DPARI_C_SIDE},
-                    {"sample_size", DPARI_C_SIDE},
-                    {"moe_layer_freq", DPARI_C_STEP},
-                    {"decoder_sparse_step", DPARI_C_STEP},
-                    {"interleave_moe_layer_step", DPARI_C_STEP},
-                    {"num_kv_heads", DPARI_C_NEW_KV},
-                    {"expansion_ratio", DPARI_C_EXPANSION},
-                    {"tie_word_embeddings", DPARI_C_TIED},
-                    {"no_bias", DPARI_C_NO_BIAS},
-                    {"bias", DPARI_C_BIAS},
-                    {"multi_query", DPARI_C_ONE_KV},
-                    {"new_decoder_architecture", DPARI_C_NEW_DECODER},
-                    {"is_gated_act", DPARI_C_GATED}};
+/* Members of config.json files, of transformers, of Meta and of others, and in the same order what
+ * they say; a sentence about a key begins with its first name. table */
+static const char dpari_config_names[] =
+    "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
+    "layers\0"
+    "hidden_size n_embd n_embed d_model dim vt_hidden_size width model_dim\0"
+    "num_attention_heads n_head num_heads n_heads attention_heads "
+    "encoder_attention_heads vt_num_attention_heads\0"
+    "num_key_value_heads n_kv_heads kv_n_heads multi_query_group_num "
+    "num_attention_groups\0"
+    "head_dim d_kv attention_head_dim kv_channels d_head\0"
+    "intermediate_size n_inner d_ff ffn_dim ffn_hidden_size inner_hidden_size "
+    "encoder_ffn_dim vt_intermediate_size hidden_dim\0"
+    "vocab_size\0"
+    "max_position_embeddings n_positions max_seq_len seq_length "
+    "max_sequence_length model_max_length n_ctx context_length "
+    "max_target_positions\0"
+    "num_local_experts num_experts n_routed_experts moe_num_experts "
+    "num_moe_experts num_routed_experts n_experts\0"
+    "num_experts_per_tok num_experts_per_token experts_per_token moe_topk "
+    "moe_top_k moe_k experts_per_tok num_selected_experts moe_router_topk "
+    "top_k_experts\0"
+    "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size "
+    "expert_ffn_dim moe_hidden_dim\0"
+    "shared_expert_intermediate_size shared_intermediate_size share_expert_dim "
+    "moe_shared_expert_intermediate_size shared_expert_ffn_dim "
+    "shared_experts_intermediate_size\0"
+    "first_k_dense_replace num_dense_layers moe_layer_start_index n_dense_layers\0"
+    "q_lora_rank\0"
+    "kv_lora_rank\0"
+    "qk_rope_head_dim\0"
+    "qk_nope_head_dim\0"
+    "v_head_dim\0"
+    "num_decoder_layers decoder_layers\0"
+    "patch_size\0"
+    "num_channels in_channels in_chans\0"
+    "out_channels num_labels\0"
+    "embedding_size word_embed_proj_dim\0"
+    "sliding_window sliding_window_size window_size local_attention "
+    "attention_chunk_size attention_window_size\0"
+    "swa_num_key_value_heads\0"
+    "mamba_n_heads mamba_num_heads linear_num_value_heads linear_num_heads\0"
+    "mamba_n_groups linear_num_key_heads n_groups mamba_ngroups\0"
+    "mamba_d_head mamba_head_dim linear_value_head_dim linear_head_dim "
+    "mamba_headdim\0"
+    "mamba_d_state ssm_state_size state_size d_state linear_key_head_dim\0"
+    "mamba_d_conv conv_kernel conv_kernel_size linear_conv_kernel_dim "
+    "short_conv_kernel_size conv1d_width conv_L_cache d_conv\0"
+    "moe_layer_freq decoder_sparse_step interleave_moe_layer_step "
+    "moe_layer_interval expert_layer_period moe_every_n_layers\0"
+    "expert_layer_offset\0"
+    "o_lora_rank\0"
+    "o_groups\0"
+    "index_n_heads\0"
+    "index_head_dim\0"
+    "index_topk\0"
+    "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
+    "num_mtp_layers\0"
+    "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
+    "image_size sample_size\0"
+    "num_kv_heads\0"
+    "expansion_ratio mlp_ratio\0"
+    "intermediate_size_mlp dense_intermediate_size\0"
+    "encoder_layers\0"
+    "embed_dim\0"
+    "type_vocab_size\0"
+    "position_buckets\0"
+    "max_source_positions\0"
+    "num_mel_bins\0"
+    "padded_vocab_size\0"
+    "mamba_expand expand\0"
+    "lru_width mamba_d_ssm attention_hidden_size d_inner\0"
+    "multiple_of\0"
+    "ffn_dim_multiplier\0"
+    "attn_layer_period sliding_window_pattern full_attention_interval "
+    "global_attn_every_n_layers layer_group_size\0"
+    "attn_layer_offset\0"
+    "spatial_merge_size merge_kernel_size\0"
+    "temporal_patch_size\0"
+    "num_position_embeddings init_pos_emb_height\0"
+    "num_global_layers\0"
+    "projection_dim\0"
+    "tie_word_embeddings\0"
+    "no_bias\0"
+    "bias\0"
+    "multi_query\0"
+    "new_decoder_architecture\0"
+    "is_gated_act\0"
+    "use_sliding_window\0"
+    "attn_output_gate\0"
+    "position_biased_input\0"
+    "use_mla\0"
+    "block_auto_adjust_ff_dim\0"
+    "hidden_size_per_layer_input\0"
+    "vocab_size_per_layer_input\0"
+    "layer_types layers_block_type attention_layers block_types "
+    "hybrid_override_pattern layers_types layer_block_types\0"
+    "attn_type_list\0"
+    "hybrid_layer_pattern\0"
+    "mlp_layer_types\0"
+    "attn_layer_indices full_attn_layers full_attn_idxs\0"
+    "mlp_only_layers\0"
+    "deepstack_visual_indexes\0"
+    "model_type _class_name\0"
+    "architectures\0"
+    "hidden_act activation_function hidden_activation mlp_hidden_act activation\0"
+    "feed_forward_proj\0"
+    "peft_type\0";
+static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
+                                           DPARI_M_HIDDEN,
+                                           DPARI_M_HEADS,
+                                           DPARI_M_KV_HEADS,
+                                           DPARI_M_HEAD_WIDTH,
+                                           DPARI_M_FFN,
+                                           DPARI_M_VOCAB,
+                                           DPARI_M_SEQ,
+                                           DPARI_M_EXPERTS,
+                                           DPARI_M_TOPK,
+                                           DPARI_M_EXPERT_FFN,
+                                           DPARI_M_SHARED_FFN,
+                                           DPARI_M_DENSE_LAYERS,
+                                           DPARI_M_Q_LORA,
+                                           DPARI_M_KV_LORA,
+                                           DPARI_M_ROPE_WIDTH,
+                                           DPARI_M_QK_WIDTH,
+                                           DPARI_M_V_WIDTH,
+                                           DPARI_M_DECODER_LAYERS,
+                                           DPARI_M_PATCH,
+                                           DPARI_M_CHANNELS,
+                                           DPARI_M_OUT_CHANNELS,
+                                           DPARI_M_EMBED,
+                                           DPARI_M_WINDOW,
+                                           DPARI_M_WINDOW_KV_HEADS,
+                                           DPARI_M_SCAN_HEADS,
+                                           DPARI_M_SCAN_GROUPS,
+                                           DPARI_M_SCAN_WIDTH,
+                                           DPARI_M_SCAN_STATE,
+                                           DPARI_M_CONV,
+                                           DPARI_M_EXPERT_STEP,
+                                           DPARI_M_EXPERT_OFFSET,
+                                           DPARI_M_O_LORA,
+                                           DPARI_M_O_GROUPS,
+                                           DPARI_M_INDEX_HEADS,
+                                           DPARI_M_INDEX_WIDTH,
+                                           DPARI_M_INDEX_TOPK,
+                                           DPARI_M_MTP,
+                                           DPARI_C_SHARED,
+                                           DPARI_C_SIDE,
+                                           DPARI_C_NEW_KV,
+                                           DPARI_C_EXPANSION,
+                                           DPARI_C_DENSE_FFN,
+                                           DPARI_C_ENCODER,
+                                           DPARI_C_WIDTH,
+                                           DPARI_C_TYPES,
+                                           DPARI_C_BUCKETS,
+                                           DPARI_C_HEARS,
+                                           DPARI_C_MELS,
+                                           DPARI_C_PADDED,
+                                           DPARI_C_EXPAND,
+                                           DPARI_C_INNER,
+                                           DPARI_C_MULTIPLE,
+                                           DPARI_C_FFN_TIMES,
+                                           DPARI_C_EVERY,
+                                           DPARI_C_AFTER,
+                                           DPARI_C_MERGE,
+                                           DPARI_C_TIME,
+                                           DPARI_C_ROWS,
+                                           DPARI_C_MORE,
+                                           DPARI_C_PROJECTS,
+                                           DPARI_C_TIED,
+                                           DPARI_C_NO_BIAS,
+                                           DPARI_C_BIAS,
+                                           DPARI_C_ONE_KV,
+                                           DPARI_C_NEW_DECODER,
+                                           DPARI_C_GATED,
+                                           DPARI_C_WINDOWS,
+                                           DPARI_C_GATES,
+                                           DPARI_C_BIASED_INPUT,
+                                           DPARI_C_NO_MLA,
+                                           DPARI_C_ADJUSTS,
+                                           DPARI_M_ASIDE,
+                                           DPARI_M_ASIDE_VOCAB,
+                                           DPARI_C_MIX,
+                                           DPARI_C_LINEAR,
+                                           DPARI_C_SWA,
+                                           DPARI_C_FEED,
+                                           DPARI_C_FULL_AT,
+                                           DPARI_C_DENSE_AT,
+                                           DPARI_C_DEEP,
+                                           DPARI_C_TYPE,
+                                           DPARI_C_ARCHITECTURE,
+                                           DPARI_C_ACTIVATION,
+                                           DPARI_C_PROJECTION,
+                                           DPARI_C_ADAPTER};
 
-enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
+/* model_type, and what it says where the file does not: the family that has its shapes, and
+ * settings as of a text form. Of transformers' configuration classes and, for types that it does
+ * not have, of the code that came with the weights. shared_ffn=1: one shared expert, as wide as a
+ * routed one; v_width=1: the value is the key. Names, settings, both with a NUL. */
+static const char dpari_types[] =
+    "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
+    "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
+    "kimi_k2 glm_moe_dsa glm glm4 glm4_moe glm4_moe_lite glm4v_text glm4v_moe_text "
+    "internlm internlm2 internlm3 baichuan xverse exaone exaone4 exaone_moe olmo olmo2 "
+    "olmoe flex_olmo stablelm stablelm_epoch yi aquila orion phimoe mllama_text_model "
+    "granite granitemoe granitemoeshared seed_oss hunyuan hunyuan_v1_dense hunyuan_v1_moe "
+    "helium dbrx minimax_m2 minimax_m3 mistral3 mistral4 dots1 bailing_moe bailing_moe_v2 "
+    "skywork_moe telechat openelm solar diffllama nemotron-nas csm ministral ministral3 "
+    "lfm nanochat mimo step3_text\0llama:\0"
+    "llama codellama llava_llama vicuna\0llama:32/4096/32//11008/32000\0"
+    "mistral\0llama:32/4096/32/8/14336/32000,window=4096,pattern=W\0"
+    "mixtral\0llama:32/4096/32/8/14336/32000,experts=8,topk=2\0"
+    "phi3 phi3_v phi4mm\0llama:32/3072/32//8192/32064,pattern=W\0"
+    "minicpm minicpm3 smollm3 ernie4_5 ernie4_5_moe ernie4_5_moe_vl ernie4_5_vl_moe_text "
+    "grok-1 grok1 youtu\0llama:tied=1\0"
+    "gemma\0llama:28/3072/16/16/24576/256000,head_width=256,tied=1\0"
+    "gemma2 vaultgemma\0llama:26/2304/8/4/9216/256000,head_width=256,tied=1,window=4096,"
+    "pattern=WF\0"
+    "gemma3_text gemma3\0llama:26/2304/8/4/9216/262208,head_width=256,tied=1,window=4096,"
+    "pattern=WWWWWF\0"
+    "gemma3n_text\0llama:35/2048/8/2/16384/262400,head_width=256,tied=1,window=512,"
+    "pattern=WWWWF\0"
+    "gemma4_text\0llama:tied=1,pattern=WWWWWF\0"
+    "cohere\0llama:tied=1\0"
+    "cohere2\0llama:tied=1,window=4096,pattern=WWWF\0"
+    "olmo3\0llama:window=4096,pattern=WWWF\0"
+    "gpt_oss\0llama:window=128,pattern=WF\0"
+    "step3p7 step3p5 mimo_v2_flash\0llama:pattern=W\0"
+    "afmoe\0llama:pattern=W,q_gate=1\0"
+    "llama4_text llama4\0llama:48/5120/40/8/16384/202048,head_width=128,expert_ffn=8192,"
+    "window=8192,pattern=WWWF,shared_ffn=1\0"
+    "deepseek_v4\0llama:///1,v_width=1\0"
+    "qwen\0llama:\0"
+    "chatglm\0llama:\0"
+    "qwen3_next qwen3_5_text qwen3_5_moe_text qwen3_5 qwen3_5_moe\0llama:pattern=SSSF,"
+    "scan=3,q_gate=1\0"
+    "kimi_linear\0llama:pattern=SSSF,scan=4\0"
+    "minimax minimax_text_01 minimax_m1\0llama:pattern=SSSSSSSF,scan=5\0"
+    "lfm2 lfm2_moe\0llama:tied=1,scan=6,conv=3\0"
+    "recurrent_gemma\0llama:tied=1,pattern=SSW,window=2048,scan=7\0"
+    "mamba falcon_mamba\0llama:pattern=s,scan=1,scan_state=16,tied=1\0"
+    "mamba2\0llama:pattern=s,scan=2,scan_width=64,scan_groups=8,scan_state=128\0"
+    "jamba\0llama:pattern=SS,scan=1,scan_state=16,expert_step=2,expert_offset=1\0"
+    "bamba\0llama:pattern=SS,scan=2,scan_width=64,scan_state=256,scan_heads=128\0"
+    "granitemoehybrid\0llama:pattern=F,scan=2\0"
+    "falcon_h1\0llama:pattern=B,scan=2\0"
+    "nemotron_h\0llama:gated=-1,pattern=s,scan=2\0"
+    "rwkv\0llama:gated=-1,pattern=S,scan=8,positions=-1\0"
+    "arcee apertus\0llama:gated=-1\0"
+    "bitnet\0llama:gated=1\0"
+    "modernbert\0llama:causal=-1,tied=1,pattern=FWW,window=128,head=1\0"
+    "nomic_bert gte new\0llama:causal=-1,tied=1,head=1\0"
+    "eurobert\0llama:causal=-1\0";
+static const char dpari_types_more[] =
+    "chatglm-6b\0gpt:rotary=1,tied=1\0"
+    "persimmon\0gpt:rotary=1\0"
+    "gpt2 openai-gpt gpt-sw3\0gpt:12/768/12///50257/1024,tied=1\0"
+    "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
+    "gpt_bigcode\0gpt:///1,tied=1\0"
+    "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
+    "falcon\0gpt:///1,tied=1,rotary=1,biases=-1\0"
+    "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
+    "nemotron\0gpt:rotary=1,biases=-1\0"
+    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text distilbert "
+    "megatron-bert big_bird roformer roberta-prelayernorm bert-generation "
+    "xlm-roberta-xl\0gpt:12/768/12//3072,causal=-1,tied=1,head=2\0"
+    "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
+    "clip_text_model siglip_text_model\0gpt:12/512/8//2048/49408/77,head=1\0"
+    "t5\0t5:tied=1\0"
+    "mt5 umt5\0t5:\0"
+    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0t5:tied=1,"
+    "biases=1,positions=1\0"
+    "whisper\0t5:tied=1,biases=1,positions=1\0"
+    "vit deit\0vit:12/768/12,image=224,patch=16,channels=3\0"
+    "dinov2 dinov2_with_registers dinov3_vit ijepa\0vit:12/768/12,image=224,patch=14,"
+    "channels=3,out_channels=-1\0"
+    "clip_vision_model intern_vit_6b internvl_vision\0vit:12/768/12//3072,image=224,"
+    "patch=32,channels=3,out_channels=-1\0"
+    "siglip_vision_model siglip2_vision_model\0vit:12/768/12//3072,image=224,patch=16,"
+    "channels=3,out_channels=-1\0"
+    "pixtral\0vit:24/1024/16//4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
+    "DiTTransformer2DModel Transformer2DModel\0dit:\0";
+/* The type of the whole, of models that see: the projector and, where the files leave it out, the
+ * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
+ * tower_params. */
+static const char dpari_towers[] =
+    "llava llava_llama\0"
+    "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
+    "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2\0"
+    "llava_next llava_onevision vipllava video_llava\0tower_inner=-2\0"
+    "mistral3\0tower_inner=-2,tower_params=4194\0"
+    "internvl_chat internvl\0tower_inner=-2,tower_merge=4\0"
+    "phi3_v\0"
+    "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
+    "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2,"
+    "tower_merge=4\0"
+    "llama4\0"
+    "tower_layers=34,tower_hidden=768,tower_heads=16,tower_ffn=5632,"
+    "tower_patch=588,tower_tokens=1024,tower_positions=1025,tower_inner=-3,"
+    "tower_params=80000\0"
+    "step3p7\0"
+    "tower_layers=47,tower_hidden=1536,tower_heads=16,tower_ffn=8960,"
+    "tower_patch=588,tower_tokens=2704,tower_positions=2705,tower_inner=-3,"
+    "tower_params=237500\0"
+    "deepseek_vl_v2\0"
+    "tower_heads=16,tower_tokens=729,tower_positions=729,tower_inner=-2,"
+    "tower_merge=4,tower_params=15300\0"
+    "mllama\0tower_inner=-3,tower_params=106400\0"
+    "idefics3 smolvlm\0tower_merge=16\0"
+    "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe glm4v glm4v_moe "
+    "kimi_k25 kimi_k3 kimi_vl\0"
+    "tower_inner=-1,tower_merge=4\0";
 
-/* What a model_type says without a member. */
+/* Objects: the outermost one, the language model of a multi-modal one, its towers, a linear
+ * attention's; and what is skipped, or is a list. */
 enum {
-    DPARI_CONFIG_TIED = 1,    /* unless it says otherwise */
-    DPARI_CONFIG_ROTARY = 2,  /* GPT's block, but no learned positions */
-    DPARI_CONFIG_NO_BIAS = 4, /* unless it says otherwise */
-    DPARI_CONFIG_ONE_KV = 8,  /* multi-query attention, unless it says otherwise */
-    DPARI_CONFIG_SHARES = 16  /* one shared expert, as wide as a routed one */
+    DPARI_IN_WHOLE,
+    DPARI_IN_TEXT,
+    DPARI_IN_SEES,
+    DPARI_IN_HEARS,
+    DPARI_IN_LINEAR,
+    DPARI_INS,
+    DPARI_IN_NOTHING = DPARI_INS,
+    DPARI_IN_LIST
 };
 
-/* model_type and the family that has its shapes. table */
-static const struct {
-    char name[24];
-    int8_t family, says;
-} dpari_config_type[] = {
-    {"llama", DPAR_FAMILY_LLAMA, 0},
-    {"mistral", DPAR_FAMILY_LLAMA, 0},
-    {"mixtral", DPAR_FAMILY_LLAMA, 0},
-    {"qwen2", DPAR_FAMILY_LLAMA, 0},
-    {"qwen2_moe", DPAR_FAMILY_LLAMA, 0},
-    {"qwen3", DPAR_FAMILY_LLAMA, 0},
-    {"qwen3_moe", DPAR_FAMILY_LLAMA, 0},
-    {"deepseek_v2", DPAR_FAMILY_LLAMA, 0},
-    {"deepseek_v3", DPAR_FAMILY_LLAMA, 0},
-    {"phi3", DPAR_FAMILY_LLAMA, 0},
-    {"llama4_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_SHARES},
-    {"gemma", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gemma2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gemma3_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"cohere", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"cohere2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gpt2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"gpt_neo", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"opt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"gpt_bigcode", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ONE_KV},
-    {"bloom", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"mpt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"starcoder2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"falcon", DPAR_FAMILY_GPT,
-     DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
-    {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"nemotron", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS}, /* relu2 */
-    {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"t5", DPAR_FAMILY_T5, DPARI_CONFIG_TIED},
-    {"mt5", DPAR_FAMILY_T5, 0},
-    {"umt5", DPAR_FAMILY_T5, 0},
-    {"vit", DPAR_FAMILY_VIT, 0},
-    {"DiTTransformer2DModel", DPAR_FAMILY_DIT, 0}};
+enum { DPARI_LISTED = 512 };
 
-enum { DPARI_CONFIG_TYPES = (int)(sizeof(dpari_config_type) / sizeof(dpari_config_type[0])) };
+typedef struct dpari_slice {
+    const char *at;
+    size_t n;
+} dpari_slice;
 
 /* What was read so far. */
 typedef struct dpari_config_state {
-    int32_t value[DPARI_C_KEYS]; /* -1: not said */
-    uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
-    int32_t inside;              /* 1 inside text_config */
-    int32_t inner_type;
-    int32_t gated;    /* hidden_act is silu's: gated in every model that has kv heads */
-    const char *type; /* model_type, or diffusers' _class_name */
-    size_t type_length;
+    int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
+    dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
+    dpari_slice architecture[DPARI_INS], activation[DPARI_INS];
+    int8_t in[66]; /* of the members at each depth: DPARI_IN_* */
+    int8_t seen[DPARI_INS];
+    int32_t key, of; /* of the list that is being read */
+    dpari_slice name;
+    double sum, low, high;
+    int32_t listed;
+    char mix[DPARI_LISTED]; /* letters of a pattern */
+    int8_t feed[DPARI_LISTED];
+    int32_t mixes, feeds, full_at[2]; /* full_at: indices given, how many; counted from 1 */
+    dpar_text note;
 } dpari_config_state;
 
-static dpar_status dpari_config_bad(const dpari_json_item *item, dpar_why *why, const char *form)
+static int dpari_same_bytes(const char *a, const char *b, size_t n)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
-                          item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
+    while (n > 0 && *a == *b) {
+        a++;
+        b++;
+        n--;
+    }
+    return n == 0;
 }
 
-static dpar_status dpari_config_string(dpari_config_state *c, const dpari_json_item *item)
+static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 {
-    const char *key = item->key;
+    return (int32_t)dpari_most(low, dpari_least(v, high));
+}
+
+/* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
+static int32_t dpari_word_of(const char *list, const char *s, size_t n)
+{
+    int32_t i = 0;
+    while (*list != 0) {
+        size_t k = 0;
+        while (list[k] != 0 && list[k] != ' ') {
+            k++;
+        }
+        if (k == n && dpari_same_bytes(list, s, n)) {
+            return i;
+        }
+        list += k + (list[k] == ' ');
+        i++;
+    }
+    return -1;
+}
+
+static int dpari_slice_is(const dpari_slice *s, const char *list)
+{
+    return s->n > 0 && dpari_word_of(list, s->at, s->n) >= 0;
+}
+
+static int dpari_slice_holds(const char *s, size_t n, const char *part)
+{
+    size_t k = dpari_length(part), i;
+    for (i = 0; i + k <= n; i++) {
+        if (dpari_same_bytes(s + i, part, k)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Settings of a type in one of the tables; NULL: not there. */
+static const char *dpari_type_row(const char *row, const dpari_slice *type)
+{
+    for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
+        if (dpari_slice_is(type, row)) {
+            return dpari_behind(row);
+        }
+    }
+    return NULL;
+}
+
+static const char *dpari_type_find(const dpari_slice *type)
+{
+    const char *row = dpari_type_row(dpari_types, type);
+    return row != NULL ? row : dpari_type_row(dpari_types_more, type);
+}
+
+static void dpari_type_read(dpar_model *m, const char *row)
+{
+    size_t n = 0;
+    while (row[n] != ':') {
+        n++;
+    }
+    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+}
+
+/* A line of the note: `form`, its '@' the word and its '#' the number. */
+static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
+                              int64_t number)
+{
+    for (; *form != 0; form++) {
+        if (*form == '@') {
+            dpari_text_slice(&c->note, word, n < 60 ? n : 60);
+        } else if (*form == '#') {
+            dpari_text_int(&c->note, number);
+        } else {
+            dpari_text_char(&c->note, *form);
+        }
+    }
+    dpari_text_char(&c->note, '\n');
+}
+
+static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, name->at, name->n < 60 ? name->n : 60, 0, 0, 0,
+                          0);
+}
+
+/* Which key a member says; -1: none. */
+static int32_t dpari_config_find(const char *s, size_t n)
+{
+    const char *names = dpari_config_names;
+    int32_t i = 0;
+    for (; *names != 0; names = dpari_behind(names)) {
+        if (dpari_word_of(names, s, n) >= 0) {
+            return dpari_config_key[i];
+        }
+        i++;
+    }
+    return -1;
+}
+
+/* The object of that name inside another one. */
+static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
+{
+    static const char *const names[] = {
+        "text_config language_config llm_config text_model_config text_model decoder_config",
+        "vision_config vision_tower visual vision_encoder image_encoder vision vit_config",
+        "audio_config speech_config audio_encoder", "linear_attn_config",
+        "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config"};
+    int32_t i;
+    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
+        if (dpari_word_of(names[i], item->key, item->key_length) >= 0) {
+            in = i < 4 ? DPARI_IN_TEXT + i : in;
+            c->seen[in] = 1;
+            return in;
+        }
+    }
+    return DPARI_IN_NOTHING;
+}
+
+/* Members that make another model of it, and are not modelled. */
+static const char dpari_config_left[] =
+    "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
+    "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
+    "use_full_rank_gate";
+/* Numbers about experts that change neither sizes nor work. */
+static const char dpari_config_idle[] =
+    "moe_layer_end_index num_expert_group n_expert_group expert_capacity moe_router_group_topk "
+    "moe_router_num_groups";
+
+static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
+                                        const dpari_json_item *item)
+{
+    const char *s = item->key;
     size_t n = item->key_length;
-    if ((dpari_spells(key, n, "model_type") || dpari_spells(key, n, "_class_name")) &&
-        (c->inside || !c->inner_type)) {
-        c->type = item->string;
-        c->type_length = item->length;
-        c->inner_type = c->inside;
-    } else if (dpari_spells(key, n, "hidden_act")) {
-        c->gated = dpari_spells(item->string, item->length, "silu") ||
-                   dpari_spells(item->string, item->length, "swish") ||
-                   dpari_spells(item->string, item->length, "swiglu");
-    } else if (dpari_spells(key, n, "feed_forward_proj")) {
-        c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
+    int expert = (n > 4 && dpari_same_bytes(s, "moe_", 4)) || dpari_slice_holds(s, n, "expert");
+    if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
+        return DPAR_OK;
+    }
+    if (dpari_word_of(dpari_config_left, s, n) >= 0) {
+        dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
+                          0);
+    } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
+               item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
+               dpari_word_of(dpari_config_idle, s, n) < 0) {
+        dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
+                          (int64_t)item->number);
+    } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
+               dpari_same_bytes(s + n - 7, "_config", 7) &&
+               dpari_word_of("quantization_config generation_config projector_config "
+                             "sparse_attention_config task_specific_params",
+                             s, n) < 0) {
+        dpari_config_note(c, "'@' is not read", s, n, 0);
     }
     return DPAR_OK;
+}
+
+/* A letter of a pattern from a layer's word. */
+static char dpari_config_letter(const char *s, size_t n)
+{
+    static const char *const part[] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
+                                       "local",  "window", "chunked",   "hybrid", "moe", "mlp"};
+    static const char letter[] = "SSSSSWWWWBEDF";
+    int32_t i;
+    for (i = 0; i < 12 && !dpari_slice_holds(s, n, part[i]); i++) {
+    }
+    return letter[i];
+}
+
+static void dpari_config_mix(dpari_config_state *c, char letter)
+{
+    if (c->mixes < DPARI_LISTED) {
+        c->mix[c->mixes++] = letter;
+    }
+}
+
+static void dpari_config_feed(dpari_config_state *c, int32_t feed)
+{
+    if (c->feeds < DPARI_LISTED) {
+        c->feed[c->feeds++] = (int8_t)feed;
+    }
+}
+
+/* Layer `at` is another one than those before it: the list is made as long. */
+static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
+{
+    int32_t at = number >= 0.0 && number < DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
+    if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
+        while (c->feeds <= at) {
+            dpari_config_feed(c, DPAR_FEED_EXPERTS);
+        }
+        c->feed[at] = DPAR_FEED_DENSE;
+    } else if (at < DPARI_LISTED) {
+        at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
+        while (c->mixes <= at) {
+            dpari_config_mix(c, 'S');
+        }
+        c->mix[at] = 'F';
+    }
+}
+
+static void dpari_config_element(dpari_config_state *c, const dpari_json_item *item)
+{
+    double v = item->kind == DPARI_JSON_NUMBER ? item->number : item->kind == DPARI_JSON_TRUE;
+    int word = item->kind == DPARI_JSON_STRING;
+    c->sum += v;
+    c->low = c->listed == 0 || v < c->low ? v : c->low;
+    c->high = c->listed == 0 || v > c->high ? v : c->high;
+    c->listed++;
+    switch (c->key) {
+    case DPARI_C_MIX:
+        dpari_config_mix(c, word ? dpari_config_letter(item->string, item->length) : 'F');
+        break;
+    case DPARI_C_LINEAR: dpari_config_mix(c, v > 0.0 ? 'F' : 'S'); break;
+    case DPARI_C_SWA: dpari_config_mix(c, v > 0.0 ? 'W' : 'F'); break;
+    case DPARI_C_FEED:
+        dpari_config_feed(c, word && !dpari_spells(item->string, item->length, "dense"));
+        break;
+    case DPARI_M_EXPERT_STEP: dpari_config_feed(c, v > 0.0); break;
+    case DPARI_C_FULL_AT:
+    case DPARI_C_DENSE_AT: dpari_config_at(c, c->key, v); break;
+    case DPARI_C_ARCHITECTURE:
+        if (c->listed == 1 && word) {
+            c->architecture[c->of].at = item->string;
+            c->architecture[c->of].n = item->length;
+        }
+        break;
+    default: break;
+    }
+}
+
+/* One number for a key that a list says: of every layer the same, or their mean. */
+static void dpari_config_listed(dpari_config_state *c)
+{
+    int32_t *value;
+    if (c->listed == 0 || c->key >= DPARI_C_MIX || c->key == DPARI_M_EXPERT_STEP) {
+        if (c->key == DPARI_C_DEEP) {
+            c->value[c->of][DPARI_M_TOWER_MERGERS] = 1 + c->listed;
+        }
+        return;
+    }
+    value = &c->value[c->of][c->key];
+    if (c->key == DPARI_M_PATCH || c->key == DPARI_C_SIDE || c->key == DPARI_C_MERGE) {
+        *value = dpari_config_within((int64_t)c->high, 0, 65536);
+        return;
+    }
+    *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
+    if (c->high > c->low) {
+        dpari_config_note(c, "'@' differs from layer to layer: their mean, #, is taken", c->name.at,
+                          c->name.n, *value);
+    }
+}
+
+static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
+                                const dpari_json_item *item)
+{
+    dpari_slice s;
+    size_t i;
+    s.at = item->string;
+    s.n = item->length;
+    if (key == DPARI_C_TYPE) {
+        c->type[in] = s;
+    } else if (key == DPARI_C_ACTIVATION && c->activation[in].n == 0) {
+        c->activation[in] = s;
+    } else if (key == DPARI_C_PROJECTION) {
+        c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
+    } else if (key == DPARI_C_MIX) {
+        for (i = 0; i < s.n; i++) { /* Nemotron-H's letters */
+            dpari_config_mix(c, s.at[i] == 'M'   ? 's'
+                                : s.at[i] == '*' ? 'f'
+                                : s.at[i] == '-' ? 'D'
+                                                 : 'E');
+        }
+    }
 }
 
 /* Reads one known member. */
-static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
+static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t key,
                                       const dpari_json_item *item, dpar_why *why)
 {
     int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
-    if (item->kind == DPARI_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+    double v = item->number;
+    dpari_slice name;
+    name.at = item->key;
+    name.n = item->key_length;
+    if (item->kind == DPARI_JSON_NULL) {
         return DPAR_OK;
     }
+    if (key == DPARI_C_ADAPTER) {
+        return dpari_config_bad(&name, why,
+                                "config.json: '@' makes it an adapter's: give the config.json of "
+                                "the model that it adapts");
+    }
+    if (key >= DPARI_C_KEYS) {
+        if (item->kind == DPARI_JSON_STRING) {
+            dpari_config_string(c, in, key, item);
+        }
+        return DPAR_OK;
+    }
+    if (in > DPARI_IN_TEXT && (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
+        return DPAR_OK; /* of a tower: sizes that matter are numbers */
+    }
     if (key >= DPARI_C_FLAGS && !flag) {
-        return dpari_config_bad(item, why, "config.json: '@' must be true or false");
+        return dpari_config_bad(&name, why, "config.json: '@' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
-        /* of an image they may be lists, and do not matter to a language model */
-        return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
+        return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
                    ? DPAR_OK
-                   : dpari_config_bad(item, why, "config.json: '@' must be a number");
+                   : dpari_config_bad(&name, why, "config.json: '@' must be a number");
     }
-    if (!flag && (!(item->number >= 0.0 && item->number < 2147483648.0) ||
-                  item->number - (double)(int32_t)item->number > 0.0)) {
-        (void)dpari_config_bad(item, why,
+    v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
+    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
+        v = (double)(int64_t)dpari_leastf(dpari_mostf(v, 0.0) + 0.5, 1e9);
+    }
+    if ((key == DPARI_M_VOCAB || key == DPARI_M_WINDOW) && v < 0.0 && v > -2.0) {
+        return DPAR_OK; /* -1: not said */
+    }
+    if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
+        (void)dpari_config_bad(&name, why,
                                "config.json: '@' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    c->value[key] = flag ? item->kind == DPARI_JSON_TRUE : (int32_t)item->number;
-    c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
+    if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
+        v = key == DPARI_C_ROWS && dpari_slice_holds(name.at, name.n, "height") ? v * v : v;
+    }
+    if (key == DPARI_M_WINDOW && v < 1.0) {
+        return DPAR_OK;
+    }
+    c->value[in][key] =
+        flag ? item->kind == DPARI_JSON_TRUE : (int32_t)dpari_leastf(v, 2147483647.0);
     return DPAR_OK;
-}
-
-/* The language model of a multi-modal one: a member of the outermost object. */
-static int dpari_config_is_inner(const dpari_json_item *item)
-{
-    return item->kind == DPARI_JSON_OBJECT && item->key != NULL &&
-           (dpari_spells(item->key, item->key_length, "text_config") ||
-            dpari_spells(item->key, item->key_length, "language_config") ||
-            dpari_spells(item->key, item->key_length, "llm_config"));
-}
-
-static int dpari_config_begins(const dpari_json_item *item, const char *with)
-{
-    size_t n = dpari_length(with);
-    return item->key_length >= n && dpari_spells(item->key, n, with);
 }
 
 static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
                                        dpar_why *why)
 {
-    int32_t i;
-    if (item->depth == 1) {
-        c->inside = dpari_config_is_inner(item);
-        if (c->inside) {
-            return DPAR_OK;
+    int32_t in = c->in[item->depth], key = -1;
+    int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
+    if (item->kind == DPARI_JSON_OBJECT_END || item->kind == DPARI_JSON_ARRAY_END) {
+        if (c->in[item->depth + 1] == DPARI_IN_LIST) {
+            dpari_config_listed(c);
         }
-    }
-    if (item->key == NULL || item->depth != 1 + c->inside) {
         return DPAR_OK;
     }
-    if (dpari_config_begins(item, "mamba_") || dpari_config_begins(item, "ssm_") ||
-        dpari_config_begins(item, "linear_num_")) {
-        return dpari_config_bad(item, why,
-                                "config.json: '@': state-space and linear-attention layers are "
-                                "not modelled");
+    if (in == DPARI_IN_LIST && !open) {
+        dpari_config_element(c, item);
     }
-    for (i = 0; i < DPARI_CONFIGS; i++) {
-        if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
-            return dpari_config_value(c, dpari_config[i].key, item, why);
+    if (item->depth == 0) {
+        c->in[1] = item->kind == DPARI_JSON_OBJECT ? DPARI_IN_WHOLE : DPARI_IN_NOTHING;
+        return DPAR_OK;
+    }
+    if (in >= DPARI_INS || item->key == NULL) {
+        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+        return DPAR_OK;
+    }
+    key = dpari_config_find(item->key, item->key_length);
+    if (item->kind == DPARI_JSON_OBJECT) {
+        c->in[item->depth + 1] = (int8_t)dpari_config_child(c, in, item);
+        if (c->in[item->depth + 1] != DPARI_IN_NOTHING) {
+            return DPAR_OK;
         }
+    } else if (item->kind == DPARI_JSON_ARRAY && key >= 0) {
+        c->in[item->depth + 1] = DPARI_IN_LIST;
+        c->key = key;
+        c->of = in;
+        c->name.at = item->key;
+        c->name.n = item->key_length;
+        c->sum = c->low = c->high = 0.0;
+        c->listed = 0;
+        return DPAR_OK;
+    } else if (open) {
+        c->in[item->depth + 1] = DPARI_IN_NOTHING;
     }
-    return item->kind == DPARI_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
+    return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
 }
 
-/* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
+/* "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ..." */
 static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
     char text[160];
     dpar_text t;
-    int32_t i, found = 0;
+    const char *names = dpari_config_names;
+    int32_t i = 0, found = 0;
+    while (dpari_config_key[i] != key) {
+        names = dpari_behind(names);
+        i++;
+    }
     dpar_text_init(&t, text, sizeof(text));
-    for (i = 0; i < DPARI_CONFIGS; i++) {
-        if (dpari_config[i].key == key) {
-            dpar_text_put(&t, found == 0 ? "" : found == 1 ? " (or " : ", ");
-            dpar_text_put(&t, dpari_config[i].member);
+    for (; *names != 0 && found < 4; names++) {
+        if (*names == ' ') {
             found++;
+            dpar_text_put(&t, found == 4 ? "" : found == 1 ? " (or " : ", ");
+        } else {
+            dpari_text_char(&t, *names);
         }
     }
-    dpar_text_put(&t, found > 1 ? ")" : "");
+    dpar_text_put(&t, found > 0 ? ")" : "");
     return dpari_say_word(DPAR_E_PARSE, why,
                           "config.json: @ is missing or 0 (not a transformer's config?)", text,
                           sizeof(text), 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t family, dpar_why *why)
+static int32_t dpari_model_scans_only(const dpar_model *m)
 {
-    static const int8_t key[2][5] = {
-        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_VOCAB, DPARI_M_VOCAB},
-        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_PATCH, DPARI_C_SIDE}};
-    int32_t sees = family == DPAR_FAMILY_VIT || family == DPAR_FAMILY_DIT, i;
-    for (i = 0; i < 5; i++) {
-        if (c->value[key[sees][i]] < 1) {
-            return dpari_config_missing(key[sees][i], why);
-        }
+    return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
+}
+
+static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
+{
+    int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
+    int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
+    return m->layers < 1                   ? dpari_config_missing(DPARI_M_LAYERS, why)
+           : m->hidden < 1                 ? dpari_config_missing(DPARI_M_HIDDEN, why)
+           : !heads                        ? dpari_config_missing(DPARI_M_HEADS, why)
+           : sees                          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
+                                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
+                                                               : DPAR_OK
+           : m->vocab < 1                  ? dpari_config_missing(DPARI_M_VOCAB, why)
+           : m->experts > 0 && m->topk < 1 ? dpari_config_missing(DPARI_M_TOPK, why)
+                                           : DPAR_OK;
+}
+
+/* a * b, 0 (not said) when it is too large. */
+static int32_t dpari_config_product(int32_t a, int64_t b)
+{
+    int64_t v = 0;
+    return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+}
+
+static int dpari_config_gates(const dpari_slice *s)
+{
+    return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
+}
+
+/* What the type says, into *m. Others have Llama's shapes, as most do, if they have kv heads (an
+ * encoder or a state-space model does not) and silu (others may not be gated), or both unsaid. */
+static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
+                                     dpar_why *why)
+{
+    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE], other;
+    const int32_t *value = c->value[in];
+    const char *row;
+    other.at = "chatglm-6b";
+    other.n = 10;
+    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED] < 0) {
+        type = other; /* the first one, of another shape */
     }
-    if (c->value[DPARI_C_STEP] > 1 && c->value[DPARI_M_EXPERTS] > 0) {
-        return dpari_say(DPAR_E_UNKNOWN, why,
-                         "config.json: experts in one layer of # only are not modelled",
-                         c->value[DPARI_C_STEP], 0, 0, 0);
+    row = dpari_type_find(&type);
+    if (row == NULL && type.n == 0 && value[DPARI_C_TYPES] >= 0 && value[DPARI_M_KV_HEADS] < 0) {
+        other.at = "bert";
+        other.n = 4;
+        row = dpari_type_find(&other);
+        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size", "", 0, 0);
+    } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
+                               dpari_config_gates(&c->activation[in]) || type.n == 0)) {
+        row = "llama:";
+        dpari_config_note(c,
+                          type.n > 0 ? "model_type '@' is not known: read as Llama"
+                                     : "no model_type: read as Llama",
+                          type.at, type.n, 0);
+    }
+    if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
+        return dpari_say_word(
+            DPAR_E_UNKNOWN, why,
+            row == NULL
+                ? "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                  "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
+                  "vit ...): describe the model as text"
+                : "config.json: model_type '@': blocks that differ one from another "
+                  "(block_configs) are not modelled",
+            type.at, type.n < 40 ? type.n : 40, 0, 0, 0, 0);
+    }
+    dpari_type_read(m, row);
+    if (type.n > 0) {
+        dpari_copy_text(m->name, sizeof(m->name), type.at, type.n);
+    } else {
+        dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
     }
     return DPAR_OK;
 }
 
-/* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
- * encoder or a state-space model does not) and silu (others may not be gated). */
-static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
+/* The fields that the file says, over what the type said. */
+static void dpari_config_fields(dpar_model *m, const int32_t *v)
 {
-    for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
-        if (dpari_spells(c->type, c->type_length, dpari_config_type[*row].name)) {
-            return DPAR_OK;
+    int32_t key;
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
+            *dpari_model_field(m, key) = v[key];
         }
     }
-    *row = 0;
-    if (c->type_length == 0 || (c->value[DPARI_M_KV_HEADS] > 0 && c->gated)) {
-        return DPAR_OK;
-    }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
-                          "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, vit ...): "
-                          "describe the model as text",
-                          c->type, c->type_length < 40 ? c->type_length : 40, 0, 0, 0, 0);
+    m->layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m->layers;
 }
 
-/* a * b, 0 (not said) when it is too large. */
-static int32_t dpari_config_product(int32_t a, int32_t b)
+/* Said, a share of the width, or of the type. */
+static int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
 {
-    int64_t v = 0;
-    return dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+    return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
+               ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
+               : ffn;
+}
+
+/* What the file leaves to its type: one line. */
+static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
+{
+    static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
+                                  DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
+    dpar_model copy = *m;
+    const char *names, *end;
+    int32_t i, k, said = 0;
+    for (i = 0; i < 6; i++) {
+        int32_t v = *dpari_model_field(&copy, key[i]);
+        if (value[key[i]] >= 0 || v < 1 ||
+            (key[i] == DPARI_M_FFN && m->family > DPAR_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
+            continue;
+        }
+        for (k = 0, names = dpari_config_names; dpari_config_key[k] != key[i]; k++) {
+            names = dpari_behind(names);
+        }
+        for (end = names; *end != 0 && *end != ' '; end++) {
+        }
+        dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
+        dpari_text_slice(&c->note, names, (size_t)(end - names));
+        dpari_text_char(&c->note, '=');
+        dpari_text_int(&c->note, v);
+    }
+    dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
 /* Widths that are products or choices of what was said. */
-static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, int32_t says)
+static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
+                                const dpari_slice *type)
 {
-    if (m->ffn == 0 && c->value[DPARI_C_EXPANSION] > 0) {
-        m->ffn = dpari_config_product(m->hidden, c->value[DPARI_C_EXPANSION]);
+    int32_t inner = v[DPARI_C_INNER];
+    m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
+    if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+        int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
+        f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
+        m->ffn = dpari_config_within((f + unit - 1) / unit * unit, 0, INT32_MAX);
     }
-    if (m->family == DPAR_FAMILY_T5 && c->value[DPARI_C_GATED] > 0 && m->ffn < INT32_MAX / 3) {
-        m->ffn += m->ffn / 2; /* three matrices in place of two: weights and FLOP are right */
+    if (v[DPARI_C_ADJUSTS] > 0) { /* as Llama's first rule: two thirds, a multiple of 256 */
+        m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
-    if (c->value[DPARI_C_SHARED] > 0 && m->shared_ffn == 0) {
-        m->shared_ffn = dpari_config_product(c->value[DPARI_C_SHARED], m->expert_ffn);
+    if (dpari_slice_is(type, "qwen recurrent_gemma")) { /* counts both halves of the gated one */
+        m->ffn /= 2;
     }
-    if ((says & DPARI_CONFIG_SHARES) && m->experts > 0) {
-        m->shared_ffn = m->ffn;
+    if (v[DPARI_C_DENSE_FFN] > 0) {
+        m->expert_ffn = v[DPARI_M_EXPERT_FFN] > 0 ? m->expert_ffn : m->ffn;
+        m->ffn = v[DPARI_C_DENSE_FFN];
+    }
+    m->expert_ffn = m->experts > 0 && m->expert_ffn < 1 ? m->ffn : m->expert_ffn;
+    if (v[DPARI_C_SHARED] > 0 && v[DPARI_M_SHARED_FFN] < 1) {
+        m->shared_ffn = dpari_config_product(v[DPARI_C_SHARED], m->expert_ffn);
+    }
+    m->shared_ffn = m->experts > 0 && m->shared_ffn == 1 ? m->expert_ffn : m->shared_ffn;
+    if (v[DPARI_C_NO_MLA] == 0) {
+        m->kv_lora = m->q_lora = m->v_width = 0;
     }
     if (m->kv_lora > 0) { /* latent attention has widths of its own */
         m->head_width = 0;
         m->kv_heads = 0;
+    } else if (m->v_width == m->head_width || m->v_width == 1) {
+        m->v_width = 0;
     }
-    if ((says & DPARI_CONFIG_ONE_KV) && m->kv_heads == 0) {
-        m->kv_heads = c->value[DPARI_C_NEW_DECODER] > 0
-                          ? (int32_t)dpari_most(c->value[DPARI_C_NEW_KV], 0)
-                      : c->value[DPARI_C_ONE_KV] != 0 ? 1
-                                                      : 0;
+    if (dpari_slice_is(type, "falcon gpt_bigcode")) {
+        m->kv_heads = v[DPARI_C_NEW_DECODER] > 0 ? (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0)
+                      : v[DPARI_C_ONE_KV] != 0   ? 1
+                                                 : 0;
+    } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
+        m->kv_heads = v[DPARI_C_NEW_KV];
+    }
+    if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
+        m->scan_heads = m->heads > 0 && m->scan == DPAR_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+        m->heads = m->kv_heads = 0;
+    }
+    if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
+        const int32_t *linear = c->value[DPARI_IN_LINEAR];
+        m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
+        m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
+        m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
+    }
+    if (m->scan == DPAR_SCAN_KDA && m->scan_groups < 1) {
+        m->scan_groups = m->scan_heads;
+        m->scan_state = m->scan_width;
+    }
+    if (m->scan == DPAR_SCAN_LIGHTNING) {
+        m->scan_heads = m->scan_groups = m->heads;
+        m->scan_width = m->scan_state = m->head_width;
+    }
+    if (m->scan == DPAR_SCAN_LRU) {
+        m->scan_heads = m->heads;
+    }
+    inner = inner > 0               ? inner
+            : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
+            : m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_MAMBA2
+                ? dpari_config_product(m->hidden, 2)
+                : m->hidden;
+    if (m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_RWKV || m->scan == DPAR_SCAN_CONV) {
+        m->scan_heads = 1;
+        m->scan_width = m->scan == DPAR_SCAN_CONV ? m->hidden : inner;
+    } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
+        m->scan_width = inner / m->scan_heads;
+    } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
+        m->scan_heads = inner / m->scan_width;
     }
 }
 
-/* What was said, and what the architectures leave unsaid. */
-static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_t says)
+/* A language model's head by the class that the file was saved with. */
+static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
-    int32_t key;
-    for (key = 0; key < DPARI_M_INTEGERS; key++) {
-        if (c->value[key] >= 0) {
-            *dpari_model_field(m, key) = c->value[key];
+    int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
+                     dpari_slice_holds(a->at, a->n, "LMHead") ||
+                     dpari_slice_holds(a->at, a->n, "ForConditional");
+    int masked = dpari_slice_holds(a->at, a->n, "ForMaskedLM") ||
+                 dpari_slice_holds(a->at, a->n, "ForPreTraining");
+    int classes = dpari_slice_holds(a->at, a->n, "Classification") ||
+                  dpari_slice_holds(a->at, a->n, "Reward") ||
+                  dpari_slice_holds(a->at, a->n, "ForQuestion") ||
+                  dpari_slice_holds(a->at, a->n, "WithProjection");
+    int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
+    if (m->family == DPAR_FAMILY_VIT) {
+        if (bare || (m->out_channels < 0 && !classes)) {
+            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_HEAD_POOL : DPAR_HEAD_VOCAB;
+            m->out_channels = -1;
+        }
+    } else if (masked || (vocabulary && m->causal < 0)) {
+        m->head = DPAR_HEAD_MASKED;
+    } else if (vocabulary) {
+        m->head = DPAR_HEAD_VOCAB;
+    } else if (m->head == DPAR_HEAD_VOCAB && (bare || classes) &&
+               !dpari_slice_is(type, "chatglm")) {
+        m->head = DPAR_HEAD_NONE;
+    } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
+               dpari_slice_holds(a->at, a->n, "ForToken")) {
+        m->head = DPAR_HEAD_NONE;
+    }
+}
+
+/* The tower of `in`, after what the type of the whole has. */
+static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
+{
+    const int32_t *v = c->value[in];
+    const char *whole = dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]), *row;
+    dpar_model t;
+    int32_t side;
+    int64_t patches;
+    dpari_zero(&t, sizeof(t));
+    if (whole != NULL) {
+        (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
+    }
+    row = c->seen[in] ? dpari_type_find(&c->type[in]) : NULL;
+    if (row != NULL && row[0] == 'v') {
+        dpari_type_read(&t, row);
+    } else {
+        t.layers = m->tower_layers;
+        t.hidden = m->tower_hidden;
+        t.heads = m->tower_heads > 0 ? m->tower_heads : 16;
+        t.ffn = m->tower_ffn;
+    }
+    dpari_config_fields(&t, v);
+    m->tower_layers = t.layers + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
+    m->tower_hidden = v[DPARI_C_WIDTH] > 0 ? v[DPARI_C_WIDTH] : t.hidden;
+    m->tower_heads = t.heads > 0 ? t.heads : 16;
+    m->tower_ffn = dpari_config_ffn(v, m->tower_hidden, t.ffn);
+    m->tower_gated = t.gated > 0 || dpari_config_gates(&c->activation[in]);
+    side = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : t.image[0];
+    t.channels = t.channels > 0 ? t.channels : 3;
+    if (t.patch > 0 && t.patch < 1000 && t.channels < 1000) {
+        m->tower_patch =
+            t.patch * t.patch * t.channels * dpari_config_within(v[DPARI_C_TIME], 1, 100);
+        patches = side > 0 ? side / t.patch : 0;
+        if (patches > 0 && patches < 40000) {
+            m->tower_tokens = (int32_t)(patches * patches);
+            m->tower_positions = m->tower_tokens + 1;
         }
     }
-    m->tied = c->value[DPARI_C_TIED] >= 0 ? c->value[DPARI_C_TIED] : says & DPARI_CONFIG_TIED;
-    m->rotary = (says & DPARI_CONFIG_ROTARY) != 0;
-    if (c->value[DPARI_C_NO_BIAS] > 0 ||
-        ((says & DPARI_CONFIG_NO_BIAS) && c->value[DPARI_C_BIAS] <= 0)) {
-        m->biases = -1;
+    if (in == DPARI_IN_HEARS) { /* two convolutions, of 3 steps */
+        m->tower_patch = v[DPARI_C_MELS] > 0 ? dpari_config_product(3, v[DPARI_C_MELS]) : 240;
+        m->tower_tokens = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+        m->tower_positions = m->tower_tokens;
+        m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
     }
-    dpari_config_widths(m, c, says);
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
-        m->image[0] = m->image[1] = c->value[DPARI_C_SIDE];
-        m->channels = m->channels > 0 ? m->channels : 3;
+    if (v[DPARI_C_ROWS] > 0) {
+        m->tower_positions = v[DPARI_C_ROWS];
+        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : v[DPARI_C_ROWS];
     }
-    if (m->seq == 0) {
-        m->seq = m->family == DPAR_FAMILY_T5 ? 512 : m->family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    if (v[DPARI_C_MERGE] > 0) {
+        m->tower_merge = dpari_config_product(v[DPARI_C_MERGE], v[DPARI_C_MERGE]);
     }
-    if (m->seq > 8192) {
-        m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
+    m->tower_mergers = m->tower_inner == -3           ? 0
+                       : v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS]
+                                                      : 1;
+    m->tower_inner =
+        m->tower_inner == -1
+            ? dpari_config_product(m->tower_hidden, m->tower_merge > 1 ? m->tower_merge : 1)
+        : m->tower_inner == -2 ? m->hidden
+                               : (int32_t)dpari_most(m->tower_inner, 0);
+    m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
+    if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
+        m->tower_layers = 0;
+        dpari_config_note(c, "its @ is not understood: its parameters and its time are left out",
+                          in == DPARI_IN_SEES ? "vision_config" : "audio_config", 13, 0);
+        return;
     }
-    if (m->family == DPAR_FAMILY_GPT) {
-        m->stack = DPAR_STACK_TORCH;
+    dpari_config_note(c,
+                      c->seen[in] && v[DPARI_M_LAYERS] > 0
+                          ? "a tower of # layers in front is counted"
+                          : "a tower of # layers in front is counted, though not in the file, as "
+                            "models of its type have it",
+                      "", 0, m->tower_layers);
+    dpari_config_note(c, "its input: one of # patches a sample, in front of the first stage", "", 0,
+                      m->tower_tokens);
+}
+
+/* Windows, experts and recurrences, layer by layer. */
+static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
+                                       const dpari_slice *type, dpar_why *why)
+{
+    int32_t every = v[DPARI_C_EVERY], i;
+    if (c->mixes > 0 && m->scan == 0) {
+        for (i = 0; i < c->mixes; i++) {
+            if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_SCAN_DELTA : 0;
+            }
+        }
     }
+    for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
+        c->mix[i] = c->mix[i] == 'S' ? 's' : c->mix[i] == 'F' ? 'f' : c->mix[i];
+    }
+    if (c->mixes == 0 && every > 0 && every < 16) {
+        for (i = 0; i < every; i++) {
+            m->pattern[i] = m->scan > 0 ? 'S' : 'W';
+        }
+        m->pattern[v[DPARI_C_AFTER] >= 0 ? v[DPARI_C_AFTER] % every : every - 1] = 'F';
+        m->pattern[every] = 0;
+    }
+    if (v[DPARI_C_WINDOWS] == 0 || (m->window < 1 && m->scan == 0)) {
+        m->window = 0;
+        if (m->scan == 0) {
+            m->pattern[0] = 0;
+        }
+    }
+    if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
+        dpari_config_note(c, "'sliding_window'=#: in which layers is not said: none has it", "", 0,
+                          m->window);
+    }
+    for (i = 0; i < c->mixes && m->window < 1; i++) {
+        c->mix[i] = c->mix[i] == 'W' ? 'F' : c->mix[i];
+    }
+    if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+        !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
+        m->expert_offset = m->expert_step - 1;
+    }
+    for (i = 0; i < c->mixes && m->scan == 0; i++) {
+        if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+            return dpari_say_word(DPAR_E_UNKNOWN, why,
+                                  "config.json: model_type '@': its layers of linear attention, "
+                                  "state space or convolution are not modelled",
+                                  type->at, type->n < 40 ? type->n : 40, 0, 0, 0, 0);
+        }
+    }
+    if (c->feeds > 0 && m->experts == 0) {
+        c->feeds = 0;
+    }
+    if (c->feeds > 0) {
+        m->dense_layers = 0;
+    }
+    dpari_model_kinds(m, c->mix, c->mixes, c->feed, c->feeds);
+    return DPAR_OK;
 }
 
 static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
 {
+    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
+    int32_t *v = c->value[in];
+    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE];
+    const dpari_slice *gate = &c->activation[in];
     dpar_model m;
-    int32_t row = 0;
-    dpar_status st = dpari_config_kind(c, &row, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    dpar_status st;
     dpari_zero(&m, sizeof(m));
-    m.family = dpari_config_type[row].family;
-    if (m.family == DPAR_FAMILY_DIT && c->value[DPARI_M_HIDDEN] < 0) {
-        c->value[DPARI_M_HIDDEN] =
-            dpari_config_product(c->value[DPARI_M_HEADS], c->value[DPARI_M_HEAD_WIDTH]);
+    if (c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0) { /* the one member that goes the other way */
+        v[DPARI_C_TIED] = c->value[DPARI_IN_WHOLE][DPARI_C_TIED];
     }
-    st = dpari_config_needed(c, m.family, why);
+    st = dpari_config_kind(c, in, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (c->type_length > 0) {
-        dpari_copy_text(m.name, sizeof(m.name), c->type, c->type_length);
-    } else {
-        dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    dpari_config_defaults(c, &m, v);
+    dpari_config_fields(&m, v);
+    m.tied = v[DPARI_C_TIED] >= 0 ? v[DPARI_C_TIED] : m.tied;
+    m.vocab = v[DPARI_C_PADDED] > 0 ? v[DPARI_C_PADDED] : m.vocab;
+    m.hidden = v[DPARI_C_WIDTH] > 0 && v[DPARI_M_HIDDEN] < 0 ? v[DPARI_C_WIDTH] : m.hidden;
+    m.q_gate = v[DPARI_C_GATES] >= 0 ? v[DPARI_C_GATES] : m.q_gate;
+    m.embed = m.embed == m.hidden ? 0 : m.embed;
+    if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
+        m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
     }
-    dpari_config_fill(&m, c, dpari_config_type[row].says);
+    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_FAMILY_T5) {
+        m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
+    }
+    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 && dpari_slice_is(gate, "relu2 relu xielu")) {
+        m.gated = -1;
+    }
+    if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
+        m.vocab = 32000;
+        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
+    }
+    if (m.family == DPAR_FAMILY_VIT || m.family == DPAR_FAMILY_DIT) {
+        m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
+        m.channels = m.channels > 0 ? m.channels : 3;
+        m.out_channels =
+            dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "WithProjection") &&
+                    v[DPARI_C_PROJECTS] > 0
+                ? v[DPARI_C_PROJECTS]
+                : m.out_channels;
+        m.hidden = m.family == DPAR_FAMILY_DIT && m.hidden < 1
+                       ? dpari_config_product(m.heads, m.head_width)
+                       : m.hidden;
+        m.window = 0;
+        m.pattern[0] = 0;
+    }
+    m.layers = m.layers < 1 ? c->mixes : m.layers;
+    dpari_config_widths(&m, c, v, &type);
+    st = dpari_config_needed(&m, c, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
+        m.head_width = m.hidden / m.heads;
+        dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
+                          m.head_width);
+    }
+    dpari_config_head(&m, &c->architecture[in], &type);
+    if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
+        m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
+        if (v[DPARI_C_MELS] > 0) {
+            m.channels = v[DPARI_C_MELS];
+            m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+            m.positions = m.image[0] + m.seq;
+        }
+    } else if (m.family == DPAR_FAMILY_GPT && !m.rotary && m.positions == 0) {
+        m.positions = m.seq > 0 ? m.seq : 2048;
+        if (v[DPARI_C_BUCKETS] > 0) {
+            m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
+                          (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
+        }
+        m.positions += dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_HEAD_POOL ? 1 : 0, 16);
+    }
+    st = dpari_config_layers(&m, c, v, &type, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (m.seq == 0) {
+        m.seq = m.family == DPAR_FAMILY_T5 ? 512 : m.family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    }
+    if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
+        dpari_config_note(c,
+                          "8192 tokens a sample are assumed of the # that the file allows: --seq",
+                          "", 0, m.seq);
+        m.seq = 8192;
+    }
+    if (m.family == DPAR_FAMILY_GPT) {
+        m.stack = DPAR_STACK_TORCH;
+    }
+    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_FAMILY_LLAMA) {
+        dpari_config_note(
+            c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
+            "", 0, v[DPARI_M_MTP]);
+    }
+    tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
+                ? DPARI_IN_SEES
+                : DPARI_IN_HEARS;
+    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) && m.family <= DPAR_FAMILY_LLAMA) {
+        dpari_config_tower(&m, c, tower);
+    }
+    if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
+        dpari_config_note(c, "'audio_config': its tower is left out", "", 0, 0);
+    }
+    dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }
@@ -4651,12 +6158,16 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
-    int32_t i;
+    char note[DPAR_NOTE];
+    int32_t i, k;
     dpari_zero(&c, sizeof(c));
-    for (i = 0; i < DPARI_C_KEYS; i++) {
-        c.value[i] = -1;
+    for (i = 0; i < DPARI_INS; i++) {
+        for (k = 0; k < DPARI_C_KEYS; k++) {
+            c.value[i][k] = -1;
+        }
+        c.type[i].at = c.architecture[i].at = c.activation[i].at = "";
     }
-    c.type = "";
+    dpar_text_init(&c.note, note, sizeof(note));
     json += dpari_text_mark(json, bytes, &bytes);
     dpari_json_init(&j, json, bytes);
     do {
@@ -4689,7 +6200,17 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
     size_t first = 0, colon = 0;
     dpari_zero(&m, sizeof(m));
     if (dpari_model_is_json(text, bytes)) {
-        return dpari_model_config(model, text, bytes, why);
+        for (first = bytes; first > 0 && text[first - 1] != '}'; first--) {
+        }
+        colon = first > 0 && first < bytes && text[first] == ',' ? first : bytes;
+        st = dpari_model_config(&m, text, colon, why);
+        if (st == DPAR_OK && colon < bytes) { /* settings behind the file's text */
+            st = dpari_model_settings(&m, text + colon + 1, bytes - colon - 1, why);
+        }
+        if (st == DPAR_OK) {
+            *model = m;
+        }
+        return st;
     }
     while (first < bytes && text[first] != ',') {
         first++;
@@ -6614,7 +8135,7 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
-    if (op->kind == DPAR_OP_ATTENTION) {
+    if (op->kind != DPAR_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
         p->forward += t;
         p->attention += t;
@@ -6655,7 +8176,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
                            dpari_layer_price *p)
 {
     double cut = dpari_cut(r, op->cut), before = p->forward, save;
-    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES) {
+    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES || op->kind == DPAR_OP_SCAN) {
         dpari_price_attention(r, op, tokens, p);
     } else if (op->kind != DPAR_OP_STREAM) {
         dpari_price_product(r, op, tokens, p);
@@ -7001,15 +8522,10 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 /* Blocks of class i inside [from, to) of the sequence of blocks. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
-    int64_t start = 0, end;
-    int32_t k;
-    for (k = 0; k < i; k++) {
-        start += w->layer[k].kind == DPAR_LAYER_BLOCK ? w->layer[k].count : 0;
-    }
-    end = start + w->layer[i].count;
-    from = dpari_most(from, start);
-    to = dpari_least(to, end);
-    return to > from ? (double)(to - from) : 0.0;
+    const dpar_layer *l = &w->layer[i];
+    from = dpari_most(from, l->from);
+    to = dpari_least(to, (int64_t)l->from + l->span);
+    return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
@@ -7183,9 +8699,10 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
 /* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
 static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp, start = 0;
+    int64_t chunks = (int64_t)s->pp * s->vp;
     int32_t i, v;
     for (i = 0; i < w->layers; i++) {
+        int64_t start = w->layer[i].from;
         for (v = 0; v < s->vp; v++) {
             int64_t c = dpari_chunk_of(s, rank, v);
             if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
@@ -7194,7 +8711,6 @@ static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int
                 return 1;
             }
         }
-        start += w->layer[i].kind == DPAR_LAYER_BLOCK ? w->layer[i].count : 0;
     }
     return 0;
 }
@@ -9675,7 +11191,8 @@ static void dpari_show_count(dpar_text *t, double v)
 
 static const char *dpari_show_unit(const dpar_job *job)
 {
-    return job->work->dims > 0 ? "cells" : "tokens";
+    const dpar_workload *w = job->work;
+    return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -9745,6 +11262,18 @@ static void dpari_show_right(dpar_text *t, const char *s, int32_t width)
     dpar_text_put(t, s);
 }
 
+/* What was assumed of the model, a line each. */
+static void dpari_show_notes(dpar_text *t, const char *note)
+{
+    int first = 1;
+    for (; *note != 0; note++) {
+        dpar_text_put(t, first ? "note: " : "");
+        dpari_text_char(t, *note);
+        first = *note == '\n';
+    }
+    dpar_text_put(t, first ? "" : "\n");
+}
+
 static void dpari_show_head(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
@@ -9790,7 +11319,9 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, dpari_loss_name(w->loss));
         dpar_text_put(t, " loss");
     }
-    dpar_text_put(t, "\n\n");
+    dpar_text_put(t, "\n");
+    dpari_show_notes(t, w->note);
+    dpari_text_char(t, '\n');
 }
 
 static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest,
@@ -10254,6 +11785,10 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpari_text_int(&l, w->element);
     dpar_text_put(&l, " bytes");
     dpari_json_text(t, line);
+    if (w->note[0] != 0) {
+        dpar_text_put(t, ",\n    ");
+        dpari_json_text(t, w->note);
+    }
     dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
                      "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
                      "with recomputation; GB = 1e9 bytes\"");

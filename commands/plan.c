@@ -25,7 +25,8 @@ static const char help[] =
     "\n"
     "  plan MODEL --cluster MACHINE [options]\n"
     "\n"
-    "MODEL    a preset (llama-3-70b; --list shows all), a Hugging Face config.json, a text form\n"
+    "MODEL    a preset (llama-3-70b; --list shows all), a Hugging Face config.json or its\n"
+    "         folder (Meta's params.json too; model/config.json,mtp=1 sets more), a text form\n"
     "         \"gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048\", a preset with changes\n"
     "         \"llama-3-8b,seq=32768\", or a grid \"grid:1440x720x100,fields=5\"\n"
     "MACHINE  a preset (derecho, dgx-h100), \"8x8:h100-80,nvlink=450,nic=8x50\" (nodes x GPUs; "
@@ -191,6 +192,36 @@ static int ends_in(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
+/* The configuration in a model's folder, as it is downloaded; 0: there is none. */
+static int in_folder(const char *path, char *file, size_t room)
+{
+    const char *const name[] = {"config.json", "params.json"};
+    int i;
+    for (i = 0; i < 2 && (strchr(path, '/') != NULL || path[0] == '.'); i++) {
+        snprintf(file, room, "%s/%s", path, name[i]);
+        if (is_file(file)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A file's text without blanks at its end, and settings behind it; the text is freed. */
+static char *joined(char *text, const char *settings)
+{
+    size_t n = strlen(text);
+    char *both = (char *)malloc(n + strlen(settings) + 1);
+    while (n > 0 && strchr(" \t\r\n", text[n - 1]) != NULL) {
+        n--;
+    }
+    if (both != NULL) {
+        memcpy(both, text, n);
+        strcpy(both + n, settings);
+    }
+    free(text);
+    return both;
+}
+
 /* What the report says beside the plans. */
 static char note[160];
 
@@ -198,8 +229,21 @@ static char note[160];
 static int ask(const options *o, const char *words, dpar_asked *asked, char **model, char **machine)
 {
     dpar_why why;
+    char inside[1200];
+    const char *settings = strstr(o->model, ".json,");
     *model = *machine = NULL;
-    if (ends_in(o->model, ".json") || (strchr(o->model, '/') != NULL && is_file(o->model))) {
+    if (settings != NULL || in_folder(o->model, inside, sizeof inside)) {
+        if (settings != NULL) {
+            snprintf(inside, sizeof inside, "%.*s", (int)(settings + 5 - o->model), o->model);
+        }
+        *model = read_file(inside);
+        if (*model != NULL && settings != NULL) {
+            *model = joined(*model, settings + 5);
+        }
+        if (*model == NULL) {
+            return 2;
+        }
+    } else if (ends_in(o->model, ".json") || (strchr(o->model, '/') != NULL && is_file(o->model))) {
         *model = read_file(o->model);
         if (*model == NULL) {
             return 2;

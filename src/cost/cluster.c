@@ -7,76 +7,114 @@
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
-/* name, generation, units, GB (1e9) that a program gets, TB/s, TFLOP/s fp64 / fp32 / tf32 / bf16 /
- * fp8 / fp4, GB/s to the host, GB/s to the other chips of a node (all links of a chip together;
- * PCIe where there is no more), switched, in-switch reduction, GB/s of the NIC that usually comes
- * with it, source. Dense, one direction. Traps: "80 GB" parts hold about 80 GiB, H200 nearly 141
- * GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200 one GPU of two. Links
- * of GH200 and MI300 are wires to each peer: a pair has a share. TPU: 6 or 4 torus links of 90 or
+/* name, source: a chip each. Then generation, units, and {GB (1e9) that a program gets, TB/s,
+ * TFLOP/s fp64 / fp32 / tf32 / bf16 / fp8 / fp4, GB/s to the host, GB/s of the NIC that usually
+ * comes with it}, GB/s to the other chips of a node (all links of a chip together; PCIe where there
+ * is no more), switched, in-switch reduction. Dense, one direction. Traps: "80 GB" parts hold about
+ * 80 GiB, H200 nearly 141 GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200
+ * one GPU of two. Links of GH200 and MI300 are wires to each peer: a pair has a share. Chips of Ada
+ * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 90
+ * or
  * 45. table */
+static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
+                                     "v100-32\0NVIDIA data sheet 2018\0"
+                                     "a100-40\0NVIDIA data sheet 2020\0"
+                                     "a100-80\0NVIDIA data sheet 2021\0"
+                                     "a100-80-pcie\0NVIDIA data sheet 2021\0"
+                                     "a100-40-pcie\0NVIDIA data sheet 2020\0"
+                                     "a100-64\0CINECA Leonardo 2023, unverified\0"
+                                     "h100-80\0NVIDIA data sheet 2023\0"
+                                     "h100-96\0torchtitan 2024-12: HBM2e, 500 W\0"
+                                     "h100-pcie\0NVIDIA data sheet 2023\0"
+                                     "h800\0ml-engineering 2025\0"
+                                     "h20\0ml-engineering 2025\0"
+                                     "h200\0NVIDIA data sheet 2024\0"
+                                     "gh200\0NVIDIA data sheet 2023\0"
+                                     "gh200-141\0NVIDIA data sheet 2024\0"
+                                     "b200\0NVIDIA data sheet 2024\0"
+                                     "gb200\0NVIDIA data sheet 2024\0"
+                                     "b300\0NVIDIA data sheet 2025\0"
+                                     "gb300\0NVIDIA data sheet 2025\0"
+                                     "l40s\0NVIDIA data sheet 2023\0"
+                                     "rtx-3090\0NVIDIA GA102 paper 2020; PCIe\0"
+                                     "rtx-4090\0NVIDIA Ada paper 2022; by the host\0"
+                                     "rtx-5090\0NVIDIA RTX Blackwell paper 2025; PCIe\0"
+                                     "rtx-6000-ada\0NVIDIA data sheet 2022\0"
+                                     "rtx-pro-6000\0NVIDIA data sheet 2025\0"
+                                     "a10\0NVIDIA data sheet 2021\0"
+                                     "l4\0NVIDIA data sheet 2023\0"
+                                     "mi250x\0AMD data sheet 2021, one GCD\0"
+                                     "mi300a\0AMD data sheet 2023, memory shared\0"
+                                     "mi300x\0AMD data sheet 2023\0"
+                                     "mi325x\0AMD data sheet 2024\0"
+                                     "mi355x\0AMD data sheet 2025\0"
+                                     "tpu-v4\0Google 2022, memory unverified\0"
+                                     "tpu-v5e\0Google 2023, memory unverified\0"
+                                     "tpu-v5p\0Google 2023, memory unverified\0"
+                                     "tpu-v6e\0Google 2024, memory unverified\0"
+                                     "max-1550\0Intel 2023, both tiles; links unverified\0";
+enum {
+    DPARI_GPU_GB,
+    DPARI_GPU_TBPS,
+    DPARI_GPU_F64,
+    DPARI_GPU_PCIE = DPARI_GPU_F64 + 6,
+    DPARI_GPU_NIC,
+    DPARI_GPU_NUMBERS
+};
 static const struct {
-    char name[16];
     int8_t generation;
     int16_t units;
-    float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    float value[DPARI_GPU_NUMBERS];
     int16_t link;
     int8_t switched, reduces;
-    float nic;
-    char source[44];
-} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
-                  0, 12.5f, "NVIDIA data sheet 2017"},
-                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
-                  0, 12.5f, "NVIDIA data sheet 2018"},
-                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  300, 1, 0, 25, "NVIDIA data sheet 2020"},
-                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  300, 1, 0, 25, "NVIDIA data sheet 2021"},
-                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
-                  25, 31, 1, 0, 25, "NVIDIA data sheet 2021"},
-                 {"a100-40-pcie", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0,
-                  25, 31, 1, 0, 25, "NVIDIA data sheet 2020"},
-                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
-                  200, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
-                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  450, 1, 1, 50, "NVIDIA data sheet 2023"},
-                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  450, 1, 1, 50, "torchtitan 2024-12: HBM2e, 500 W"},
-                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63,
-                  1, 0, 50, "NVIDIA data sheet 2023"},
-                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200,
-                  1, 1, 50, "ml-engineering 2025"},
-                 {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450,
-                  1, 1, 50, "NVIDIA data sheet 2024"},
-                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
-                  450, 0, 0, 25, "NVIDIA data sheet 2023"},
-                 {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
-                  450, 450, 0, 0, 25, "NVIDIA data sheet 2024"},
-                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
-                  900, 1, 1, 50, "NVIDIA data sheet 2024"},
-                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
-                  200, 900, 1, 1, 50, "NVIDIA data sheet 2024"},
-                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
-                  50, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
-                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
-                  200, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
-                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31,
-                  1, 0, 25, "NVIDIA data sheet 2023"},
-                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150,
-                  0, 0, 25, "AMD data sheet 2021, one GCD"},
-                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  448, 0, 0, 50, "AMD data sheet 2023"},
-                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  448, 0, 0, 50, "AMD data sheet 2024"},
-                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
-                  535, 0, 0, 50, "AMD data sheet 2025"},
-                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
-                  "Google 2022, memory unverified"},
-                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0,
-                  12.5f, "Google 2023, memory unverified"},
-                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0,
-                  12.5f, "Google 2023, memory unverified"},
-                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0,
-                  12.5f, "Google 2024, memory unverified"}};
+} dpari_gpu[] = {
+    {DPAR_GEN_VOLTA, 80, {17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 12.5f}, 150, 0, 0},
+    {DPAR_GEN_VOLTA, 80, {34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 12.5f}, 150, 0, 0},
+    {DPAR_GEN_AMPERE, 108, {42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 300, 1, 0},
+    {DPAR_GEN_AMPERE, 108, {85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 300, 1, 0},
+    {DPAR_GEN_AMPERE, 108, {85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 31, 1, 0},
+    {DPAR_GEN_AMPERE, 108, {42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 25}, 31, 1, 0},
+    {DPAR_GEN_AMPERE, 124, {68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, 25}, 200, 0, 0},
+    {DPAR_GEN_HOPPER, 132, {85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 132, {102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 114, {85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 50}, 63, 1, 0},
+    {DPAR_GEN_HOPPER, 132, {85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 50}, 200, 1, 1},
+    {DPAR_GEN_HOPPER, 78, {102.0f, 4.0f, 1, 44, 74, 148, 296, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 132, {150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 50}, 450, 1, 1},
+    {DPAR_GEN_HOPPER, 132, {102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, 25}, 450, 0, 0},
+    {DPAR_GEN_HOPPER, 132, {150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, 25}, 450, 0, 0},
+    {DPAR_GEN_BLACKWELL, 148, {191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 50}, 900, 1, 1},
+    {DPAR_GEN_BLACKWELL, 148, {197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 50}, 900, 1, 1},
+    {DPAR_GEN_BLACKWELL, 148, {288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 50}, 900, 1, 1},
+    {DPAR_GEN_BLACKWELL,
+     148,
+     {288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 50},
+     900,
+     1,
+     1},
+    {DPAR_GEN_AMPERE, 142, {48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 25}, 31, 1, 0},
+    {DPAR_GEN_AMPERE, 82, {25.4f, 0.936f, 0.56f, 35.6f, 35.6f, 71, 0, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_AMPERE, 128, {25.4f, 1.008f, 1.3f, 82.6f, 82.6f, 165, 330, 0, 25, 12.5f}, 20, 1, 0},
+    {DPAR_GEN_AMPERE,
+     170,
+     {33.8f, 1.792f, 1.6f, 104.8f, 104.8f, 209.5f, 419, 1676, 50, 12.5f},
+     40,
+     1,
+     0},
+    {DPAR_GEN_AMPERE, 142, {51.0f, 0.96f, 1.4f, 91.1f, 182, 364, 728, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_AMPERE, 188, {101.5f, 1.792f, 2, 125, 252, 504, 1008, 2015, 50, 25}, 50, 1, 0},
+    {DPAR_GEN_AMPERE, 72, {24.1f, 0.6f, 0.5f, 31.2f, 62.5f, 125, 0, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_AMPERE, 58, {24.1f, 0.3f, 0.5f, 30.3f, 60, 121, 242, 0, 25, 12.5f}, 25, 1, 0},
+    {DPAR_GEN_CDNA, 110, {68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 25}, 150, 0, 0},
+    {DPAR_GEN_CDNA, 228, {137.0f, 5.3f, 61.3f, 122.6f, 490, 980, 1961, 0, 300, 25}, 384, 0, 0},
+    {DPAR_GEN_CDNA, 304, {206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
+    {DPAR_GEN_CDNA, 304, {275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
+    {DPAR_GEN_CDNA, 256, {309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 50}, 535, 0, 0},
+    {DPAR_GEN_TPU, 2, {34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 12.5f}, 270, 0, 0},
+    {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 180, 0, 0},
+    {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 12.5f}, 540, 0, 0},
+    {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 360, 0, 0},
+    {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -86,63 +124,96 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
  * latencies (T8): constants of the network, whatever the chip. */
 enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
 
-/* Nodes and chips a node; in-node GB/s one direction a chip; switched; in-switch reduction; NICs a
- * node and GB/s of each by data sheet; host GB a node; transport. table */
+/* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
+ * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
+ */
+static const char dpari_machine_text[] =
+    "dgx-v100\0v100-32\0DGX-1 V100, 4 x EDR, 2018\0"
+    "dgx-a100\0a100-80\0DGX A100, 8 x HDR200, 2021\0"
+    "selene\0a100-80\0NVIDIA Selene, 8 x HDR200 a node, 2021\0"
+    "dgx-h100\0h100-80\0DGX H100, 8 x NDR400, 2023\0"
+    "dgx-h200\0h200\0DGX H200, 8 x NDR400, 2024\0"
+    "dgx-b200\0b200\0DGX B200, 8 x NDR400, 2024\0"
+    "dgx-b300\0b300\0DGX B300, 8 x 800 Gb/s, 2025\0"
+    "p4d\0a100-40\0AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective, 2020\0"
+    "p4de\0a100-80\0AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1, 2022\0"
+    "p5\0h100-80\0AWS p5.48xlarge, 32 x 100 Gb/s EFA, 2023\0"
+    "p5en\0h200\0AWS p5en.48xlarge, 3200 Gb/s EFA, 2024\0"
+    "p6-b200\0b200\0AWS p6-b200, 3200 Gb/s EFA, 2025\0"
+    "p6-b300\0b300\0AWS p6-b300, 6400 Gb/s EFA, 2025\0"
+    "a3-high\0h100-80\0GCP A3 High, 100 GB/s a node, 2023\0"
+    "a3-mega\0h100-80\0GCP A3 Mega, 200 GB/s a node, 2024\0"
+    "derecho\0a100-40\0NCAR 2023: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it "
+    "(nic=1x25)\0"
+    "frontier\0mi250x\0OLCF 2022: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 "
+    "between\0"
+    "lumi\0mi250x\0CSC 2022: 8 GCDs a node, 4 x 200 Gb/s\0"
+    "el-capitan\0mi300a\0LLNL 2024: 128 GB/s a pair, 4 x 200 Gb/s, memory shared\0"
+    "aurora\0max-1550\0ALCF 2023: 6 GPUs a node, 8 x 200 Gb/s, links unverified\0"
+    "polaris\0a100-40\0ALCF 2022: 4 A100 a node, 2 x 200 Gb/s\0"
+    "summit\0v100-16\0OLCF 2018: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 "
+    "GB/s\0"
+    "perlmutter\0a100-40\0NERSC 2022: 100 GB/s a pair, 4 x Slingshot 11, unverified\0"
+    "perlmutter-80\0a100-80\0NERSC 2022: the 80 GB nodes, unverified\0"
+    "leonardo\0a100-64\0CINECA 2023: 2 x dual HDR100 = 50 GB/s a node, unverified\0"
+    "alps\0gh200\0CSCS 2024: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11\0"
+    "jupiter\0gh200\0JSC 2025: 150 GB/s a pair, 4 x NDR200\0"
+    "isambard-ai\0gh200\0Bristol 2025: 4 GH200 a node, 4 x 200 Gb/s\0"
+    "juwels-booster\0a100-40\0JSC 2020: 4 A100 a node, 4 x HDR200\0"
+    "grand-teton\0h100-80\0Meta, 8 x 400 Gb/s RoCE, 2024\0"
+    "gb200-nvl72\0gb200\0NVIDIA GB200 NVL72, 2024\0"
+    "gb300-nvl72\0gb300\0NVIDIA GB300 NVL72, 800 Gb/s a GPU, 2025\0"
+    "hgx-h20\0h20\0HGX H20, 8 x 400 Gb/s as usual, 2024\0"
+    "mi300x-8\0mi300x\0AMD MI300X platform 2023: 64 GB/s a pair, 8 x 400 Gb/s\0"
+    "mi325x-8\0mi325x\0AMD MI325X platform 2024: 64 GB/s a pair, 8 x 400 Gb/s\0"
+    "rtx-4090-8\0rtx-4090\0a server of eight 2023, PCIe 4 by the host, one 100 Gb/s NIC\0"
+    "tpu-v5p\0tpu-v5p\0Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified\0"
+    "tpu-v6e\0tpu-v6e\0Google v6e 2024: a pod of 16 x 16, ICI 4 x 90 GB/s, unverified\0"
+    "tpu-v5e\0tpu-v5e\0Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified\0";
 static const struct {
-    char name[16];
-    char gpu[16];
     int16_t nodes, per_node, link, switched, nvls, nics;
     float nic;
     int16_t host;
     int8_t transport;
-    char source[92];
-} dpari_machine[] = {
-    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB, "DGX-1 V100, 4 x EDR, 2018"},
-    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB, "DGX A100, 8 x HDR200, 2021"},
-    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB,
-     "NVIDIA Selene, 8 x HDR200 a node, 2021"},
-    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H100, 8 x NDR400, 2023"},
-    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H200, 8 x NDR400, 2024"},
-    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB, "DGX B200, 8 x NDR400, 2024"},
-    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB, "DGX B300, 8 x 800 Gb/s, 2025"},
-    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
-     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective, 2020"},
-    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
-     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1, 2022"},
-    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB,
-     "AWS p5.48xlarge, 32 x 100 Gb/s EFA, 2023"},
-    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB,
-     "AWS p5en.48xlarge, 3200 Gb/s EFA, 2024"},
-    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA, 2025"},
-    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB,
-     "AWS p6-b300, 6400 Gb/s EFA, 2025"},
-    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB,
-     "GCP A3 High, 100 GB/s a node, 2023"},
-    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB,
-     "GCP A3 Mega, 200 GB/s a node, 2024"},
-    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
-     "NCAR 2023: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
-    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
-     "OLCF 2022: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
-    {"summit", "v100-16", 4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB,
-     "OLCF 2018: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
-    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
-     "NERSC 2022: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
-    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
-     "NERSC 2022: the 80 GB nodes, unverified"},
-    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB,
-     "CINECA 2023: 2 x dual HDR100 = 50 GB/s a node, unverified"},
-    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT,
-     "CSCS 2024: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
-    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB,
-     "JSC 2025: 150 GB/s a pair, 4 x NDR200"},
-    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB,
-     "Meta, 8 x 400 Gb/s RoCE, 2024"},
-    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB, "NVIDIA GB200 NVL72, 2024"},
-    {"tpu-v5p", "tpu-v5p", 1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB,
-     "Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
-    {"tpu-v5e", "tpu-v5e", 1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB,
-     "Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
+} dpari_machine[] = {{1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB},
+                     {1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB},
+                     {560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB},
+                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB},
+                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB},
+                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB},
+                     {82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {2978, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {11136, 4, 384, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
+                     {10624, 6, 130, 0, 0, 8, 25, 1024, DPARI_SLINGSHOT},
+                     {560, 4, 300, 0, 0, 2, 25, 512, DPARI_SLINGSHOT},
+                     {4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB},
+                     {1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT},
+                     {256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT},
+                     {3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB},
+                     {2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
+                     {6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB},
+                     {1362, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
+                     {936, 4, 300, 0, 0, 4, 25, 512, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB},
+                     {1, 72, 900, 1, 1, 72, 100, 17000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 20, 1, 0, 1, 12.5f, 512, DPARI_IB},
+                     {1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB},
+                     {1, 256, 360, 0, 0, 64, 12.5f, 1536, DPARI_IB},
+                     {1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -250,10 +321,29 @@ static void dpari_cluster_power(dpar_cluster *c)
 
 /* ---- finding a preset ----------------------------------------------------------------------- */
 
+/* Text `index` of a list of texts of `each` parts; NULL for a negative index. */
+static const char *dpari_nth(const char *list, int32_t index, int32_t each)
+{
+    int32_t i;
+    for (i = index * each; i > 0; i--) {
+        list += dpari_length(list) + 1;
+    }
+    return index < 0 ? NULL : list;
+}
+
 DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *name)
 {
     int32_t row[32], k, m = dpari_edits(s, n, name, row), best = 6 * row[m];
     for (k = 0; k < m; k++) {
+        int32_t i = 0;
+        while (k + i < m && i < (int32_t)n && name[k + i] == dpari_lower(s[i])) {
+            i++;
+        }
+        if (n > 2 && i == (int32_t)n) { /* a part of the name: 4090 */
+            best = (int32_t)dpari_least(best, m - i);
+        } else if (k == 0 && i == m) { /* the name and more: p5.48xlarge */
+            best = (int32_t)dpari_least(best, 5 * ((int32_t)n - m));
+        }
         best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
     }
     return best;
@@ -276,46 +366,56 @@ static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(in
     return -1;
 }
 
-/* "unknown GPU 'h10'; the nearest is 'h100-80'" */
+/* "unknown GPU 'h10'; the nearest is 'h100-80'", and two more that are as near. */
 static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s, size_t n,
-                                        const char *nearest, const char *more)
+                                        const char *(*name)(int32_t), int32_t nearest,
+                                        const char *more)
 {
-    char text[120];
+    char text[160];
     dpar_text t;
+    int32_t i, found = 0;
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
     dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, nearest);
+    for (i = nearest; name(i) != NULL && found < 3; i++) {
+        if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
+            dpar_text_put(&t, found++ > 0 ? "' or '" : "");
+            dpar_text_put(&t, name(i));
+        }
+    }
     dpar_text_put(&t, more);
     return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
 }
 
 DPAR_API const char *dpar_gpu_name(int32_t index)
 {
-    return index >= 0 && index < DPARI_GPUS ? dpari_gpu[index].name : NULL;
+    return dpari_nth(dpari_gpu_text, index < DPARI_GPUS ? index : -1, 2);
 }
 
 DPAR_API const char *dpar_cluster_name(int32_t index)
 {
-    return index >= 0 && index < DPARI_MACHINES ? dpari_machine[index].name : NULL;
+    return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
 static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
+    const float *v = dpari_gpu[i].value;
+    const char *name = dpar_gpu_name(i);
+    int32_t f;
     dpari_zero(g, sizeof(*g));
-    dpari_copy_text(g->name, sizeof(g->name), dpari_gpu[i].name, sizeof(dpari_gpu[i].name));
+    dpari_copy_text(g->name, sizeof(g->name), name, sizeof(g->name));
     g->generation = dpari_gpu[i].generation;
     g->units = dpari_gpu[i].units;
-    g->memory_bytes = (double)dpari_gpu[i].gb * 1e9;
-    g->memory_Bps = (double)dpari_gpu[i].tbps * 1e12;
-    g->flops[DPAR_F64] = (double)dpari_gpu[i].f64 * 1e12;
-    g->flops[DPAR_F32] = (double)dpari_gpu[i].f32 * 1e12;
-    g->flops[DPAR_TF32] = (double)dpari_gpu[i].tf32 * 1e12;
-    g->flops[DPAR_BF16] = (double)dpari_gpu[i].bf16 * 1e12;
-    g->flops[DPAR_F8] = (double)dpari_gpu[i].fp8 * 1e12;
-    g->flops[DPAR_F4] = (double)dpari_gpu[i].fp4 * 1e12;
-    g->pcie_Bps = (double)dpari_gpu[i].pcie * 1e9;
-    dpari_copy_text(g->source, sizeof(g->source), dpari_gpu[i].source, sizeof(dpari_gpu[i].source));
+    g->memory_bytes = (double)v[DPARI_GPU_GB] * 1e9;
+    g->memory_Bps = (double)v[DPARI_GPU_TBPS] * 1e12;
+    for (f = 0; f < 6; f++) {
+        static const int8_t format[6] = {DPAR_F64,  DPAR_F32, DPAR_TF32,
+                                         DPAR_BF16, DPAR_F8,  DPAR_F4};
+        g->flops[format[f]] = (double)v[DPARI_GPU_F64 + f] * 1e12;
+    }
+    g->pcie_Bps = (double)v[DPARI_GPU_PCIE] * 1e9;
+    name += dpari_length(name) + 1;
+    dpari_copy_text(g->source, sizeof(g->source), name, sizeof(g->source));
 }
 
 static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
@@ -325,7 +425,7 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
         dpari_gpu_fill(gpu, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name(nearest), "");
+    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name, nearest, "");
 }
 
 /* The chip's row; -1 when it is none. */
@@ -340,7 +440,7 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
     c->nics = c->gpus_per_node;
-    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].nic * 1e9;
+    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].value[DPARI_GPU_NIC] * 1e9;
 }
 
 /* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
@@ -369,12 +469,11 @@ static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_no
 static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
+    const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
     dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(&c->gpu,
-                   dpari_preset_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
-                                     dpar_gpu_name, &unused));
+    dpari_gpu_fill(&c->gpu, dpari_preset_find(gpu, dpari_length(gpu), dpar_gpu_name, &unused));
     dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
-    dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
+    dpari_copy_text(c->name, sizeof(c->name), name, sizeof(c->name));
     c->link_Bps = dpari_machine[i].link * 1e9;
     c->link_switched = dpari_machine[i].switched;
     c->link_reduces = dpari_machine[i].nvls;
@@ -382,8 +481,8 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
     c->host_bytes = dpari_machine[i].host * 1e9;
     dpari_cluster_transport(c, dpari_machine[i].transport);
-    dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
-                    sizeof(dpari_machine[i].source));
+    gpu += dpari_length(gpu) + 1;
+    dpari_copy_text(c->source, sizeof(c->source), gpu, sizeof(c->source));
 }
 
 static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
@@ -393,7 +492,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
         dpari_cluster_fill(c, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name(nearest),
+    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name, nearest,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 

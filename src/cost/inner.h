@@ -36,6 +36,11 @@ DPARI_API int32_t dpari_workload_largest(const dpar_workload *w);
 /* Counts in order, shapes positive and finite, parameters below 2^62. */
 DPARI_API dpar_status dpari_workload_check(const dpar_workload *w, dpar_why *why);
 
+/* Counts m->kinds from a list of letters (as dpar_model.pattern, repeated; mixes 0: the pattern)
+ * and of DPAR_FEED_* of the first n layers; the others follow the model's settings. */
+DPARI_API void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes, const int8_t *feeds,
+                                 int32_t n);
+
 /* strategy.c */
 
 DPARI_API void dpari_write_recompute(dpar_text *t, int32_t recompute);

@@ -135,12 +135,13 @@ static dpar_status dpari_json_number(dpari_json *j, dpari_json_item *item, dpar_
 
 static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_why *why)
 {
-    static const char word[3][8] = {"true", "false", "null"};
+    /* Python's json writes the last three, which RFC 8259 does not have: as if nothing was said */
+    static const char word[6][12] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     int32_t i;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 6; i++) {
         size_t n = dpari_length(word[i]);
         if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
-            item->kind = DPARI_JSON_TRUE + i;
+            item->kind = DPARI_JSON_TRUE + (i < 2 ? i : 2);
             j->at += n;
             return DPAR_OK;
         }
@@ -199,7 +200,8 @@ static dpar_status dpari_json_value(dpari_json *j, dpari_json_item *item, dpar_w
     if (c == '"') {
         item->kind = DPARI_JSON_STRING;
         st = dpari_json_string(j, &item->string, &item->length, why);
-    } else if (c == '-' || (c >= '0' && c <= '9')) {
+    } else if ((c == '-' && (j->at + 1 >= j->bytes || j->text[j->at + 1] != 'I')) ||
+               (c >= '0' && c <= '9')) {
         st = dpari_json_number(j, item, why);
     } else {
         st = dpari_json_word(j, item, why);

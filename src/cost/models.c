@@ -19,104 +19,128 @@
  * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
  * C99 promises 4095 characters of one. */
 static const char dpari_gpts[] =
-    "gpt-1.7b\0gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1\0"
-    "gpt-3.6b\0gpt-1.7b,layers=30,hidden=3072,heads=32\0"
-    "gpt-7.5b\0gpt-1.7b,layers=36,hidden=4096,heads=32\0"
-    "gpt-18.4b\0gpt-1.7b,layers=40,hidden=6144,heads=48\0"
-    "gpt-39.1b\0gpt-1.7b,layers=48,hidden=8192,heads=64\0"
-    "gpt-76.1b\0gpt-1.7b,layers=60,hidden=10240,heads=80\0"
-    "gpt-145.6b\0gpt-1.7b,layers=80,hidden=12288,heads=96\0"
-    "gpt-310.1b\0gpt-1.7b,layers=96,hidden=16384,heads=128\0"
-    "gpt-529.6b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
-    "gpt-1008b\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
-    "gpt-162.2b\0gpt-1.7b,layers=32,hidden=20480,heads=128\0"
-    "gpt-5.9b\0gpt-1.7b,layers=32,hidden=3840,heads=32\0"
-    "gpt3-175b\0gpt-1.7b,layers=96,hidden=12288,heads=96\0"
+    "gpt-1.7b\0gpt:24/2304/24///51200/2048,tied=1\0"
+    "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
+    "gpt-7.5b\0gpt-1.7b,36/4096/32\0"
+    "gpt-18.4b\0gpt-1.7b,40/6144/48\0"
+    "gpt-39.1b\0gpt-1.7b,48/8192/64\0"
+    "gpt-76.1b\0gpt-1.7b,60/10240/80\0"
+    "gpt-145.6b\0gpt-1.7b,80/12288/96\0"
+    "gpt-310.1b\0gpt-1.7b,96/16384/128\0"
+    "gpt-529.6b\0gpt-1.7b,105/20480/128\0"
+    "gpt-1008b\0gpt-1.7b,128/25600/160\0"
+    "gpt-162.2b\0gpt-1.7b,32/20480/128\0"
+    "gpt-5.9b\0gpt-1.7b,32/3840/32\0"
+    "gpt3-175b\0gpt-1.7b,96/12288/96\0"
     "gpt-174.6b\0gpt3-175b\0"
-    "megatron-22b\0gpt-1.7b,layers=48,hidden=6144,heads=64\0"
-    "megatron-530b\0gpt-1.7b,layers=105,hidden=20480,heads=128\0"
+    "megatron-22b\0gpt-1.7b,48/6144/64\0"
+    "megatron-530b\0gpt-1.7b,105/20480/128\0"
     "mt-nlg-530b\0gpt-529.6b\0"
-    "megatron-1t\0gpt-1.7b,layers=128,hidden=25600,heads=160\0"
-    "megatron-1b\0gpt-1.7b,layers=24,hidden=1920,heads=15,seq=1024\0"
-    "megatron-2b\0gpt-1.7b,layers=30,hidden=2304,heads=18,seq=1024\0"
-    "megatron-4b\0gpt-1.7b,layers=36,hidden=3072,heads=24,seq=1024\0"
-    "megatron-8b\0gpt-1.7b,layers=42,hidden=4096,heads=32,seq=1024\0"
-    "gpt2-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch\0"
-    "gpt2-1.5b\0gpt2-125m,layers=48,hidden=1600,heads=25\0"
+    "megatron-1t\0gpt-1.7b,128/25600/160\0"
+    "megatron-1b\0gpt-1.7b,24/1920/15////1024\0"
+    "megatron-2b\0gpt-1.7b,30/2304/18////1024\0"
+    "megatron-4b\0gpt-1.7b,36/3072/24////1024\0"
+    "megatron-8b\0gpt-1.7b,42/4096/32////1024\0"
+    "gpt2-125m\0gpt:12/768/12///50257/1024,tied=1,stack=torch\0"
+    "gpt2-1.5b\0gpt2-125m,48/1600/25\0"
     "gpt2\0gpt2-125m\0"
     "gpt2-xl\0gpt2-1.5b\0"
-    "gpt-1.3b\0gpt-1.7b,layers=24,hidden=2048,heads=16,vocab=50304,stack=torch\0"
-    "mpt-125m\0gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,"
-    "attention=flash1,loss=fused\0"
-    "mpt-350m\0mpt-125m,layers=24,hidden=1024,heads=16\0"
-    "mpt-760m\0mpt-125m,layers=24,hidden=1536,heads=12\0"
-    "mpt-1b\0mpt-125m,layers=24,hidden=2048,heads=16\0"
-    "mpt-3b\0mpt-125m,layers=32,hidden=2560,heads=20\0"
-    "mpt-7b\0mpt-125m,layers=32,hidden=4096,heads=32\0"
-    "mpt-13b\0mpt-125m,layers=40,hidden=5120,heads=40\0"
-    "mpt-30b\0mpt-125m,layers=48,hidden=7168,heads=56\0"
-    "mpt-70b\0mpt-125m,layers=80,hidden=8192,heads=64\0";
+    "gpt-1.3b\0gpt-1.7b,24/2048/16///50304,stack=torch\0"
+    "mpt-125m\0gpt:12/768/12///50368/2048,tied=1,stack=torch,attention=flash1,loss=fused\0"
+    "mpt-350m\0mpt-125m,24/1024/16\0"
+    "mpt-760m\0mpt-125m,24/1536/12\0"
+    "mpt-1b\0mpt-125m,24/2048/16\0"
+    "mpt-3b\0mpt-125m,32/2560/20\0"
+    "mpt-7b\0mpt-125m,32/4096/32\0"
+    "mpt-13b\0mpt-125m,40/5120/40\0"
+    "mpt-30b\0mpt-125m,48/7168/56\0"
+    "mpt-70b\0mpt-125m,80/8192/64\0";
 static const char dpari_others[] =
-    "llama-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048\0"
-    "llama-13b\0llama-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
-    "llama-30b\0llama-7b,layers=60,hidden=6656,heads=52,ffn=17920\0"
-    "llama-65b\0llama-7b,layers=80,hidden=8192,heads=64,ffn=22016\0"
-    "llama-2-7b\0llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096\0"
-    "llama-2-13b\0llama-2-7b,layers=40,hidden=5120,heads=40,ffn=13824\0"
-    "llama-2-70b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096\0"
-    "llama-3-8b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192\0"
+    "llama-7b\0llama:32/4096/32//11008/32000/2048\0"
+    "llama-13b\0llama-7b,40/5120/40//13824\0"
+    "llama-30b\0llama-7b,60/6656/52//17920\0"
+    "llama-65b\0llama-7b,80/8192/64//22016\0"
+    "llama-2-7b\0llama:32/4096/32//11008/32000/4096\0"
+    "llama-2-13b\0llama-2-7b,40/5120/40//13824\0"
+    "llama-2-70b\0llama:80/8192/64/8/28672/32000/4096\0"
+    "llama-3-8b\0llama:32/4096/32/8/14336/128256/8192\0"
     "llama-3.1-8b\0llama-3-8b\0"
-    "llama-3.2-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,"
-    "seq=8192,tied=1\0"
-    "smollm2-360m\0llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,"
-    "tied=1\0"
-    "llama-3-70b\0llama-3-8b,layers=80,hidden=8192,heads=64,ffn=28672\0"
-    "llama-3.1-405b\0llama-3-8b,layers=126,hidden=16384,heads=128,ffn=53248\0"
-    "mistral-7b\0llama-3-8b,layers=32,hidden=4096,heads=32,vocab=32000\0"
-    "mixtral-8x7b\0llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,"
-    "seq=4096,experts=8,topk=2\0"
-    "mixtral-8x22b\0mixtral-8x7b,layers=56,hidden=6144,heads=48,ffn=16384,vocab=32768\0"
-    "qwen2.5-72b\0llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,"
-    "seq=4096\0"
-    "qwen3-4b\0llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,"
-    "vocab=151936,seq=4096,tied=1\0"
-    "qwen3-32b\0llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,"
-    "vocab=151936,seq=4096\0"
-    "qwen3-235b-a22b\0llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,"
-    "vocab=151936,seq=4096,experts=128,topk=8,expert_ffn=1536\0"
-    "gemma-1.1-2b\0llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "gemma-2-9b\0llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "gemma-2-27b\0llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
-    "vocab=256000,seq=8192,tied=1\0"
-    "phi-3-mini\0llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096\0"
-    "deepseek-v2\0llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,"
-    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
-    "expert_ffn=1536,shared_ffn=3072,dense_layers=1\0"
-    "deepseek-v3\0llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,"
-    "q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
-    "expert_ffn=2048,shared_ffn=2048,dense_layers=3\0"
-    "vit-l\0vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3\0"
-    "vit-h\0vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3\0"
-    "vit-3.2b\0vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch\0"
-    "dit-xl\0dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8\0"
-    "diffusion-5b\0dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,"
-    "out_channels=16\0"
-    "t5-large\0t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1\0"
-    "t5-11b\0t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,"
-    "tied=1\0"
-    "transformer-1b\0llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,"
-    "seq=131072\0"
+    "llama-3.2-1b\0llama:16/2048/32/8/8192/128256/8192,tied=1\0"
+    "smollm2-360m\0llama:32/960/15/5/2560/49152/2048,tied=1\0"
+    "llama-3-70b\0llama-3-8b,80/8192/64//28672\0"
+    "llama-3.1-405b\0llama-3-8b,126/16384/128//53248\0"
+    "mistral-7b\0llama-3-8b,32/4096/32///32000\0"
+    "mixtral-8x7b\0llama:32/4096/32/8/14336/32000/4096,experts=8,topk=2\0"
+    "mixtral-8x22b\0mixtral-8x7b,56/6144/48//16384/32768\0"
+    "qwen2.5-72b\0llama:80/8192/64/8/29568/152064/4096\0"
+    "qwen3-4b\0llama:36/2560/32/8/9728/151936/4096,head_width=128,tied=1\0"
+    "qwen3-32b\0llama:64/5120/64/8/25600/151936/4096,head_width=128\0"
+    "qwen3-235b-a22b\0llama:94/4096/64/4//151936/4096,head_width=128,experts=128,topk=8,"
+    "expert_ffn=1536\0"
+    "gemma-1.1-2b\0llama:18/2048/8/1/16384/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-9b\0llama:42/3584/16/8/14336/256000/8192,head_width=256,tied=1\0"
+    "gemma-2-27b\0llama:46/4608/32/16/36864/256000/8192,head_width=128,tied=1\0"
+    "phi-3-mini\0llama:32/3072/32//8192/32064/4096\0"
+    "deepseek-v2\0llama:60/5120/128//12288/102400/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
+    "shared_ffn=3072,dense_layers=1\0"
+    "deepseek-v3\0llama:61/7168/128//18432/129280/4096,q_lora=1536,kv_lora=512,"
+    "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
+    "shared_ffn=2048,dense_layers=3\0"
+    "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
+    "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
+    "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
+    "dit-xl\0dit:28/1152/16,image=32x32,patch=2,channels=4,out_channels=8\0"
+    "diffusion-5b\0dit:200/1152/16,image=256x256,patch=4,channels=16,out_channels=16\0"
+    "t5-large\0t5:24/1024/16//4096/32128/512,tied=1\0"
+    "t5-11b\0t5:24/1024/128//65536/32128/512,head_width=128,tied=1\0"
+    "transformer-1b\0llama:16/2048/32/8/8192/32000/131072\0"
     "transformer-1b-128k\0transformer-1b\0"
-    "resnet-50\0resnet:hidden=64,image=224x224,channels=3,stack=torch\0"
-    "unet-50m\0unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "resnet-50\0resnet:/64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
     "stack=torch,element=4\0"
-    "unet-0.25deg\0unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "unet-0.25deg\0unet:/128,levels=5,image=720x1440,channels=104,out_channels=104,"
     "stack=torch\0"
     "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
     "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
     "weather-0.25deg\0grid:1440x720x100,fields=5,halo=2\0";
+
+static const char dpari_newer[] =
+    "qwen3-30b-a3b\0qwen3-235b-a22b,48/2048/32,expert_ffn=768\0"
+    "qwen3-0.6b\0qwen3-4b,28/1024/16//3072\0"
+    "qwen3-1.7b\0qwen3-4b,28/2048/16//6144\0"
+    "qwen3-8b\0qwen3-32b,36/4096/32//12288\0"
+    "qwen3-14b\0qwen3-32b,40//40//17408\0"
+    "qwen3-next-80b-a3b\0llama:48/2048/16/2//151936/4096,head_width=256,experts=512,"
+    "topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,pattern=SSSF,scan=3,scan_heads=32,"
+    "scan_groups=16,scan_width=128,scan_state=128\0"
+    "qwen2.5-7b\0qwen2.5-72b,28/3584/28/4/18944\0"
+    "qwen2.5-32b\0qwen2.5-72b,64/5120/40//27648\0"
+    "llama-3.1-70b\0llama-3-70b\0"
+    "llama-3.3-70b\0llama-3-70b\0"
+    "llama-3.2-3b\0llama-3.2-1b,28/3072/24\0"
+    "llama-4-scout\0llama:48/5120/40/8/16384/202048/8192,experts=16,topk=1,expert_ffn=8192,"
+    "shared_ffn=8192,window=8192,pattern=WWWF\0"
+    "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
+    "mistral-nemo-12b\0mistral-7b,40/5120////131072,head_width=128\0"
+    "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
+    "gpt-oss-120b\0llama:36/2880/64/8//201088/4096,head_width=64,experts=128,topk=4,"
+    "expert_ffn=2880,window=128,pattern=WF\0"
+    "gpt-oss-20b\0gpt-oss-120b,24,experts=32\0"
+    "gemma-3-4b\0llama:34/2560/8/4/10240/262208/8192,head_width=256,tied=1,window=1024,"
+    "pattern=WWWWWF\0"
+    "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
+    "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
+    "deepseek-r1\0deepseek-v3\0"
+    "kimi-k2\0deepseek-v3,//64///163840,experts=384,dense_layers=1\0"
+    "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
+    "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
+    "glm-4.5-air\0glm-4.5,46/4096///10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
+    "dense_layers=1\0"
+    "olmoe-1b-7b\0llama:16/2048/16///50304/4096,experts=64,topk=8,expert_ffn=1024\0"
+    "phi-4\0phi-3-mini,40/5120/40/10/17920/100352\0"
+    "bert-base\0gpt:12/768/12///30522/512,positions=514,causal=-1,head=3,tied=1\0"
+    "bert-large\0bert-base,24/1024/16\0";
 
 static const char *dpari_behind(const char *text)
 {
@@ -127,7 +151,10 @@ static const char *dpari_behind(const char *text)
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
-    return *row != 0 ? row : row == dpari_gpts + sizeof(dpari_gpts) - 1 ? dpari_others : NULL;
+    return *row != 0                                        ? row
+           : row == dpari_gpts + sizeof(dpari_gpts) - 1     ? dpari_others
+           : row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer
+                                                            : NULL;
 }
 
 DPAR_API const char *dpar_model_name(int32_t index)
@@ -141,7 +168,7 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
-/* The integer fields that a text form or a config may set: name and where. */
+/* The integer fields that a text form or a config may set, and the others. */
 enum {
     DPARI_M_LAYERS,
     DPARI_M_HIDDEN,
@@ -169,12 +196,48 @@ enum {
     DPARI_M_CHANNELS,
     DPARI_M_OUT_CHANNELS,
     DPARI_M_LEVELS,
-    DPARI_M_BLOCKS,
+    DPARI_M_BLOCKS_PER_LEVEL,
     DPARI_M_KERNEL,
     DPARI_M_FIELDS,
     DPARI_M_HALO,
     DPARI_M_ELEMENT,
     DPARI_M_INFERENCE,
+    DPARI_M_GATED,
+    DPARI_M_CAUSAL,
+    DPARI_M_POSITIONS,
+    DPARI_M_HEAD,
+    DPARI_M_EMBED,
+    DPARI_M_ASIDE,
+    DPARI_M_ASIDE_VOCAB,
+    DPARI_M_Q_GATE,
+    DPARI_M_WINDOW,
+    DPARI_M_WINDOW_KV_HEADS,
+    DPARI_M_SCAN,
+    DPARI_M_SCAN_HEADS,
+    DPARI_M_SCAN_GROUPS,
+    DPARI_M_SCAN_WIDTH,
+    DPARI_M_SCAN_STATE,
+    DPARI_M_CONV,
+    DPARI_M_EXPERT_STEP,
+    DPARI_M_EXPERT_OFFSET,
+    DPARI_M_O_LORA,
+    DPARI_M_O_GROUPS,
+    DPARI_M_INDEX_HEADS,
+    DPARI_M_INDEX_WIDTH,
+    DPARI_M_INDEX_TOPK,
+    DPARI_M_MTP,
+    DPARI_M_TOWER_LAYERS,
+    DPARI_M_TOWER_HIDDEN,
+    DPARI_M_TOWER_HEADS,
+    DPARI_M_TOWER_FFN,
+    DPARI_M_TOWER_TOKENS,
+    DPARI_M_TOWER_PATCH,
+    DPARI_M_TOWER_POSITIONS,
+    DPARI_M_TOWER_MERGE,
+    DPARI_M_TOWER_INNER,
+    DPARI_M_TOWER_MERGERS,
+    DPARI_M_TOWER_GATED,
+    DPARI_M_TOWER_PARAMS,
     DPARI_M_INTEGERS,
     DPARI_M_CAPACITY = DPARI_M_INTEGERS,
     DPARI_M_FLOPS,
@@ -182,86 +245,53 @@ enum {
     DPARI_M_IMAGE,
     DPARI_M_ATTENTION,
     DPARI_M_STACK,
+    DPARI_M_PATTERN,
     DPARI_M_LOSS,
     DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
-                                                       "hidden",
-                                                       "heads",
-                                                       "kv_heads",
-                                                       "head_width",
-                                                       "ffn",
-                                                       "vocab",
-                                                       "seq",
-                                                       "tied",
-                                                       "biases",
-                                                       "rotary",
-                                                       "experts",
-                                                       "topk",
-                                                       "expert_ffn",
-                                                       "shared_ffn",
-                                                       "dense_layers",
-                                                       "q_lora",
-                                                       "kv_lora",
-                                                       "rope_width",
-                                                       "qk_width",
-                                                       "v_width",
-                                                       "decoder_layers",
-                                                       "patch",
-                                                       "channels",
-                                                       "out_channels",
-                                                       "levels",
-                                                       "blocks_per_level",
-                                                       "kernel",
-                                                       "fields",
-                                                       "halo",
-                                                       "element",
-                                                       "inference",
-                                                       "capacity",
-                                                       "flops_per_cell",
-                                                       "bytes_per_cell",
-                                                       "image",
-                                                       "attention",
-                                                       "stack",
-                                                       "loss"};
+/* Their names, and where each integer stands, in int32_t. table */
+static const char dpari_model_keys[] =
+    "layers\0hidden\0heads\0kv_heads\0head_width\0ffn\0vocab\0seq\0tied\0biases\0rotary\0"
+    "experts\0topk\0expert_ffn\0shared_ffn\0dense_layers\0q_lora\0kv_lora\0rope_width\0"
+    "qk_width\0v_width\0decoder_layers\0patch\0channels\0out_channels\0levels\0"
+    "blocks_per_level\0kernel\0fields\0halo\0element\0inference\0gated\0causal\0positions\0"
+    "head\0embed\0aside\0aside_vocab\0q_gate\0window\0window_kv_heads\0scan\0scan_heads\0"
+    "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
+    "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
+    "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0capacity\0flops_per_cell\0"
+    "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
+#define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
+static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
+    DPARI_FIELD(layers),         DPARI_FIELD(hidden),        DPARI_FIELD(heads),
+    DPARI_FIELD(kv_heads),       DPARI_FIELD(head_width),    DPARI_FIELD(ffn),
+    DPARI_FIELD(vocab),          DPARI_FIELD(seq),           DPARI_FIELD(tied),
+    DPARI_FIELD(biases),         DPARI_FIELD(rotary),        DPARI_FIELD(experts),
+    DPARI_FIELD(topk),           DPARI_FIELD(expert_ffn),    DPARI_FIELD(shared_ffn),
+    DPARI_FIELD(dense_layers),   DPARI_FIELD(q_lora),        DPARI_FIELD(kv_lora),
+    DPARI_FIELD(rope_width),     DPARI_FIELD(qk_width),      DPARI_FIELD(v_width),
+    DPARI_FIELD(decoder_layers), DPARI_FIELD(patch),         DPARI_FIELD(channels),
+    DPARI_FIELD(out_channels),   DPARI_FIELD(levels),        DPARI_FIELD(blocks_per_level),
+    DPARI_FIELD(kernel),         DPARI_FIELD(fields),        DPARI_FIELD(halo),
+    DPARI_FIELD(element),        DPARI_FIELD(inference),     DPARI_FIELD(gated),
+    DPARI_FIELD(causal),         DPARI_FIELD(positions),     DPARI_FIELD(head),
+    DPARI_FIELD(embed),          DPARI_FIELD(aside),         DPARI_FIELD(aside_vocab),
+    DPARI_FIELD(q_gate),         DPARI_FIELD(window),        DPARI_FIELD(window_kv_heads),
+    DPARI_FIELD(scan),           DPARI_FIELD(scan_heads),    DPARI_FIELD(scan_groups),
+    DPARI_FIELD(scan_width),     DPARI_FIELD(scan_state),    DPARI_FIELD(conv),
+    DPARI_FIELD(expert_step),    DPARI_FIELD(expert_offset), DPARI_FIELD(o_lora),
+    DPARI_FIELD(o_groups),       DPARI_FIELD(index_heads),   DPARI_FIELD(index_width),
+    DPARI_FIELD(index_topk),     DPARI_FIELD(mtp),           DPARI_FIELD(tower_layers),
+    DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
+    DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
+    DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
+    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params)};
+#undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
-    switch (key) {
-    case DPARI_M_LAYERS: return &m->layers;
-    case DPARI_M_HIDDEN: return &m->hidden;
-    case DPARI_M_HEADS: return &m->heads;
-    case DPARI_M_KV_HEADS: return &m->kv_heads;
-    case DPARI_M_HEAD_WIDTH: return &m->head_width;
-    case DPARI_M_FFN: return &m->ffn;
-    case DPARI_M_VOCAB: return &m->vocab;
-    case DPARI_M_SEQ: return &m->seq;
-    case DPARI_M_TIED: return &m->tied;
-    case DPARI_M_BIASES: return &m->biases;
-    case DPARI_M_ROTARY: return &m->rotary;
-    case DPARI_M_EXPERTS: return &m->experts;
-    case DPARI_M_TOPK: return &m->topk;
-    case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
-    case DPARI_M_SHARED_FFN: return &m->shared_ffn;
-    case DPARI_M_DENSE_LAYERS: return &m->dense_layers;
-    case DPARI_M_Q_LORA: return &m->q_lora;
-    case DPARI_M_KV_LORA: return &m->kv_lora;
-    case DPARI_M_ROPE_WIDTH: return &m->rope_width;
-    case DPARI_M_QK_WIDTH: return &m->qk_width;
-    case DPARI_M_V_WIDTH: return &m->v_width;
-    case DPARI_M_DECODER_LAYERS: return &m->decoder_layers;
-    case DPARI_M_PATCH: return &m->patch;
-    case DPARI_M_CHANNELS: return &m->channels;
-    case DPARI_M_OUT_CHANNELS: return &m->out_channels;
-    case DPARI_M_LEVELS: return &m->levels;
-    case DPARI_M_BLOCKS: return &m->blocks_per_level;
-    case DPARI_M_KERNEL: return &m->kernel;
-    case DPARI_M_FIELDS: return &m->fields;
-    case DPARI_M_HALO: return &m->halo;
-    case DPARI_M_ELEMENT: return &m->element;
-    default: return &m->inference;
-    }
+    return (int32_t *)(void *)m + dpari_model_at[key];
 }
 
 /* ---- words, and the nearest one ------------------------------------------------------------- */
@@ -313,6 +343,14 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
 
 /* ---- the text form -------------------------------------------------------------------------- */
 
+static int dpari_spells_one(char letter, const char *letters)
+{
+    while (*letters != 0 && *letters != letter) {
+        letters++;
+    }
+    return *letters != 0;
+}
+
 /* A whole number of at most `limit`, negative allowed, that is all of the slice. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
 {
@@ -362,9 +400,13 @@ static int64_t dpari_model_least(int32_t key)
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
-    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
-    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : dpari_model_least(key);
-    int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
+    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE ||
+                 key == DPARI_M_Q_GATE;
+    int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
+    int less =
+        key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
+    int64_t v = 0, low = sign ? -1 : less ? -3 : dpari_model_least(key);
+    int64_t high = yes_no || sign ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
@@ -424,31 +466,78 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
     return DPAR_OK;
 }
 
+static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, size_t n,
+                                       dpar_why *why)
+{
+    size_t i;
+    for (i = k; i < n && dpari_spells_one(s[i], "FWSBfwsbDE"); i++) {
+    }
+    if (i < n || k == n || n - k >= sizeof(m->pattern)) {
+        return dpari_model_bad(s, n, why,
+                               "'@': 1 to 15 letters of F W S B f w s b D E were expected");
+    }
+    dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
+    return DPAR_OK;
+}
+
+/* "32/4096/32/8/14336/128256/8192", as the tables have it: layers, hidden, heads, kv_heads, ffn,
+ * vocab, seq; nothing between two strokes says nothing. */
+static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
+                                   DPARI_M_FFN,    DPARI_M_VOCAB,  DPARI_M_SEQ};
+    size_t at = 0;
+    int32_t i;
+    for (i = 0; i < 7 && at < n; i++) {
+        size_t end = at;
+        int64_t v = 0;
+        while (end < n && s[end] != '/') {
+            end++;
+        }
+        if (end > at) {
+            if (!dpari_model_whole(s + at, end - at, INT32_MAX, &v) || v < 1) {
+                break;
+            }
+            *dpari_model_field(m, key[i]) = (int32_t)v;
+        }
+        at = end + 1;
+    }
+    return at >= n ? DPAR_OK
+                   : dpari_model_bad(s, n, why,
+                                     "'@' needs a value: key=value, or the numbers layers/"
+                                     "hidden/heads/kv_heads/ffn/vocab/seq");
+}
+
 /* "key=value" */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t *seen,
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t seen[2],
                                        dpar_why *why)
 {
     size_t k = 0;
-    int32_t key, best = 0;
+    int32_t key;
+    const char *name = dpari_model_keys, *best = name;
     while (k < n && s[k] != '=') {
         k++;
     }
-    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
-        if (dpari_unlike(s, k, dpari_model_key[key]) < dpari_unlike(s, k, dpari_model_key[best])) {
-            best = key;
+    if (k == n && n > 0 && s[0] >= '/' && s[0] <= '9') { /* the stroke is before the digits */
+        return dpari_model_row(m, s, n, why);
+    }
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
+        if (dpari_unlike(s, k, name) < dpari_unlike(s, k, best)) {
+            best = name;
         }
+        name = dpari_behind(name);
     }
     if (key == DPARI_M_KEYS) {
         return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
-                                   dpari_model_key[best]);
+                                   best);
     }
     if (k == n) {
         return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
-    if (*seen >> key & 1u) {
+    if (seen[key / 64] >> key % 64 & 1u) {
         return dpari_model_bad(s, n, why, "'@': given twice");
     }
-    *seen |= (uint64_t)1 << key;
+    seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
     switch (key) {
     case DPARI_M_CAPACITY:
@@ -460,6 +549,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                   why);
     case DPARI_M_STACK:
         return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+    case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
         return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
     default: return dpari_model_integer(m, key, s, k, n, why);
@@ -470,14 +560,14 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
-    uint64_t seen = 0;
+    uint64_t seen[2] = {0, 0};
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && at <= n) {
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, &seen, why)
+        st = k > at ? dpari_model_setting(m, s + at, k - at, seen, why)
                     : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
         at = k + 1;
     }
@@ -545,9 +635,27 @@ DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name,
 enum {
     DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
     DPARI_C_SIDE,                  /* of a square image */
-    DPARI_C_STEP,                  /* experts in every so manieth layer */
     DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
-    DPARI_C_EXPANSION,             /* MPT: ffn / hidden */
+    DPARI_C_EXPANSION,             /* ffn / hidden, in 1/10000 */
+    DPARI_C_DENSE_FFN,             /* where intermediate_size is an expert's */
+    DPARI_C_ENCODER,               /* layers of the encoder */
+    DPARI_C_WIDTH,                 /* goes before the hidden size */
+    DPARI_C_TYPES,                 /* of tokens: rows of positions */
+    DPARI_C_BUCKETS,               /* DeBERTa: half of the rows of relative positions */
+    DPARI_C_HEARS,                 /* Whisper: positions of the encoder, mel bins */
+    DPARI_C_MELS,
+    DPARI_C_PADDED, /* vocabulary */
+    DPARI_C_EXPAND, /* channels of a scan over the hidden size */
+    DPARI_C_INNER,  /* channels of a scan */
+    DPARI_C_MULTIPLE,
+    DPARI_C_FFN_TIMES, /* Meta's params.json, in 1/10000 */
+    DPARI_C_EVERY,     /* attention, or all of it, in every so manieth layer; */
+    DPARI_C_AFTER,     /* the first of them */
+    DPARI_C_MERGE,     /* sides of the square of patches that become a token */
+    DPARI_C_TIME,      /* frames of a patch */
+    DPARI_C_ROWS,      /* of the tower's positions */
+    DPARI_C_MORE,      /* layers of the tower beside */
+    DPARI_C_PROJECTS,
     DPARI_C_FLAGS,
     DPARI_C_TIED = DPARI_C_FLAGS,
     DPARI_C_NO_BIAS,
@@ -555,380 +663,1267 @@ enum {
     DPARI_C_ONE_KV, /* multi-query attention */
     DPARI_C_NEW_DECODER,
     DPARI_C_GATED, /* T5 v1.1 */
-    DPARI_C_KEYS
+    DPARI_C_WINDOWS,
+    DPARI_C_GATES,
+    DPARI_C_BIASED_INPUT,
+    DPARI_C_NO_MLA,
+    DPARI_C_ADJUSTS,
+    DPARI_C_KEYS,
+    /* lists and words */
+    DPARI_C_MIX = DPARI_C_KEYS, /* one a layer: how it mixes */
+    DPARI_C_LINEAR,             /* the same in numbers: 1 is full attention, 0 linear */
+    DPARI_C_SWA,                /* 1 is a window, 0 full attention */
+    DPARI_C_FEED,               /* one a layer: dense, or experts */
+    DPARI_C_FULL_AT,            /* indices of layers of attention; of dense layers */
+    DPARI_C_DENSE_AT,
+    DPARI_C_DEEP, /* a projector for each entry */
+    DPARI_C_TYPE,
+    DPARI_C_ARCHITECTURE,
+    DPARI_C_ACTIVATION,
+    DPARI_C_PROJECTION, /* T5's feed_forward_proj */
+    DPARI_C_ADAPTER,
+    DPARI_C_ALL
 };
 
-/* Members of transformers' config.json and what each one says; the first of a key is the name
- * that a sentence about it begins with. table */
-static const struct {
-    char member[32];
-    int8_t key;
-} dpari_config[] = {{"num_hidden_layers", DPARI_M_LAYERS},
-                    {"n_layer", DPARI_M_LAYERS},
-                    {"num_layers", DPARI_M_LAYERS},
-                    {"n_layers", DPARI_M_LAYERS},
-                    {"hidden_size", DPARI_M_HIDDEN},
-                    {"n_embd", DPARI_M_HIDDEN},
-                    {"n_embed", DPARI_M_HIDDEN},
-                    {"d_model", DPARI_M_HIDDEN},
-                    {"num_attention_heads", DPARI_M_HEADS},
-                    {"n_head", DPARI_M_HEADS},
-                    {"num_heads", DPARI_M_HEADS},
-                    {"n_heads", DPARI_M_HEADS},
-                    {"num_key_value_heads", DPARI_M_KV_HEADS},
-                    {"head_dim", DPARI_M_HEAD_WIDTH},
-                    {"d_kv", DPARI_M_HEAD_WIDTH},
-                    {"attention_head_dim", DPARI_M_HEAD_WIDTH},
-                    {"intermediate_size", DPARI_M_FFN},
-                    {"n_inner", DPARI_M_FFN},
-                    {"d_ff", DPARI_M_FFN},
-                    {"ffn_dim", DPARI_M_FFN},
-                    {"ffn_hidden_size", DPARI_M_FFN},
-                    {"vocab_size", DPARI_M_VOCAB},
-                    {"max_position_embeddings", DPARI_M_SEQ},
-                    {"n_positions", DPARI_M_SEQ},
-                    {"max_seq_len", DPARI_M_SEQ},
-                    {"seq_length", DPARI_M_SEQ},
-                    {"num_local_experts", DPARI_M_EXPERTS},
-                    {"num_experts", DPARI_M_EXPERTS},
-                    {"n_routed_experts", DPARI_M_EXPERTS},
-                    {"num_experts_per_tok", DPARI_M_TOPK},
-                    {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
-                    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
-                    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS},
-                    {"q_lora_rank", DPARI_M_Q_LORA},
-                    {"kv_lora_rank", DPARI_M_KV_LORA},
-                    {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
-                    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},
-                    {"v_head_dim", DPARI_M_V_WIDTH},
-                    {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
-                    {"patch_size", DPARI_M_PATCH},
-                    {"num_channels", DPARI_M_CHANNELS},
-                    {"in_channels", DPARI_M_CHANNELS},
-                    {"out_channels", DPARI_M_OUT_CHANNELS},
-                    {"n_shared_experts", DPARI_C_SHARED},
-                    {"image_size", DPARI_C_SIDE},
-                    {"sample_size", DPARI_C_SIDE},
-                    {"moe_layer_freq", DPARI_C_STEP},
-                    {"decoder_sparse_step", DPARI_C_STEP},
-                    {"interleave_moe_layer_step", DPARI_C_STEP},
-                    {"num_kv_heads", DPARI_C_NEW_KV},
-                    {"expansion_ratio", DPARI_C_EXPANSION},
-                    {"tie_word_embeddings", DPARI_C_TIED},
-                    {"no_bias", DPARI_C_NO_BIAS},
-                    {"bias", DPARI_C_BIAS},
-                    {"multi_query", DPARI_C_ONE_KV},
-                    {"new_decoder_architecture", DPARI_C_NEW_DECODER},
-                    {"is_gated_act", DPARI_C_GATED}};
+/* Members of config.json files, of transformers, of Meta and of others, and in the same order what
+ * they say; a sentence about a key begins with its first name. table */
+static const char dpari_config_names[] =
+    "num_hidden_layers n_layer num_layers n_layers depth vt_num_hidden_layers "
+    "layers\0"
+    "hidden_size n_embd n_embed d_model dim vt_hidden_size width model_dim\0"
+    "num_attention_heads n_head num_heads n_heads attention_heads "
+    "encoder_attention_heads vt_num_attention_heads\0"
+    "num_key_value_heads n_kv_heads kv_n_heads multi_query_group_num "
+    "num_attention_groups\0"
+    "head_dim d_kv attention_head_dim kv_channels d_head\0"
+    "intermediate_size n_inner d_ff ffn_dim ffn_hidden_size inner_hidden_size "
+    "encoder_ffn_dim vt_intermediate_size hidden_dim\0"
+    "vocab_size\0"
+    "max_position_embeddings n_positions max_seq_len seq_length "
+    "max_sequence_length model_max_length n_ctx context_length "
+    "max_target_positions\0"
+    "num_local_experts num_experts n_routed_experts moe_num_experts "
+    "num_moe_experts num_routed_experts n_experts\0"
+    "num_experts_per_tok num_experts_per_token experts_per_token moe_topk "
+    "moe_top_k moe_k experts_per_tok num_selected_experts moe_router_topk "
+    "top_k_experts\0"
+    "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size "
+    "expert_ffn_dim moe_hidden_dim\0"
+    "shared_expert_intermediate_size shared_intermediate_size share_expert_dim "
+    "moe_shared_expert_intermediate_size shared_expert_ffn_dim "
+    "shared_experts_intermediate_size\0"
+    "first_k_dense_replace num_dense_layers moe_layer_start_index n_dense_layers\0"
+    "q_lora_rank\0"
+    "kv_lora_rank\0"
+    "qk_rope_head_dim\0"
+    "qk_nope_head_dim\0"
+    "v_head_dim\0"
+    "num_decoder_layers decoder_layers\0"
+    "patch_size\0"
+    "num_channels in_channels in_chans\0"
+    "out_channels num_labels\0"
+    "embedding_size word_embed_proj_dim\0"
+    "sliding_window sliding_window_size window_size local_attention "
+    "attention_chunk_size attention_window_size\0"
+    "swa_num_key_value_heads\0"
+    "mamba_n_heads mamba_num_heads linear_num_value_heads linear_num_heads\0"
+    "mamba_n_groups linear_num_key_heads n_groups mamba_ngroups\0"
+    "mamba_d_head mamba_head_dim linear_value_head_dim linear_head_dim "
+    "mamba_headdim\0"
+    "mamba_d_state ssm_state_size state_size d_state linear_key_head_dim\0"
+    "mamba_d_conv conv_kernel conv_kernel_size linear_conv_kernel_dim "
+    "short_conv_kernel_size conv1d_width conv_L_cache d_conv\0"
+    "moe_layer_freq decoder_sparse_step interleave_moe_layer_step "
+    "moe_layer_interval expert_layer_period moe_every_n_layers\0"
+    "expert_layer_offset\0"
+    "o_lora_rank\0"
+    "o_groups\0"
+    "index_n_heads\0"
+    "index_head_dim\0"
+    "index_topk\0"
+    "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
+    "num_mtp_layers\0"
+    "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
+    "image_size sample_size\0"
+    "num_kv_heads\0"
+    "expansion_ratio mlp_ratio\0"
+    "intermediate_size_mlp dense_intermediate_size\0"
+    "encoder_layers\0"
+    "embed_dim\0"
+    "type_vocab_size\0"
+    "position_buckets\0"
+    "max_source_positions\0"
+    "num_mel_bins\0"
+    "padded_vocab_size\0"
+    "mamba_expand expand\0"
+    "lru_width mamba_d_ssm attention_hidden_size d_inner\0"
+    "multiple_of\0"
+    "ffn_dim_multiplier\0"
+    "attn_layer_period sliding_window_pattern full_attention_interval "
+    "global_attn_every_n_layers layer_group_size\0"
+    "attn_layer_offset\0"
+    "spatial_merge_size merge_kernel_size\0"
+    "temporal_patch_size\0"
+    "num_position_embeddings init_pos_emb_height\0"
+    "num_global_layers\0"
+    "projection_dim\0"
+    "tie_word_embeddings\0"
+    "no_bias\0"
+    "bias\0"
+    "multi_query\0"
+    "new_decoder_architecture\0"
+    "is_gated_act\0"
+    "use_sliding_window\0"
+    "attn_output_gate\0"
+    "position_biased_input\0"
+    "use_mla\0"
+    "block_auto_adjust_ff_dim\0"
+    "hidden_size_per_layer_input\0"
+    "vocab_size_per_layer_input\0"
+    "layer_types layers_block_type attention_layers block_types "
+    "hybrid_override_pattern layers_types layer_block_types\0"
+    "attn_type_list\0"
+    "hybrid_layer_pattern\0"
+    "mlp_layer_types\0"
+    "attn_layer_indices full_attn_layers full_attn_idxs\0"
+    "mlp_only_layers\0"
+    "deepstack_visual_indexes\0"
+    "model_type _class_name\0"
+    "architectures\0"
+    "hidden_act activation_function hidden_activation mlp_hidden_act activation\0"
+    "feed_forward_proj\0"
+    "peft_type\0";
+static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
+                                           DPARI_M_HIDDEN,
+                                           DPARI_M_HEADS,
+                                           DPARI_M_KV_HEADS,
+                                           DPARI_M_HEAD_WIDTH,
+                                           DPARI_M_FFN,
+                                           DPARI_M_VOCAB,
+                                           DPARI_M_SEQ,
+                                           DPARI_M_EXPERTS,
+                                           DPARI_M_TOPK,
+                                           DPARI_M_EXPERT_FFN,
+                                           DPARI_M_SHARED_FFN,
+                                           DPARI_M_DENSE_LAYERS,
+                                           DPARI_M_Q_LORA,
+                                           DPARI_M_KV_LORA,
+                                           DPARI_M_ROPE_WIDTH,
+                                           DPARI_M_QK_WIDTH,
+                                           DPARI_M_V_WIDTH,
+                                           DPARI_M_DECODER_LAYERS,
+                                           DPARI_M_PATCH,
+                                           DPARI_M_CHANNELS,
+                                           DPARI_M_OUT_CHANNELS,
+                                           DPARI_M_EMBED,
+                                           DPARI_M_WINDOW,
+                                           DPARI_M_WINDOW_KV_HEADS,
+                                           DPARI_M_SCAN_HEADS,
+                                           DPARI_M_SCAN_GROUPS,
+                                           DPARI_M_SCAN_WIDTH,
+                                           DPARI_M_SCAN_STATE,
+                                           DPARI_M_CONV,
+                                           DPARI_M_EXPERT_STEP,
+                                           DPARI_M_EXPERT_OFFSET,
+                                           DPARI_M_O_LORA,
+                                           DPARI_M_O_GROUPS,
+                                           DPARI_M_INDEX_HEADS,
+                                           DPARI_M_INDEX_WIDTH,
+                                           DPARI_M_INDEX_TOPK,
+                                           DPARI_M_MTP,
+                                           DPARI_C_SHARED,
+                                           DPARI_C_SIDE,
+                                           DPARI_C_NEW_KV,
+                                           DPARI_C_EXPANSION,
+                                           DPARI_C_DENSE_FFN,
+                                           DPARI_C_ENCODER,
+                                           DPARI_C_WIDTH,
+                                           DPARI_C_TYPES,
+                                           DPARI_C_BUCKETS,
+                                           DPARI_C_HEARS,
+                                           DPARI_C_MELS,
+                                           DPARI_C_PADDED,
+                                           DPARI_C_EXPAND,
+                                           DPARI_C_INNER,
+                                           DPARI_C_MULTIPLE,
+                                           DPARI_C_FFN_TIMES,
+                                           DPARI_C_EVERY,
+                                           DPARI_C_AFTER,
+                                           DPARI_C_MERGE,
+                                           DPARI_C_TIME,
+                                           DPARI_C_ROWS,
+                                           DPARI_C_MORE,
+                                           DPARI_C_PROJECTS,
+                                           DPARI_C_TIED,
+                                           DPARI_C_NO_BIAS,
+                                           DPARI_C_BIAS,
+                                           DPARI_C_ONE_KV,
+                                           DPARI_C_NEW_DECODER,
+                                           DPARI_C_GATED,
+                                           DPARI_C_WINDOWS,
+                                           DPARI_C_GATES,
+                                           DPARI_C_BIASED_INPUT,
+                                           DPARI_C_NO_MLA,
+                                           DPARI_C_ADJUSTS,
+                                           DPARI_M_ASIDE,
+                                           DPARI_M_ASIDE_VOCAB,
+                                           DPARI_C_MIX,
+                                           DPARI_C_LINEAR,
+                                           DPARI_C_SWA,
+                                           DPARI_C_FEED,
+                                           DPARI_C_FULL_AT,
+                                           DPARI_C_DENSE_AT,
+                                           DPARI_C_DEEP,
+                                           DPARI_C_TYPE,
+                                           DPARI_C_ARCHITECTURE,
+                                           DPARI_C_ACTIVATION,
+                                           DPARI_C_PROJECTION,
+                                           DPARI_C_ADAPTER};
 
-enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
+/* model_type, and what it says where the file does not: the family that has its shapes, and
+ * settings as of a text form. Of transformers' configuration classes and, for types that it does
+ * not have, of the code that came with the weights. shared_ffn=1: one shared expert, as wide as a
+ * routed one; v_width=1: the value is the key. Names, settings, both with a NUL. */
+static const char dpari_types[] =
+    "qwen2 qwen2_moe qwen2_5_vl_text qwen2_vl_text qwen3 qwen3_moe qwen3_vl_text "
+    "qwen3_vl_moe_text qwen3_omni_moe_text deepseek deepseek_v2 deepseek_v3 deepseek_v32 "
+    "kimi_k2 glm_moe_dsa glm glm4 glm4_moe glm4_moe_lite glm4v_text glm4v_moe_text "
+    "internlm internlm2 internlm3 baichuan xverse exaone exaone4 exaone_moe olmo olmo2 "
+    "olmoe flex_olmo stablelm stablelm_epoch yi aquila orion phimoe mllama_text_model "
+    "granite granitemoe granitemoeshared seed_oss hunyuan hunyuan_v1_dense hunyuan_v1_moe "
+    "helium dbrx minimax_m2 minimax_m3 mistral3 mistral4 dots1 bailing_moe bailing_moe_v2 "
+    "skywork_moe telechat openelm solar diffllama nemotron-nas csm ministral ministral3 "
+    "lfm nanochat mimo step3_text\0llama:\0"
+    "llama codellama llava_llama vicuna\0llama:32/4096/32//11008/32000\0"
+    "mistral\0llama:32/4096/32/8/14336/32000,window=4096,pattern=W\0"
+    "mixtral\0llama:32/4096/32/8/14336/32000,experts=8,topk=2\0"
+    "phi3 phi3_v phi4mm\0llama:32/3072/32//8192/32064,pattern=W\0"
+    "minicpm minicpm3 smollm3 ernie4_5 ernie4_5_moe ernie4_5_moe_vl ernie4_5_vl_moe_text "
+    "grok-1 grok1 youtu\0llama:tied=1\0"
+    "gemma\0llama:28/3072/16/16/24576/256000,head_width=256,tied=1\0"
+    "gemma2 vaultgemma\0llama:26/2304/8/4/9216/256000,head_width=256,tied=1,window=4096,"
+    "pattern=WF\0"
+    "gemma3_text gemma3\0llama:26/2304/8/4/9216/262208,head_width=256,tied=1,window=4096,"
+    "pattern=WWWWWF\0"
+    "gemma3n_text\0llama:35/2048/8/2/16384/262400,head_width=256,tied=1,window=512,"
+    "pattern=WWWWF\0"
+    "gemma4_text\0llama:tied=1,pattern=WWWWWF\0"
+    "cohere\0llama:tied=1\0"
+    "cohere2\0llama:tied=1,window=4096,pattern=WWWF\0"
+    "olmo3\0llama:window=4096,pattern=WWWF\0"
+    "gpt_oss\0llama:window=128,pattern=WF\0"
+    "step3p7 step3p5 mimo_v2_flash\0llama:pattern=W\0"
+    "afmoe\0llama:pattern=W,q_gate=1\0"
+    "llama4_text llama4\0llama:48/5120/40/8/16384/202048,head_width=128,expert_ffn=8192,"
+    "window=8192,pattern=WWWF,shared_ffn=1\0"
+    "deepseek_v4\0llama:///1,v_width=1\0"
+    "qwen\0llama:\0"
+    "chatglm\0llama:\0"
+    "qwen3_next qwen3_5_text qwen3_5_moe_text qwen3_5 qwen3_5_moe\0llama:pattern=SSSF,"
+    "scan=3,q_gate=1\0"
+    "kimi_linear\0llama:pattern=SSSF,scan=4\0"
+    "minimax minimax_text_01 minimax_m1\0llama:pattern=SSSSSSSF,scan=5\0"
+    "lfm2 lfm2_moe\0llama:tied=1,scan=6,conv=3\0"
+    "recurrent_gemma\0llama:tied=1,pattern=SSW,window=2048,scan=7\0"
+    "mamba falcon_mamba\0llama:pattern=s,scan=1,scan_state=16,tied=1\0"
+    "mamba2\0llama:pattern=s,scan=2,scan_width=64,scan_groups=8,scan_state=128\0"
+    "jamba\0llama:pattern=SS,scan=1,scan_state=16,expert_step=2,expert_offset=1\0"
+    "bamba\0llama:pattern=SS,scan=2,scan_width=64,scan_state=256,scan_heads=128\0"
+    "granitemoehybrid\0llama:pattern=F,scan=2\0"
+    "falcon_h1\0llama:pattern=B,scan=2\0"
+    "nemotron_h\0llama:gated=-1,pattern=s,scan=2\0"
+    "rwkv\0llama:gated=-1,pattern=S,scan=8,positions=-1\0"
+    "arcee apertus\0llama:gated=-1\0"
+    "bitnet\0llama:gated=1\0"
+    "modernbert\0llama:causal=-1,tied=1,pattern=FWW,window=128,head=1\0"
+    "nomic_bert gte new\0llama:causal=-1,tied=1,head=1\0"
+    "eurobert\0llama:causal=-1\0";
+static const char dpari_types_more[] =
+    "chatglm-6b\0gpt:rotary=1,tied=1\0"
+    "persimmon\0gpt:rotary=1\0"
+    "gpt2 openai-gpt gpt-sw3\0gpt:12/768/12///50257/1024,tied=1\0"
+    "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
+    "gpt_bigcode\0gpt:///1,tied=1\0"
+    "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
+    "falcon\0gpt:///1,tied=1,rotary=1,biases=-1\0"
+    "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
+    "nemotron\0gpt:rotary=1,biases=-1\0"
+    "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text distilbert "
+    "megatron-bert big_bird roformer roberta-prelayernorm bert-generation "
+    "xlm-roberta-xl\0gpt:12/768/12//3072,causal=-1,tied=1,head=2\0"
+    "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
+    "clip_text_model siglip_text_model\0gpt:12/512/8//2048/49408/77,head=1\0"
+    "t5\0t5:tied=1\0"
+    "mt5 umt5\0t5:\0"
+    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0t5:tied=1,"
+    "biases=1,positions=1\0"
+    "whisper\0t5:tied=1,biases=1,positions=1\0"
+    "vit deit\0vit:12/768/12,image=224,patch=16,channels=3\0"
+    "dinov2 dinov2_with_registers dinov3_vit ijepa\0vit:12/768/12,image=224,patch=14,"
+    "channels=3,out_channels=-1\0"
+    "clip_vision_model intern_vit_6b internvl_vision\0vit:12/768/12//3072,image=224,"
+    "patch=32,channels=3,out_channels=-1\0"
+    "siglip_vision_model siglip2_vision_model\0vit:12/768/12//3072,image=224,patch=16,"
+    "channels=3,out_channels=-1\0"
+    "pixtral\0vit:24/1024/16//4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
+    "DiTTransformer2DModel Transformer2DModel\0dit:\0";
+/* The type of the whole, of models that see: the projector and, where the files leave it out, the
+ * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
+ * tower_params. */
+static const char dpari_towers[] =
+    "llava llava_llama\0"
+    "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
+    "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2\0"
+    "llava_next llava_onevision vipllava video_llava\0tower_inner=-2\0"
+    "mistral3\0tower_inner=-2,tower_params=4194\0"
+    "internvl_chat internvl\0tower_inner=-2,tower_merge=4\0"
+    "phi3_v\0"
+    "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
+    "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2,"
+    "tower_merge=4\0"
+    "llama4\0"
+    "tower_layers=34,tower_hidden=768,tower_heads=16,tower_ffn=5632,"
+    "tower_patch=588,tower_tokens=1024,tower_positions=1025,tower_inner=-3,"
+    "tower_params=80000\0"
+    "step3p7\0"
+    "tower_layers=47,tower_hidden=1536,tower_heads=16,tower_ffn=8960,"
+    "tower_patch=588,tower_tokens=2704,tower_positions=2705,tower_inner=-3,"
+    "tower_params=237500\0"
+    "deepseek_vl_v2\0"
+    "tower_heads=16,tower_tokens=729,tower_positions=729,tower_inner=-2,"
+    "tower_merge=4,tower_params=15300\0"
+    "mllama\0tower_inner=-3,tower_params=106400\0"
+    "idefics3 smolvlm\0tower_merge=16\0"
+    "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe glm4v glm4v_moe "
+    "kimi_k25 kimi_k3 kimi_vl\0"
+    "tower_inner=-1,tower_merge=4\0";
 
-/* What a model_type says without a member. */
+/* Objects: the outermost one, the language model of a multi-modal one, its towers, a linear
+ * attention's; and what is skipped, or is a list. */
 enum {
-    DPARI_CONFIG_TIED = 1,    /* unless it says otherwise */
-    DPARI_CONFIG_ROTARY = 2,  /* GPT's block, but no learned positions */
-    DPARI_CONFIG_NO_BIAS = 4, /* unless it says otherwise */
-    DPARI_CONFIG_ONE_KV = 8,  /* multi-query attention, unless it says otherwise */
-    DPARI_CONFIG_SHARES = 16  /* one shared expert, as wide as a routed one */
+    DPARI_IN_WHOLE,
+    DPARI_IN_TEXT,
+    DPARI_IN_SEES,
+    DPARI_IN_HEARS,
+    DPARI_IN_LINEAR,
+    DPARI_INS,
+    DPARI_IN_NOTHING = DPARI_INS,
+    DPARI_IN_LIST
 };
 
-/* model_type and the family that has its shapes. table */
-static const struct {
-    char name[24];
-    int8_t family, says;
-} dpari_config_type[] = {
-    {"llama", DPAR_FAMILY_LLAMA, 0},
-    {"mistral", DPAR_FAMILY_LLAMA, 0},
-    {"mixtral", DPAR_FAMILY_LLAMA, 0},
-    {"qwen2", DPAR_FAMILY_LLAMA, 0},
-    {"qwen2_moe", DPAR_FAMILY_LLAMA, 0},
-    {"qwen3", DPAR_FAMILY_LLAMA, 0},
-    {"qwen3_moe", DPAR_FAMILY_LLAMA, 0},
-    {"deepseek_v2", DPAR_FAMILY_LLAMA, 0},
-    {"deepseek_v3", DPAR_FAMILY_LLAMA, 0},
-    {"phi3", DPAR_FAMILY_LLAMA, 0},
-    {"llama4_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_SHARES},
-    {"gemma", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gemma2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gemma3_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"cohere", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"cohere2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
-    {"gpt2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"gpt_neo", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"opt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
-    {"gpt_bigcode", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ONE_KV},
-    {"bloom", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"mpt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"starcoder2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
-    {"falcon", DPAR_FAMILY_GPT,
-     DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
-    {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"nemotron", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS}, /* relu2 */
-    {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
-    {"t5", DPAR_FAMILY_T5, DPARI_CONFIG_TIED},
-    {"mt5", DPAR_FAMILY_T5, 0},
-    {"umt5", DPAR_FAMILY_T5, 0},
-    {"vit", DPAR_FAMILY_VIT, 0},
-    {"DiTTransformer2DModel", DPAR_FAMILY_DIT, 0}};
+enum { DPARI_LISTED = 512 };
 
-enum { DPARI_CONFIG_TYPES = (int)(sizeof(dpari_config_type) / sizeof(dpari_config_type[0])) };
+typedef struct dpari_slice {
+    const char *at;
+    size_t n;
+} dpari_slice;
 
 /* What was read so far. */
 typedef struct dpari_config_state {
-    int32_t value[DPARI_C_KEYS]; /* -1: not said */
-    uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
-    int32_t inside;              /* 1 inside text_config */
-    int32_t inner_type;
-    int32_t gated;    /* hidden_act is silu's: gated in every model that has kv heads */
-    const char *type; /* model_type, or diffusers' _class_name */
-    size_t type_length;
+    int32_t value[DPARI_INS][DPARI_C_KEYS]; /* -1: not said */
+    dpari_slice type[DPARI_INS];            /* model_type, or diffusers' _class_name */
+    dpari_slice architecture[DPARI_INS], activation[DPARI_INS];
+    int8_t in[66]; /* of the members at each depth: DPARI_IN_* */
+    int8_t seen[DPARI_INS];
+    int32_t key, of; /* of the list that is being read */
+    dpari_slice name;
+    double sum, low, high;
+    int32_t listed;
+    char mix[DPARI_LISTED]; /* letters of a pattern */
+    int8_t feed[DPARI_LISTED];
+    int32_t mixes, feeds, full_at[2]; /* full_at: indices given, how many; counted from 1 */
+    dpar_text note;
 } dpari_config_state;
 
-static dpar_status dpari_config_bad(const dpari_json_item *item, dpar_why *why, const char *form)
+static int dpari_same_bytes(const char *a, const char *b, size_t n)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
-                          item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
+    while (n > 0 && *a == *b) {
+        a++;
+        b++;
+        n--;
+    }
+    return n == 0;
 }
 
-static dpar_status dpari_config_string(dpari_config_state *c, const dpari_json_item *item)
+static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 {
-    const char *key = item->key;
+    return (int32_t)dpari_most(low, dpari_least(v, high));
+}
+
+/* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
+static int32_t dpari_word_of(const char *list, const char *s, size_t n)
+{
+    int32_t i = 0;
+    while (*list != 0) {
+        size_t k = 0;
+        while (list[k] != 0 && list[k] != ' ') {
+            k++;
+        }
+        if (k == n && dpari_same_bytes(list, s, n)) {
+            return i;
+        }
+        list += k + (list[k] == ' ');
+        i++;
+    }
+    return -1;
+}
+
+static int dpari_slice_is(const dpari_slice *s, const char *list)
+{
+    return s->n > 0 && dpari_word_of(list, s->at, s->n) >= 0;
+}
+
+static int dpari_slice_holds(const char *s, size_t n, const char *part)
+{
+    size_t k = dpari_length(part), i;
+    for (i = 0; i + k <= n; i++) {
+        if (dpari_same_bytes(s + i, part, k)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Settings of a type in one of the tables; NULL: not there. */
+static const char *dpari_type_row(const char *row, const dpari_slice *type)
+{
+    for (; *row != 0; row = dpari_behind(dpari_behind(row))) {
+        if (dpari_slice_is(type, row)) {
+            return dpari_behind(row);
+        }
+    }
+    return NULL;
+}
+
+static const char *dpari_type_find(const dpari_slice *type)
+{
+    const char *row = dpari_type_row(dpari_types, type);
+    return row != NULL ? row : dpari_type_row(dpari_types_more, type);
+}
+
+static void dpari_type_read(dpar_model *m, const char *row)
+{
+    size_t n = 0;
+    while (row[n] != ':') {
+        n++;
+    }
+    (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
+}
+
+/* A line of the note: `form`, its '@' the word and its '#' the number. */
+static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
+                              int64_t number)
+{
+    for (; *form != 0; form++) {
+        if (*form == '@') {
+            dpari_text_slice(&c->note, word, n < 60 ? n : 60);
+        } else if (*form == '#') {
+            dpari_text_int(&c->note, number);
+        } else {
+            dpari_text_char(&c->note, *form);
+        }
+    }
+    dpari_text_char(&c->note, '\n');
+}
+
+static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, name->at, name->n < 60 ? name->n : 60, 0, 0, 0,
+                          0);
+}
+
+/* Which key a member says; -1: none. */
+static int32_t dpari_config_find(const char *s, size_t n)
+{
+    const char *names = dpari_config_names;
+    int32_t i = 0;
+    for (; *names != 0; names = dpari_behind(names)) {
+        if (dpari_word_of(names, s, n) >= 0) {
+            return dpari_config_key[i];
+        }
+        i++;
+    }
+    return -1;
+}
+
+/* The object of that name inside another one. */
+static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
+{
+    static const char *const names[] = {
+        "text_config language_config llm_config text_model_config text_model decoder_config",
+        "vision_config vision_tower visual vision_encoder image_encoder vision vit_config",
+        "audio_config speech_config audio_encoder", "linear_attn_config",
+        "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config"};
+    int32_t i;
+    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
+        if (dpari_word_of(names[i], item->key, item->key_length) >= 0) {
+            in = i < 4 ? DPARI_IN_TEXT + i : in;
+            c->seen[in] = 1;
+            return in;
+        }
+    }
+    return DPARI_IN_NOTHING;
+}
+
+/* Members that make another model of it, and are not modelled. */
+static const char dpari_config_left[] =
+    "altup_num_inputs laurel_rank num_kv_shared_layers compress_ratios "
+    "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
+    "use_full_rank_gate";
+/* Numbers about experts that change neither sizes nor work. */
+static const char dpari_config_idle[] =
+    "moe_layer_end_index num_expert_group n_expert_group expert_capacity moe_router_group_topk "
+    "moe_router_num_groups";
+
+static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
+                                        const dpari_json_item *item)
+{
+    const char *s = item->key;
     size_t n = item->key_length;
-    if ((dpari_spells(key, n, "model_type") || dpari_spells(key, n, "_class_name")) &&
-        (c->inside || !c->inner_type)) {
-        c->type = item->string;
-        c->type_length = item->length;
-        c->inner_type = c->inside;
-    } else if (dpari_spells(key, n, "hidden_act")) {
-        c->gated = dpari_spells(item->string, item->length, "silu") ||
-                   dpari_spells(item->string, item->length, "swish") ||
-                   dpari_spells(item->string, item->length, "swiglu");
-    } else if (dpari_spells(key, n, "feed_forward_proj")) {
-        c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
+    int expert = (n > 4 && dpari_same_bytes(s, "moe_", 4)) || dpari_slice_holds(s, n, "expert");
+    if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
+        return DPAR_OK;
+    }
+    if (dpari_word_of(dpari_config_left, s, n) >= 0) {
+        dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
+                          0);
+    } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
+               item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
+               dpari_word_of(dpari_config_idle, s, n) < 0) {
+        dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
+                          (int64_t)item->number);
+    } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
+               dpari_same_bytes(s + n - 7, "_config", 7) &&
+               dpari_word_of("quantization_config generation_config projector_config "
+                             "sparse_attention_config task_specific_params",
+                             s, n) < 0) {
+        dpari_config_note(c, "'@' is not read", s, n, 0);
     }
     return DPAR_OK;
+}
+
+/* A letter of a pattern from a layer's word. */
+static char dpari_config_letter(const char *s, size_t n)
+{
+    static const char *const part[] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
+                                       "local",  "window", "chunked",   "hybrid", "moe", "mlp"};
+    static const char letter[] = "SSSSSWWWWBEDF";
+    int32_t i;
+    for (i = 0; i < 12 && !dpari_slice_holds(s, n, part[i]); i++) {
+    }
+    return letter[i];
+}
+
+static void dpari_config_mix(dpari_config_state *c, char letter)
+{
+    if (c->mixes < DPARI_LISTED) {
+        c->mix[c->mixes++] = letter;
+    }
+}
+
+static void dpari_config_feed(dpari_config_state *c, int32_t feed)
+{
+    if (c->feeds < DPARI_LISTED) {
+        c->feed[c->feeds++] = (int8_t)feed;
+    }
+}
+
+/* Layer `at` is another one than those before it: the list is made as long. */
+static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
+{
+    int32_t at = number >= 0.0 && number < DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
+    if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
+        while (c->feeds <= at) {
+            dpari_config_feed(c, DPAR_FEED_EXPERTS);
+        }
+        c->feed[at] = DPAR_FEED_DENSE;
+    } else if (at < DPARI_LISTED) {
+        at -= c->of == DPARI_IN_LINEAR && at > 0; /* Kimi counts from 1 */
+        while (c->mixes <= at) {
+            dpari_config_mix(c, 'S');
+        }
+        c->mix[at] = 'F';
+    }
+}
+
+static void dpari_config_element(dpari_config_state *c, const dpari_json_item *item)
+{
+    double v = item->kind == DPARI_JSON_NUMBER ? item->number : item->kind == DPARI_JSON_TRUE;
+    int word = item->kind == DPARI_JSON_STRING;
+    c->sum += v;
+    c->low = c->listed == 0 || v < c->low ? v : c->low;
+    c->high = c->listed == 0 || v > c->high ? v : c->high;
+    c->listed++;
+    switch (c->key) {
+    case DPARI_C_MIX:
+        dpari_config_mix(c, word ? dpari_config_letter(item->string, item->length) : 'F');
+        break;
+    case DPARI_C_LINEAR: dpari_config_mix(c, v > 0.0 ? 'F' : 'S'); break;
+    case DPARI_C_SWA: dpari_config_mix(c, v > 0.0 ? 'W' : 'F'); break;
+    case DPARI_C_FEED:
+        dpari_config_feed(c, word && !dpari_spells(item->string, item->length, "dense"));
+        break;
+    case DPARI_M_EXPERT_STEP: dpari_config_feed(c, v > 0.0); break;
+    case DPARI_C_FULL_AT:
+    case DPARI_C_DENSE_AT: dpari_config_at(c, c->key, v); break;
+    case DPARI_C_ARCHITECTURE:
+        if (c->listed == 1 && word) {
+            c->architecture[c->of].at = item->string;
+            c->architecture[c->of].n = item->length;
+        }
+        break;
+    default: break;
+    }
+}
+
+/* One number for a key that a list says: of every layer the same, or their mean. */
+static void dpari_config_listed(dpari_config_state *c)
+{
+    int32_t *value;
+    if (c->listed == 0 || c->key >= DPARI_C_MIX || c->key == DPARI_M_EXPERT_STEP) {
+        if (c->key == DPARI_C_DEEP) {
+            c->value[c->of][DPARI_M_TOWER_MERGERS] = 1 + c->listed;
+        }
+        return;
+    }
+    value = &c->value[c->of][c->key];
+    if (c->key == DPARI_M_PATCH || c->key == DPARI_C_SIDE || c->key == DPARI_C_MERGE) {
+        *value = dpari_config_within((int64_t)c->high, 0, 65536);
+        return;
+    }
+    *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
+    if (c->high > c->low) {
+        dpari_config_note(c, "'@' differs from layer to layer: their mean, #, is taken", c->name.at,
+                          c->name.n, *value);
+    }
+}
+
+static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
+                                const dpari_json_item *item)
+{
+    dpari_slice s;
+    size_t i;
+    s.at = item->string;
+    s.n = item->length;
+    if (key == DPARI_C_TYPE) {
+        c->type[in] = s;
+    } else if (key == DPARI_C_ACTIVATION && c->activation[in].n == 0) {
+        c->activation[in] = s;
+    } else if (key == DPARI_C_PROJECTION) {
+        c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
+    } else if (key == DPARI_C_MIX) {
+        for (i = 0; i < s.n; i++) { /* Nemotron-H's letters */
+            dpari_config_mix(c, s.at[i] == 'M'   ? 's'
+                                : s.at[i] == '*' ? 'f'
+                                : s.at[i] == '-' ? 'D'
+                                                 : 'E');
+        }
+    }
 }
 
 /* Reads one known member. */
-static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
+static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t key,
                                       const dpari_json_item *item, dpar_why *why)
 {
     int flag = item->kind == DPARI_JSON_TRUE || item->kind == DPARI_JSON_FALSE;
-    if (item->kind == DPARI_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+    double v = item->number;
+    dpari_slice name;
+    name.at = item->key;
+    name.n = item->key_length;
+    if (item->kind == DPARI_JSON_NULL) {
         return DPAR_OK;
     }
+    if (key == DPARI_C_ADAPTER) {
+        return dpari_config_bad(&name, why,
+                                "config.json: '@' makes it an adapter's: give the config.json of "
+                                "the model that it adapts");
+    }
+    if (key >= DPARI_C_KEYS) {
+        if (item->kind == DPARI_JSON_STRING) {
+            dpari_config_string(c, in, key, item);
+        }
+        return DPAR_OK;
+    }
+    if (in > DPARI_IN_TEXT && (key >= DPARI_C_FLAGS ? !flag : item->kind != DPARI_JSON_NUMBER)) {
+        return DPAR_OK; /* of a tower: sizes that matter are numbers */
+    }
     if (key >= DPARI_C_FLAGS && !flag) {
-        return dpari_config_bad(item, why, "config.json: '@' must be true or false");
+        return dpari_config_bad(&name, why, "config.json: '@' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
-        /* of an image they may be lists, and do not matter to a language model */
-        return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
+        return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
                    ? DPAR_OK
-                   : dpari_config_bad(item, why, "config.json: '@' must be a number");
+                   : dpari_config_bad(&name, why, "config.json: '@' must be a number");
     }
-    if (!flag && (!(item->number >= 0.0 && item->number < 2147483648.0) ||
-                  item->number - (double)(int32_t)item->number > 0.0)) {
-        (void)dpari_config_bad(item, why,
+    v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
+    if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
+        v = (double)(int64_t)dpari_leastf(dpari_mostf(v, 0.0) + 0.5, 1e9);
+    }
+    if ((key == DPARI_M_VOCAB || key == DPARI_M_WINDOW) && v < 0.0 && v > -2.0) {
+        return DPAR_OK; /* -1: not said */
+    }
+    if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
+        (void)dpari_config_bad(&name, why,
                                "config.json: '@' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
-    c->value[key] = flag ? item->kind == DPARI_JSON_TRUE : (int32_t)item->number;
-    c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
+    if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
+        v = key == DPARI_C_ROWS && dpari_slice_holds(name.at, name.n, "height") ? v * v : v;
+    }
+    if (key == DPARI_M_WINDOW && v < 1.0) {
+        return DPAR_OK;
+    }
+    c->value[in][key] =
+        flag ? item->kind == DPARI_JSON_TRUE : (int32_t)dpari_leastf(v, 2147483647.0);
     return DPAR_OK;
-}
-
-/* The language model of a multi-modal one: a member of the outermost object. */
-static int dpari_config_is_inner(const dpari_json_item *item)
-{
-    return item->kind == DPARI_JSON_OBJECT && item->key != NULL &&
-           (dpari_spells(item->key, item->key_length, "text_config") ||
-            dpari_spells(item->key, item->key_length, "language_config") ||
-            dpari_spells(item->key, item->key_length, "llm_config"));
-}
-
-static int dpari_config_begins(const dpari_json_item *item, const char *with)
-{
-    size_t n = dpari_length(with);
-    return item->key_length >= n && dpari_spells(item->key, n, with);
 }
 
 static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
                                        dpar_why *why)
 {
-    int32_t i;
-    if (item->depth == 1) {
-        c->inside = dpari_config_is_inner(item);
-        if (c->inside) {
-            return DPAR_OK;
+    int32_t in = c->in[item->depth], key = -1;
+    int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
+    if (item->kind == DPARI_JSON_OBJECT_END || item->kind == DPARI_JSON_ARRAY_END) {
+        if (c->in[item->depth + 1] == DPARI_IN_LIST) {
+            dpari_config_listed(c);
         }
-    }
-    if (item->key == NULL || item->depth != 1 + c->inside) {
         return DPAR_OK;
     }
-    if (dpari_config_begins(item, "mamba_") || dpari_config_begins(item, "ssm_") ||
-        dpari_config_begins(item, "linear_num_")) {
-        return dpari_config_bad(item, why,
-                                "config.json: '@': state-space and linear-attention layers are "
-                                "not modelled");
+    if (in == DPARI_IN_LIST && !open) {
+        dpari_config_element(c, item);
     }
-    for (i = 0; i < DPARI_CONFIGS; i++) {
-        if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
-            return dpari_config_value(c, dpari_config[i].key, item, why);
+    if (item->depth == 0) {
+        c->in[1] = item->kind == DPARI_JSON_OBJECT ? DPARI_IN_WHOLE : DPARI_IN_NOTHING;
+        return DPAR_OK;
+    }
+    if (in >= DPARI_INS || item->key == NULL) {
+        c->in[item->depth + 1] = DPARI_IN_NOTHING;
+        return DPAR_OK;
+    }
+    key = dpari_config_find(item->key, item->key_length);
+    if (item->kind == DPARI_JSON_OBJECT) {
+        c->in[item->depth + 1] = (int8_t)dpari_config_child(c, in, item);
+        if (c->in[item->depth + 1] != DPARI_IN_NOTHING) {
+            return DPAR_OK;
         }
+    } else if (item->kind == DPARI_JSON_ARRAY && key >= 0) {
+        c->in[item->depth + 1] = DPARI_IN_LIST;
+        c->key = key;
+        c->of = in;
+        c->name.at = item->key;
+        c->name.n = item->key_length;
+        c->sum = c->low = c->high = 0.0;
+        c->listed = 0;
+        return DPAR_OK;
+    } else if (open) {
+        c->in[item->depth + 1] = DPARI_IN_NOTHING;
     }
-    return item->kind == DPARI_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
+    return key >= 0 ? dpari_config_value(c, in, key, item, why) : dpari_config_unknown(c, in, item);
 }
 
-/* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
+/* "config.json: num_hidden_layers (or n_layer, num_layers, n_layers) is missing ..." */
 static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
     char text[160];
     dpar_text t;
-    int32_t i, found = 0;
+    const char *names = dpari_config_names;
+    int32_t i = 0, found = 0;
+    while (dpari_config_key[i] != key) {
+        names = dpari_behind(names);
+        i++;
+    }
     dpar_text_init(&t, text, sizeof(text));
-    for (i = 0; i < DPARI_CONFIGS; i++) {
-        if (dpari_config[i].key == key) {
-            dpar_text_put(&t, found == 0 ? "" : found == 1 ? " (or " : ", ");
-            dpar_text_put(&t, dpari_config[i].member);
+    for (; *names != 0 && found < 4; names++) {
+        if (*names == ' ') {
             found++;
+            dpar_text_put(&t, found == 4 ? "" : found == 1 ? " (or " : ", ");
+        } else {
+            dpari_text_char(&t, *names);
         }
     }
-    dpar_text_put(&t, found > 1 ? ")" : "");
+    dpar_text_put(&t, found > 0 ? ")" : "");
     return dpari_say_word(DPAR_E_PARSE, why,
                           "config.json: @ is missing or 0 (not a transformer's config?)", text,
                           sizeof(text), 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t family, dpar_why *why)
+static int32_t dpari_model_scans_only(const dpar_model *m)
 {
-    static const int8_t key[2][5] = {
-        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_VOCAB, DPARI_M_VOCAB},
-        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_PATCH, DPARI_C_SIDE}};
-    int32_t sees = family == DPAR_FAMILY_VIT || family == DPAR_FAMILY_DIT, i;
-    for (i = 0; i < 5; i++) {
-        if (c->value[key[sees][i]] < 1) {
-            return dpari_config_missing(key[sees][i], why);
-        }
+    return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
+}
+
+static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
+{
+    int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
+    int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
+    return m->layers < 1                   ? dpari_config_missing(DPARI_M_LAYERS, why)
+           : m->hidden < 1                 ? dpari_config_missing(DPARI_M_HIDDEN, why)
+           : !heads                        ? dpari_config_missing(DPARI_M_HEADS, why)
+           : sees                          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
+                                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
+                                                               : DPAR_OK
+           : m->vocab < 1                  ? dpari_config_missing(DPARI_M_VOCAB, why)
+           : m->experts > 0 && m->topk < 1 ? dpari_config_missing(DPARI_M_TOPK, why)
+                                           : DPAR_OK;
+}
+
+/* a * b, 0 (not said) when it is too large. */
+static int32_t dpari_config_product(int32_t a, int64_t b)
+{
+    int64_t v = 0;
+    return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+}
+
+static int dpari_config_gates(const dpari_slice *s)
+{
+    return dpari_slice_is(s, "silu swish swiglu swigluoai situ geglu");
+}
+
+/* What the type says, into *m. Others have Llama's shapes, as most do, if they have kv heads (an
+ * encoder or a state-space model does not) and silu (others may not be gated), or both unsaid. */
+static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_model *m,
+                                     dpar_why *why)
+{
+    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE], other;
+    const int32_t *value = c->value[in];
+    const char *row;
+    other.at = "chatglm-6b";
+    other.n = 10;
+    if (dpari_slice_is(&type, "chatglm") && value[DPARI_C_PADDED] < 0) {
+        type = other; /* the first one, of another shape */
     }
-    if (c->value[DPARI_C_STEP] > 1 && c->value[DPARI_M_EXPERTS] > 0) {
-        return dpari_say(DPAR_E_UNKNOWN, why,
-                         "config.json: experts in one layer of # only are not modelled",
-                         c->value[DPARI_C_STEP], 0, 0, 0);
+    row = dpari_type_find(&type);
+    if (row == NULL && type.n == 0 && value[DPARI_C_TYPES] >= 0 && value[DPARI_M_KV_HEADS] < 0) {
+        other.at = "bert";
+        other.n = 4;
+        row = dpari_type_find(&other);
+        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size", "", 0, 0);
+    } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
+                               dpari_config_gates(&c->activation[in]) || type.n == 0)) {
+        row = "llama:";
+        dpari_config_note(c,
+                          type.n > 0 ? "model_type '@' is not known: read as Llama"
+                                     : "no model_type: read as Llama",
+                          type.at, type.n, 0);
+    }
+    if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
+        return dpari_say_word(
+            DPAR_E_UNKNOWN, why,
+            row == NULL
+                ? "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                  "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
+                  "vit ...): describe the model as text"
+                : "config.json: model_type '@': blocks that differ one from another "
+                  "(block_configs) are not modelled",
+            type.at, type.n < 40 ? type.n : 40, 0, 0, 0, 0);
+    }
+    dpari_type_read(m, row);
+    if (type.n > 0) {
+        dpari_copy_text(m->name, sizeof(m->name), type.at, type.n);
+    } else {
+        dpari_copy_text(m->name, sizeof(m->name), "config.json", 11);
     }
     return DPAR_OK;
 }
 
-/* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
- * encoder or a state-space model does not) and silu (others may not be gated). */
-static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
+/* The fields that the file says, over what the type said. */
+static void dpari_config_fields(dpar_model *m, const int32_t *v)
 {
-    for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
-        if (dpari_spells(c->type, c->type_length, dpari_config_type[*row].name)) {
-            return DPAR_OK;
+    int32_t key;
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (v[key] >= 0 && key != DPARI_M_MTP && key != DPARI_M_TOWER_MERGERS) {
+            *dpari_model_field(m, key) = v[key];
         }
     }
-    *row = 0;
-    if (c->type_length == 0 || (c->value[DPARI_M_KV_HEADS] > 0 && c->gated)) {
-        return DPAR_OK;
-    }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
-                          "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, vit ...): "
-                          "describe the model as text",
-                          c->type, c->type_length < 40 ? c->type_length : 40, 0, 0, 0, 0);
+    m->layers = v[DPARI_C_ENCODER] > 0 ? v[DPARI_C_ENCODER] : m->layers;
 }
 
-/* a * b, 0 (not said) when it is too large. */
-static int32_t dpari_config_product(int32_t a, int32_t b)
+/* Said, a share of the width, or of the type. */
+static int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
 {
-    int64_t v = 0;
-    return dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+    return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
+               ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)
+               : ffn;
+}
+
+/* What the file leaves to its type: one line. */
+static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, const int32_t *value)
+{
+    static const uint8_t key[] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS,
+                                  DPARI_M_VOCAB,  DPARI_M_FFN,    DPARI_M_HEAD_WIDTH};
+    dpar_model copy = *m;
+    const char *names, *end;
+    int32_t i, k, said = 0;
+    for (i = 0; i < 6; i++) {
+        int32_t v = *dpari_model_field(&copy, key[i]);
+        if (value[key[i]] >= 0 || v < 1 ||
+            (key[i] == DPARI_M_FFN && m->family > DPAR_FAMILY_LLAMA) ||
+            (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
+            continue;
+        }
+        for (k = 0, names = dpari_config_names; dpari_config_key[k] != key[i]; k++) {
+            names = dpari_behind(names);
+        }
+        for (end = names; *end != 0 && *end != ' '; end++) {
+        }
+        dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
+        dpari_text_slice(&c->note, names, (size_t)(end - names));
+        dpari_text_char(&c->note, '=');
+        dpari_text_int(&c->note, v);
+    }
+    dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
 /* Widths that are products or choices of what was said. */
-static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, int32_t says)
+static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
+                                const dpari_slice *type)
 {
-    if (m->ffn == 0 && c->value[DPARI_C_EXPANSION] > 0) {
-        m->ffn = dpari_config_product(m->hidden, c->value[DPARI_C_EXPANSION]);
+    int32_t inner = v[DPARI_C_INNER];
+    m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
+    if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
+        int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
+        f = v[DPARI_C_FFN_TIMES] > 0 ? f * v[DPARI_C_FFN_TIMES] / 10000 : f;
+        m->ffn = dpari_config_within((f + unit - 1) / unit * unit, 0, INT32_MAX);
     }
-    if (m->family == DPAR_FAMILY_T5 && c->value[DPARI_C_GATED] > 0 && m->ffn < INT32_MAX / 3) {
-        m->ffn += m->ffn / 2; /* three matrices in place of two: weights and FLOP are right */
+    if (v[DPARI_C_ADJUSTS] > 0) { /* as Llama's first rule: two thirds, a multiple of 256 */
+        m->ffn = dpari_config_within((2 * (int64_t)m->ffn / 3 + 255) / 256 * 256, 0, INT32_MAX);
     }
-    if (c->value[DPARI_C_SHARED] > 0 && m->shared_ffn == 0) {
-        m->shared_ffn = dpari_config_product(c->value[DPARI_C_SHARED], m->expert_ffn);
+    if (dpari_slice_is(type, "qwen recurrent_gemma")) { /* counts both halves of the gated one */
+        m->ffn /= 2;
     }
-    if ((says & DPARI_CONFIG_SHARES) && m->experts > 0) {
-        m->shared_ffn = m->ffn;
+    if (v[DPARI_C_DENSE_FFN] > 0) {
+        m->expert_ffn = v[DPARI_M_EXPERT_FFN] > 0 ? m->expert_ffn : m->ffn;
+        m->ffn = v[DPARI_C_DENSE_FFN];
+    }
+    m->expert_ffn = m->experts > 0 && m->expert_ffn < 1 ? m->ffn : m->expert_ffn;
+    if (v[DPARI_C_SHARED] > 0 && v[DPARI_M_SHARED_FFN] < 1) {
+        m->shared_ffn = dpari_config_product(v[DPARI_C_SHARED], m->expert_ffn);
+    }
+    m->shared_ffn = m->experts > 0 && m->shared_ffn == 1 ? m->expert_ffn : m->shared_ffn;
+    if (v[DPARI_C_NO_MLA] == 0) {
+        m->kv_lora = m->q_lora = m->v_width = 0;
     }
     if (m->kv_lora > 0) { /* latent attention has widths of its own */
         m->head_width = 0;
         m->kv_heads = 0;
+    } else if (m->v_width == m->head_width || m->v_width == 1) {
+        m->v_width = 0;
     }
-    if ((says & DPARI_CONFIG_ONE_KV) && m->kv_heads == 0) {
-        m->kv_heads = c->value[DPARI_C_NEW_DECODER] > 0
-                          ? (int32_t)dpari_most(c->value[DPARI_C_NEW_KV], 0)
-                      : c->value[DPARI_C_ONE_KV] != 0 ? 1
-                                                      : 0;
+    if (dpari_slice_is(type, "falcon gpt_bigcode")) {
+        m->kv_heads = v[DPARI_C_NEW_DECODER] > 0 ? (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0)
+                      : v[DPARI_C_ONE_KV] != 0   ? 1
+                                                 : 0;
+    } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
+        m->kv_heads = v[DPARI_C_NEW_KV];
+    }
+    if (dpari_model_scans_only(m) && c->mixes == 0) { /* its heads are the scan's */
+        m->scan_heads = m->heads > 0 && m->scan == DPAR_SCAN_MAMBA2 ? m->heads : m->scan_heads;
+        m->heads = m->kv_heads = 0;
+    }
+    if (c->value[DPARI_IN_LINEAR][DPARI_M_HEADS] > 0) {
+        const int32_t *linear = c->value[DPARI_IN_LINEAR];
+        m->scan_heads = m->scan_groups = linear[DPARI_M_HEADS];
+        m->scan_width = m->scan_state = (int32_t)dpari_most(linear[DPARI_M_HEAD_WIDTH], 0);
+        m->conv = (int32_t)dpari_most(linear[DPARI_M_CONV], 0);
+    }
+    if (m->scan == DPAR_SCAN_KDA && m->scan_groups < 1) {
+        m->scan_groups = m->scan_heads;
+        m->scan_state = m->scan_width;
+    }
+    if (m->scan == DPAR_SCAN_LIGHTNING) {
+        m->scan_heads = m->scan_groups = m->heads;
+        m->scan_width = m->scan_state = m->head_width;
+    }
+    if (m->scan == DPAR_SCAN_LRU) {
+        m->scan_heads = m->heads;
+    }
+    inner = inner > 0               ? inner
+            : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
+            : m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_MAMBA2
+                ? dpari_config_product(m->hidden, 2)
+                : m->hidden;
+    if (m->scan == DPAR_SCAN_MAMBA || m->scan == DPAR_SCAN_RWKV || m->scan == DPAR_SCAN_CONV) {
+        m->scan_heads = 1;
+        m->scan_width = m->scan == DPAR_SCAN_CONV ? m->hidden : inner;
+    } else if (m->scan > 0 && m->scan_width < 1 && m->scan_heads > 0) {
+        m->scan_width = inner / m->scan_heads;
+    } else if (m->scan > 0 && m->scan_heads < 1 && m->scan_width > 0) {
+        m->scan_heads = inner / m->scan_width;
     }
 }
 
-/* What was said, and what the architectures leave unsaid. */
-static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_t says)
+/* A language model's head by the class that the file was saved with. */
+static void dpari_config_head(dpar_model *m, const dpari_slice *a, const dpari_slice *type)
 {
-    int32_t key;
-    for (key = 0; key < DPARI_M_INTEGERS; key++) {
-        if (c->value[key] >= 0) {
-            *dpari_model_field(m, key) = c->value[key];
+    int vocabulary = dpari_slice_holds(a->at, a->n, "ForCausalLM") ||
+                     dpari_slice_holds(a->at, a->n, "LMHead") ||
+                     dpari_slice_holds(a->at, a->n, "ForConditional");
+    int masked = dpari_slice_holds(a->at, a->n, "ForMaskedLM") ||
+                 dpari_slice_holds(a->at, a->n, "ForPreTraining");
+    int classes = dpari_slice_holds(a->at, a->n, "Classification") ||
+                  dpari_slice_holds(a->at, a->n, "Reward") ||
+                  dpari_slice_holds(a->at, a->n, "ForQuestion") ||
+                  dpari_slice_holds(a->at, a->n, "WithProjection");
+    int bare = a->n > 5 && dpari_same_bytes(a->at + a->n - 5, "Model", 5);
+    if (m->family == DPAR_FAMILY_VIT) {
+        if (bare || (m->out_channels < 0 && !classes)) {
+            m->head = bare && dpari_slice_is(type, "vit deit") ? DPAR_HEAD_POOL : DPAR_HEAD_VOCAB;
+            m->out_channels = -1;
+        }
+    } else if (masked || (vocabulary && m->causal < 0)) {
+        m->head = DPAR_HEAD_MASKED;
+    } else if (vocabulary) {
+        m->head = DPAR_HEAD_VOCAB;
+    } else if (m->head == DPAR_HEAD_VOCAB && (bare || classes) &&
+               !dpari_slice_is(type, "chatglm")) {
+        m->head = DPAR_HEAD_NONE;
+    } else if (dpari_slice_holds(a->at, a->n, "ForQuestion") ||
+               dpari_slice_holds(a->at, a->n, "ForToken")) {
+        m->head = DPAR_HEAD_NONE;
+    }
+}
+
+/* The tower of `in`, after what the type of the whole has. */
+static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
+{
+    const int32_t *v = c->value[in];
+    const char *whole = dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]), *row;
+    dpar_model t;
+    int32_t side;
+    int64_t patches;
+    dpari_zero(&t, sizeof(t));
+    if (whole != NULL) {
+        (void)dpari_model_settings(m, whole, dpari_length(whole), NULL);
+    }
+    row = c->seen[in] ? dpari_type_find(&c->type[in]) : NULL;
+    if (row != NULL && row[0] == 'v') {
+        dpari_type_read(&t, row);
+    } else {
+        t.layers = m->tower_layers;
+        t.hidden = m->tower_hidden;
+        t.heads = m->tower_heads > 0 ? m->tower_heads : 16;
+        t.ffn = m->tower_ffn;
+    }
+    dpari_config_fields(&t, v);
+    m->tower_layers = t.layers + dpari_config_within(v[DPARI_C_MORE], 0, 100000);
+    m->tower_hidden = v[DPARI_C_WIDTH] > 0 ? v[DPARI_C_WIDTH] : t.hidden;
+    m->tower_heads = t.heads > 0 ? t.heads : 16;
+    m->tower_ffn = dpari_config_ffn(v, m->tower_hidden, t.ffn);
+    m->tower_gated = t.gated > 0 || dpari_config_gates(&c->activation[in]);
+    side = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : t.image[0];
+    t.channels = t.channels > 0 ? t.channels : 3;
+    if (t.patch > 0 && t.patch < 1000 && t.channels < 1000) {
+        m->tower_patch =
+            t.patch * t.patch * t.channels * dpari_config_within(v[DPARI_C_TIME], 1, 100);
+        patches = side > 0 ? side / t.patch : 0;
+        if (patches > 0 && patches < 40000) {
+            m->tower_tokens = (int32_t)(patches * patches);
+            m->tower_positions = m->tower_tokens + 1;
         }
     }
-    m->tied = c->value[DPARI_C_TIED] >= 0 ? c->value[DPARI_C_TIED] : says & DPARI_CONFIG_TIED;
-    m->rotary = (says & DPARI_CONFIG_ROTARY) != 0;
-    if (c->value[DPARI_C_NO_BIAS] > 0 ||
-        ((says & DPARI_CONFIG_NO_BIAS) && c->value[DPARI_C_BIAS] <= 0)) {
-        m->biases = -1;
+    if (in == DPARI_IN_HEARS) { /* two convolutions, of 3 steps */
+        m->tower_patch = v[DPARI_C_MELS] > 0 ? dpari_config_product(3, v[DPARI_C_MELS]) : 240;
+        m->tower_tokens = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+        m->tower_positions = m->tower_tokens;
+        m->tower_params = (int32_t)(3e-3 * m->tower_hidden * m->tower_hidden);
     }
-    dpari_config_widths(m, c, says);
-    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
-        m->image[0] = m->image[1] = c->value[DPARI_C_SIDE];
-        m->channels = m->channels > 0 ? m->channels : 3;
+    if (v[DPARI_C_ROWS] > 0) {
+        m->tower_positions = v[DPARI_C_ROWS];
+        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : v[DPARI_C_ROWS];
     }
-    if (m->seq == 0) {
-        m->seq = m->family == DPAR_FAMILY_T5 ? 512 : m->family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    if (v[DPARI_C_MERGE] > 0) {
+        m->tower_merge = dpari_config_product(v[DPARI_C_MERGE], v[DPARI_C_MERGE]);
     }
-    if (m->seq > 8192) {
-        m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
+    m->tower_mergers = m->tower_inner == -3           ? 0
+                       : v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS]
+                                                      : 1;
+    m->tower_inner =
+        m->tower_inner == -1
+            ? dpari_config_product(m->tower_hidden, m->tower_merge > 1 ? m->tower_merge : 1)
+        : m->tower_inner == -2 ? m->hidden
+                               : (int32_t)dpari_most(m->tower_inner, 0);
+    m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
+    if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
+        m->tower_layers = 0;
+        dpari_config_note(c, "its @ is not understood: its parameters and its time are left out",
+                          in == DPARI_IN_SEES ? "vision_config" : "audio_config", 13, 0);
+        return;
     }
-    if (m->family == DPAR_FAMILY_GPT) {
-        m->stack = DPAR_STACK_TORCH;
+    dpari_config_note(c,
+                      c->seen[in] && v[DPARI_M_LAYERS] > 0
+                          ? "a tower of # layers in front is counted"
+                          : "a tower of # layers in front is counted, though not in the file, as "
+                            "models of its type have it",
+                      "", 0, m->tower_layers);
+    dpari_config_note(c, "its input: one of # patches a sample, in front of the first stage", "", 0,
+                      m->tower_tokens);
+}
+
+/* Windows, experts and recurrences, layer by layer. */
+static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, const int32_t *v,
+                                       const dpari_slice *type, dpar_why *why)
+{
+    int32_t every = v[DPARI_C_EVERY], i;
+    if (c->mixes > 0 && m->scan == 0) {
+        for (i = 0; i < c->mixes; i++) {
+            if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+                m->scan = m->scan_groups > 0 && m->scan_state > 0 ? DPAR_SCAN_DELTA : 0;
+            }
+        }
     }
+    for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
+        c->mix[i] = c->mix[i] == 'S' ? 's' : c->mix[i] == 'F' ? 'f' : c->mix[i];
+    }
+    if (c->mixes == 0 && every > 0 && every < 16) {
+        for (i = 0; i < every; i++) {
+            m->pattern[i] = m->scan > 0 ? 'S' : 'W';
+        }
+        m->pattern[v[DPARI_C_AFTER] >= 0 ? v[DPARI_C_AFTER] % every : every - 1] = 'F';
+        m->pattern[every] = 0;
+    }
+    if (v[DPARI_C_WINDOWS] == 0 || (m->window < 1 && m->scan == 0)) {
+        m->window = 0;
+        if (m->scan == 0) {
+            m->pattern[0] = 0;
+        }
+    }
+    if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
+        dpari_config_note(c, "'sliding_window'=#: in which layers is not said: none has it", "", 0,
+                          m->window);
+    }
+    for (i = 0; i < c->mixes && m->window < 1; i++) {
+        c->mix[i] = c->mix[i] == 'W' ? 'F' : c->mix[i];
+    }
+    if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
+        !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
+        m->expert_offset = m->expert_step - 1;
+    }
+    for (i = 0; i < c->mixes && m->scan == 0; i++) {
+        if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
+            return dpari_say_word(DPAR_E_UNKNOWN, why,
+                                  "config.json: model_type '@': its layers of linear attention, "
+                                  "state space or convolution are not modelled",
+                                  type->at, type->n < 40 ? type->n : 40, 0, 0, 0, 0);
+        }
+    }
+    if (c->feeds > 0 && m->experts == 0) {
+        c->feeds = 0;
+    }
+    if (c->feeds > 0) {
+        m->dense_layers = 0;
+    }
+    dpari_model_kinds(m, c->mix, c->mixes, c->feed, c->feeds);
+    return DPAR_OK;
 }
 
 static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
 {
+    int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
+    int32_t *v = c->value[in];
+    dpari_slice type = c->type[in].n > 0 ? c->type[in] : c->type[DPARI_IN_WHOLE];
+    const dpari_slice *gate = &c->activation[in];
     dpar_model m;
-    int32_t row = 0;
-    dpar_status st = dpari_config_kind(c, &row, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    dpar_status st;
     dpari_zero(&m, sizeof(m));
-    m.family = dpari_config_type[row].family;
-    if (m.family == DPAR_FAMILY_DIT && c->value[DPARI_M_HIDDEN] < 0) {
-        c->value[DPARI_M_HIDDEN] =
-            dpari_config_product(c->value[DPARI_M_HEADS], c->value[DPARI_M_HEAD_WIDTH]);
+    if (c->value[DPARI_IN_WHOLE][DPARI_C_TIED] >= 0) { /* the one member that goes the other way */
+        v[DPARI_C_TIED] = c->value[DPARI_IN_WHOLE][DPARI_C_TIED];
     }
-    st = dpari_config_needed(c, m.family, why);
+    st = dpari_config_kind(c, in, &m, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (c->type_length > 0) {
-        dpari_copy_text(m.name, sizeof(m.name), c->type, c->type_length);
-    } else {
-        dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    dpari_config_defaults(c, &m, v);
+    dpari_config_fields(&m, v);
+    m.tied = v[DPARI_C_TIED] >= 0 ? v[DPARI_C_TIED] : m.tied;
+    m.vocab = v[DPARI_C_PADDED] > 0 ? v[DPARI_C_PADDED] : m.vocab;
+    m.hidden = v[DPARI_C_WIDTH] > 0 && v[DPARI_M_HIDDEN] < 0 ? v[DPARI_C_WIDTH] : m.hidden;
+    m.q_gate = v[DPARI_C_GATES] >= 0 ? v[DPARI_C_GATES] : m.q_gate;
+    m.embed = m.embed == m.hidden ? 0 : m.embed;
+    if (v[DPARI_C_NO_BIAS] > 0 || (m.biases < 0 && v[DPARI_C_BIAS] > 0)) {
+        m.biases = v[DPARI_C_NO_BIAS] > 0 ? -1 : 0;
     }
-    dpari_config_fill(&m, c, dpari_config_type[row].says);
+    if (v[DPARI_C_GATED] >= 0 && m.family == DPAR_FAMILY_T5) {
+        m.gated = v[DPARI_C_GATED] > 0 ? 1 : -1;
+    }
+    if (m.family == DPAR_FAMILY_LLAMA && m.gated == 0 && dpari_slice_is(gate, "relu2 relu xielu")) {
+        m.gated = -1;
+    }
+    if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
+        m.vocab = 32000;
+        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
+    }
+    if (m.family == DPAR_FAMILY_VIT || m.family == DPAR_FAMILY_DIT) {
+        m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
+        m.channels = m.channels > 0 ? m.channels : 3;
+        m.out_channels =
+            dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "WithProjection") &&
+                    v[DPARI_C_PROJECTS] > 0
+                ? v[DPARI_C_PROJECTS]
+                : m.out_channels;
+        m.hidden = m.family == DPAR_FAMILY_DIT && m.hidden < 1
+                       ? dpari_config_product(m.heads, m.head_width)
+                       : m.hidden;
+        m.window = 0;
+        m.pattern[0] = 0;
+    }
+    m.layers = m.layers < 1 ? c->mixes : m.layers;
+    dpari_config_widths(&m, c, v, &type);
+    st = dpari_config_needed(&m, c, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
+        m.head_width = m.hidden / m.heads;
+        dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
+                          m.head_width);
+    }
+    dpari_config_head(&m, &c->architecture[in], &type);
+    if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
+        m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
+        if (v[DPARI_C_MELS] > 0) {
+            m.channels = v[DPARI_C_MELS];
+            m.image[0] = v[DPARI_C_HEARS] > 0 ? v[DPARI_C_HEARS] : 1500;
+            m.positions = m.image[0] + m.seq;
+        }
+    } else if (m.family == DPAR_FAMILY_GPT && !m.rotary && m.positions == 0) {
+        m.positions = m.seq > 0 ? m.seq : 2048;
+        if (v[DPARI_C_BUCKETS] > 0) {
+            m.positions = 2 * dpari_config_within(v[DPARI_C_BUCKETS], 0, 1000000) +
+                          (v[DPARI_C_BIASED_INPUT] != 0 ? m.positions : 0);
+        }
+        m.positions += dpari_config_within(v[DPARI_C_TYPES], m.head == DPAR_HEAD_POOL ? 1 : 0, 16);
+    }
+    st = dpari_config_layers(&m, c, v, &type, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (m.seq == 0) {
+        m.seq = m.family == DPAR_FAMILY_T5 ? 512 : m.family == DPAR_FAMILY_GPT ? 2048 : 8192;
+    }
+    if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
+        dpari_config_note(c,
+                          "8192 tokens a sample are assumed of the # that the file allows: --seq",
+                          "", 0, m.seq);
+        m.seq = 8192;
+    }
+    if (m.family == DPAR_FAMILY_GPT) {
+        m.stack = DPAR_STACK_TORCH;
+    }
+    if (v[DPARI_M_MTP] > 0 && m.family == DPAR_FAMILY_LLAMA) {
+        dpari_config_note(
+            c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
+            "", 0, v[DPARI_M_MTP]);
+    }
+    tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
+                ? DPARI_IN_SEES
+                : DPARI_IN_HEARS;
+    if ((tower == DPARI_IN_SEES || c->seen[DPARI_IN_HEARS]) && m.family <= DPAR_FAMILY_LLAMA) {
+        dpari_config_tower(&m, c, tower);
+    }
+    if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
+        dpari_config_note(c, "'audio_config': its tower is left out", "", 0, 0);
+    }
+    dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }
@@ -940,12 +1935,16 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_item item;
     dpari_config_state c;
     dpar_status st;
-    int32_t i;
+    char note[DPAR_NOTE];
+    int32_t i, k;
     dpari_zero(&c, sizeof(c));
-    for (i = 0; i < DPARI_C_KEYS; i++) {
-        c.value[i] = -1;
+    for (i = 0; i < DPARI_INS; i++) {
+        for (k = 0; k < DPARI_C_KEYS; k++) {
+            c.value[i][k] = -1;
+        }
+        c.type[i].at = c.architecture[i].at = c.activation[i].at = "";
     }
-    c.type = "";
+    dpar_text_init(&c.note, note, sizeof(note));
     json += dpari_text_mark(json, bytes, &bytes);
     dpari_json_init(&j, json, bytes);
     do {
@@ -978,7 +1977,17 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
     size_t first = 0, colon = 0;
     dpari_zero(&m, sizeof(m));
     if (dpari_model_is_json(text, bytes)) {
-        return dpari_model_config(model, text, bytes, why);
+        for (first = bytes; first > 0 && text[first - 1] != '}'; first--) {
+        }
+        colon = first > 0 && first < bytes && text[first] == ',' ? first : bytes;
+        st = dpari_model_config(&m, text, colon, why);
+        if (st == DPAR_OK && colon < bytes) { /* settings behind the file's text */
+            st = dpari_model_settings(&m, text + colon + 1, bytes - colon - 1, why);
+        }
+        if (st == DPAR_OK) {
+            *model = m;
+        }
+        return st;
     }
     while (first < bytes && text[first] != ',') {
         first++;

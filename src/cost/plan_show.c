@@ -38,7 +38,8 @@ static void dpari_show_count(dpar_text *t, double v)
 
 static const char *dpari_show_unit(const dpar_job *job)
 {
-    return job->work->dims > 0 ? "cells" : "tokens";
+    const dpar_workload *w = job->work;
+    return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -108,6 +109,18 @@ static void dpari_show_right(dpar_text *t, const char *s, int32_t width)
     dpar_text_put(t, s);
 }
 
+/* What was assumed of the model, a line each. */
+static void dpari_show_notes(dpar_text *t, const char *note)
+{
+    int first = 1;
+    for (; *note != 0; note++) {
+        dpar_text_put(t, first ? "note: " : "");
+        dpari_text_char(t, *note);
+        first = *note == '\n';
+    }
+    dpar_text_put(t, first ? "" : "\n");
+}
+
 static void dpari_show_head(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
@@ -153,7 +166,9 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, dpari_loss_name(w->loss));
         dpar_text_put(t, " loss");
     }
-    dpar_text_put(t, "\n\n");
+    dpar_text_put(t, "\n");
+    dpari_show_notes(t, w->note);
+    dpari_text_char(t, '\n');
 }
 
 static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest,
@@ -617,6 +632,10 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpari_text_int(&l, w->element);
     dpar_text_put(&l, " bytes");
     dpari_json_text(t, line);
+    if (w->note[0] != 0) {
+        dpar_text_put(t, ",\n    ");
+        dpari_json_text(t, w->note);
+    }
     dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
                      "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
                      "with recomputation; GB = 1e9 bytes\"");

@@ -167,7 +167,7 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
-    if (op->kind == DPAR_OP_ATTENTION) {
+    if (op->kind != DPAR_OP_SCORES) {
         t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
         p->forward += t;
         p->attention += t;
@@ -208,7 +208,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
                            dpari_layer_price *p)
 {
     double cut = dpari_cut(r, op->cut), before = p->forward, save;
-    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES) {
+    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES || op->kind == DPAR_OP_SCAN) {
         dpari_price_attention(r, op, tokens, p);
     } else if (op->kind != DPAR_OP_STREAM) {
         dpari_price_product(r, op, tokens, p);
@@ -554,15 +554,10 @@ DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_w
 /* Blocks of class i inside [from, to) of the sequence of blocks. */
 static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
 {
-    int64_t start = 0, end;
-    int32_t k;
-    for (k = 0; k < i; k++) {
-        start += w->layer[k].kind == DPAR_LAYER_BLOCK ? w->layer[k].count : 0;
-    }
-    end = start + w->layer[i].count;
-    from = dpari_most(from, start);
-    to = dpari_least(to, end);
-    return to > from ? (double)(to - from) : 0.0;
+    const dpar_layer *l = &w->layer[i];
+    from = dpari_most(from, l->from);
+    to = dpari_least(to, (int64_t)l->from + l->span);
+    return to > from ? (double)(to - from) * ((double)l->count / l->span) : 0.0;
 }
 
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
@@ -736,9 +731,10 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
 /* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
 static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
 {
-    int64_t chunks = (int64_t)s->pp * s->vp, start = 0;
+    int64_t chunks = (int64_t)s->pp * s->vp;
     int32_t i, v;
     for (i = 0; i < w->layers; i++) {
+        int64_t start = w->layer[i].from;
         for (v = 0; v < s->vp; v++) {
             int64_t c = dpari_chunk_of(s, rank, v);
             if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
@@ -747,7 +743,6 @@ static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int
                 return 1;
             }
         }
-        start += w->layer[i].kind == DPAR_LAYER_BLOCK ? w->layer[i].count : 0;
     }
     return 0;
 }

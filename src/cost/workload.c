@@ -158,6 +158,7 @@ typedef struct dpari_style {
     int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
+    int32_t rotary;
     int32_t rms;
     int32_t repeat; /* keys and values are repeated for each query's head, and kept so */
 } dpari_style;
@@ -172,7 +173,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
     s.biases = m->biases > 0 ||
                (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
-    s.gated = m->family == DPAR_FAMILY_LLAMA;
+    s.rotary = m->family == DPAR_FAMILY_LLAMA;
+    s.gated = m->gated > 0 || (m->gated == 0 && s.rotary);
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
     s.norm = eager && s.rms ? s.e + 4.0 : s.e;
     s.repeat = w->stack >= DPAR_STACK_TORCH;
@@ -215,9 +217,18 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->keep = DPAR_KEEP_SELECTIVE;
 }
 
+/* Causal attention sees half of the keys on average, in a window less. */
+static double dpari_keys_seen(double keys, int causal, double window)
+{
+    if (window > 0.0 && window < keys) {
+        return causal ? window * (1.0 - 0.5 * window / keys) : window;
+    }
+    return causal ? 0.5 * keys : keys;
+}
+
 /* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
 static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
-                                double keys, int causal, double kept)
+                                double keys, int causal, double window, double kept)
 {
     dpar_op *op;
     if (w->attention == DPAR_ATTENTION_UNFUSED) {
@@ -226,33 +237,163 @@ static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double h
     }
     op = dpari_add_op(w, DPAR_OP_ATTENTION, DPAR_CUT_TENSOR, s->fused ? 2 : 4);
     op->n = heads * width;
-    op->k = causal ? 0.5 * keys : keys;
+    op->k = dpari_keys_seen(keys, causal, window);
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
     op->save = kept + 4.0 * heads; /* the softmax statistics, fp32 a head */
 }
 
-/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. */
-static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
-                          int causal, int cross)
+/* An indexer that scores every key, few heads and narrow, so that attention sees the best ones. */
+static void dpari_add_indexer(dpar_workload *w, const dpar_model *m, double keys)
 {
-    double h = m->hidden, d = m->head_width, q = m->heads * d, kv = 2.0 * m->kv_heads * d;
-    double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
+    double width = (double)m->index_heads * m->index_width;
+    dpar_op *op;
+    if (m->index_heads < 1) {
+        return;
+    }
+    dpari_add_gemm(w, DPAR_CUT_NONE, width, m->q_lora > 0 ? m->q_lora : m->hidden, 0)->save = 0.0;
+    dpari_add_gemm(w, DPAR_CUT_NONE, m->index_width + m->index_heads, m->hidden, 0)->save = 0.0;
+    op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_NONE, 3);
+    op->n = width;
+    op->k = 0.5 * keys;
+}
+
+/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. window 0:
+ * none. */
+static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
+                          int causal, int cross, double window)
+{
+    double h = m->hidden, d = m->head_width, v = m->v_width > 0 && m->kv_lora == 0 ? m->v_width : d;
+    double q = m->heads * d, out = m->heads * v;
+    double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
+    double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
+    double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
-    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
+    if (m->q_lora > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate, m->q_lora, 0)->keep = DPAR_KEEP_NORM;
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, h, s->biases)->save = 0.0;
+    } else {
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q + gate + kv, h, s->biases)->keep = DPAR_KEEP_NORM;
+    }
+    dpari_add_indexer(w, m, keys);
     /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
     dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
                      2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary), 0.0);
-    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal,
-                        s->e * (s->repeat ? 3.0 * q : q + kv));
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
-    dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
+    dpari_add_attention(w, s, m->heads, d + v, keys, causal, window,
+                        s->e * (gate + (s->repeat ? 3.0 * q : q + kv)));
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * (out + gate), 2.0 * s->e * (out + gate),
+                     0.0);
+    if (m->o_lora > 0) { /* block diagonal to o_lora for each of the groups, then up */
+        double groups = m->o_groups > 0 ? m->o_groups : 1.0;
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, groups * m->o_lora, out / groups, 0);
+        out = groups * m->o_lora;
+    }
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, out, s->biases);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
     l->cp_kv_bytes += s->e * kv;
     l->cp_qo_bytes += 2.0 * s->e * q;
     l->alternate += s->e * (2.0 * q + 0.5 * kv) + 4.0 * m->heads; /* q, v, attention */
+}
+
+/* What a recurrence is made of. */
+typedef struct dpari_scan {
+    double in;    /* width of its projection */
+    double inner; /* width of its output */
+    double conv;  /* channels of its short convolution */
+    double side;  /* parameters beside */
+    double low;   /* inner width of its low-rank projections, low_n wide in all */
+    double low_n;
+    double chunk; /* tokens of a chunk in matrix products; 0: token by token */
+} dpari_scan;
+
+static dpari_scan dpari_scan_of(const dpar_model *m)
+{
+    double a = m->scan_heads, di = a * m->scan_width, gn = (double)m->scan_groups * m->scan_state;
+    double h = m->hidden;
+    dpari_scan c = {0, 0, 0, 0, 0, 0, 0};
+    c.in = 2.0 * di;
+    c.inner = c.conv = di;
+    switch (m->scan) {
+    case DPAR_SCAN_MAMBA: /* to dt (h / 16), B and C; dt up to the channels */
+        c.low = (double)((m->hidden + 15) / 16);
+        c.low_n = 2.0 * di;
+        c.side = di * (3.0 * m->scan_state + 3.0); /* A; B and C; conv bias, dt bias, D */
+        break;
+    case DPAR_SCAN_MAMBA2:
+        c.in += 2.0 * gn + a;
+        c.conv += 2.0 * gn;
+        c.side = 3.0 * a + 2.0 * di + 2.0 * gn;
+        c.chunk = 256.0;
+        break;
+    case DPAR_SCAN_DELTA:
+        c.in += 2.0 * gn + 2.0 * a;
+        c.conv += 2.0 * gn;
+        c.side = 2.0 * a;
+        c.chunk = 64.0;
+        break;
+    case DPAR_SCAN_KDA:
+        c.in = di + 2.0 * gn + a;
+        c.conv += 2.0 * gn;
+        c.low = m->scan_width; /* decay and output gate */
+        c.low_n = 2.0 * h + di + gn;
+        c.side = a + gn;
+        c.chunk = 64.0;
+        break;
+    case DPAR_SCAN_LIGHTNING:
+        c.in += 2.0 * di;
+        c.conv = 0.0;
+        c.side = di;
+        c.chunk = 256.0;
+        break;
+    case DPAR_SCAN_CONV: c.in += di; break;
+    case DPAR_SCAN_LRU: c.side = 2.0 * di * m->scan_width + 4.0 * di; break;
+    default: /* RWKV-4: key, value, receptance; the feed-forward part has a receptance too */
+        c.in += di + h;
+        c.conv = 0.0;
+        c.side = 7.0 * h;
+        break;
+    }
+    return c;
+}
+
+/* A recurrence: norm, projections, short convolution, scan, projection, residual. Kept: what the
+ * scan reads, and a state of heads x width x state in fp32 every chunk. */
+static void dpari_add_recurrence(dpar_workload *w, const dpar_model *m, const dpari_style *s)
+{
+    dpari_scan c = dpari_scan_of(m);
+    double h = m->hidden, e = s->e, n = m->scan_state, state = c.inner * n;
+    double taps = m->conv > 0 ? m->conv : 4.0;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, c.in, h, 0);
+    if (c.low_n > 0.0) {
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, c.low_n, c.low, 0)->save = 0.0;
+    }
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 5, 2.0 * e * c.conv * s->passes,
+                          4.0 * e * c.conv * s->passes, e * c.conv);
+    op->params = taps * c.conv + c.side;
+    if (c.chunk > 0.0) { /* scores inside the chunk, and the state read and written */
+        op = dpari_add_op(w, DPAR_OP_SCAN, DPAR_CUT_TENSOR, s->fused ? 4 : 8);
+        op->n = c.inner + (double)m->scan_heads * n;
+        op->k = 0.5 * c.chunk + 2.0 * state / op->n;
+        op->k += m->scan == DPAR_SCAN_DELTA || m->scan == DPAR_SCAN_KDA ? c.chunk : 0.0; /* solve */
+        op->heads = (int16_t)(m->scan_heads < 30000 ? m->scan_heads : 30000);
+    } else { /* 9 FLOP a state */
+        op = dpari_add_op(w, DPAR_OP_STREAM, DPAR_CUT_TENSOR, 2);
+        op->n = 4.5 * c.inner;
+        op->k = n > 0.0 ? n : 1.0;
+        c.chunk = 128.0;
+    }
+    op->touch = e * (c.in + c.inner) + 8.0 * state / c.chunk;
+    op->touch_back = 2.5 * op->touch;
+    op->save = e * (c.in + c.inner) + 4.0 * state / c.chunk;
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, c.inner, 0);
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
 }
 
 /* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
@@ -277,7 +418,8 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
     dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
                      2.0 * e * (2.0 * q + a * v), 0.0);
-    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, e * (2.0 * q + a * v));
+    dpari_add_indexer(w, m, keys);
+    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, m->index_topk, e * (2.0 * q + a * v));
     dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
     dpari_add_residual(w, s, h);
     l->tp_regions++;
@@ -310,7 +452,7 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
  * beside them. */
 static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
 {
-    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = 2.0 * f;
+    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = s->gated ? 2.0 * f : f;
     dpar_layer *l = &w->layer[w->layers - 1];
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
@@ -338,10 +480,11 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h,
                      w->stack >= DPAR_STACK_TORCH ? e * t * h : 0.0);
     if (m->shared_ffn > 0) {
-        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
+        double wide = (s->gated ? 2.0 : 1.0) * m->shared_ffn;
+        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, wide, h, 0);
         op->save = 0.0;
-        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
-                         2.0 * e * m->shared_ffn);
+        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
+                         e * (2.0 * wide + m->shared_ffn), e * wide);
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
     }
     dpari_add_residual(w, s, h);
@@ -360,7 +503,16 @@ static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpa
         return;
     }
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
-    op->params = (double)m->vocab * h;
+    op->params = (double)m->vocab * (m->embed > 0 ? m->embed : h);
+    if (m->embed > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, m->embed, 0);
+    }
+    if (m->aside > 0) { /* looked up and projected for all layers at once, and used in each */
+        double wide = (double)m->aside * m->layers;
+        dpari_add_gemm(w, DPAR_CUT_NONE, wide, h, 0)->params +=
+            wide * (m->aside_vocab > 0 ? m->aside_vocab : m->vocab);
+        dpari_add_gemm(w, DPAR_CUT_NONE, 2.0 * wide, h, 0);
+    }
     op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
                           (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
     op->params = positions * h;
@@ -382,6 +534,16 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
         return;
     }
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    if (m->head == DPAR_HEAD_POOL || m->head == DPAR_HEAD_MASKED) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+    }
+    if (w->vocab == 0) {
+        return;
+    }
+    if (m->embed > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, m->embed, h, 0);
+        h = m->embed;
+    }
     op = dpari_add_gemm(w, DPAR_CUT_COLUMN, v, h, 0);
     op->params = m->tied ? 0.0 : v * h;
     op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
@@ -390,31 +552,170 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     l->tp_regions = 1;
 }
 
-static void dpari_build_decoder(dpar_workload *w, const dpar_model *m, double seq)
+/* One class of a decoder's layers. */
+static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
+                           int32_t mix, int32_t feed, int32_t count)
 {
-    dpari_style s = dpari_style_of(w, m);
-    int32_t dense = m->experts > 0 ? m->dense_layers : m->layers, moe = m->layers - dense;
-    int32_t pass;
-    double keys = seq;
-    dpari_add_embedding(w, m, &s, seq,
-                        m->family == DPAR_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0);
-    for (pass = 0; pass < 2; pass++) {
-        if (dpari_add_layer(w, pass ? "moe" : "block", DPAR_LAYER_BLOCK, pass ? moe : dense, seq,
-                            s.e * m->hidden) == NULL) {
-            continue;
-        }
+    static const char name[DPAR_MIXES][8] = {"block", "window", "scan", "both", "feed"};
+    const int causal = w->causal;
+    if (dpari_add_layer(w,
+                        feed != DPAR_FEED_EXPERTS ? name[mix]
+                        : mix == DPAR_MIX_FULL    ? "moe"
+                        : mix == DPAR_MIX_SCAN    ? "scan-moe"
+                        : mix == DPAR_MIX_NONE    ? "experts"
+                                                  : "window-moe",
+                        DPAR_LAYER_BLOCK, count, seq, s->e * m->hidden) == NULL) {
+        return;
+    }
+    if (mix != DPAR_MIX_SCAN && mix != DPAR_MIX_NONE && m->heads > 0) {
         if (m->kv_lora > 0) {
-            dpari_add_mla(w, m, &s, keys);
+            dpari_add_mla(w, m, s, seq);
         } else {
-            dpari_add_mha(w, m, &s, keys, 1, 0);
-        }
-        if (pass) {
-            dpari_add_moe(w, m, &s);
-        } else {
-            dpari_add_mlp(w, m, &s, m->ffn);
+            dpari_add_mha(w, m, s, seq, causal, 0,
+                          mix == DPAR_MIX_WINDOW ? m->window : m->index_topk);
         }
     }
-    dpari_add_head(w, m, &s, seq);
+    if (mix == DPAR_MIX_SCAN || mix == DPAR_MIX_BOTH) {
+        dpari_add_recurrence(w, m, s);
+    }
+    if (feed == DPAR_FEED_EXPERTS) {
+        dpari_add_moe(w, m, s);
+    } else if (feed == DPAR_FEED_DENSE) {
+        dpari_add_mlp(w, m, s, m->ffn);
+    }
+    if (w->ops > w->layer[w->layers - 1].first) {
+        w->op[w->layer[w->layers - 1].first].keep = DPAR_KEEP_INPUT;
+    }
+}
+
+/* A letter of a pattern: how the layer mixes; *feed where the letter says that. */
+static int32_t dpari_kind_of(char letter, int32_t *feed)
+{
+    static const char letters[11] = "FWSBfwsbDE";
+    int32_t at = 0;
+    while (at < 9 && letters[at] != letter) {
+        at++;
+    }
+    *feed = at < 4 ? *feed : at < 8 ? DPAR_FEED_NONE : at - 8;
+    return at < 8 ? at % 4 : DPAR_MIX_NONE;
+}
+
+DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
+                                            const int8_t *feeds, int32_t n)
+{
+    int32_t i, plain = 1;
+    if (mixes < 1) {
+        mix = m->pattern;
+        mixes = (int32_t)dpari_length(mix);
+    }
+    dpari_zero(m->kinds, sizeof(m->kinds));
+    for (i = 0; i < m->layers; i++) {
+        int32_t feed = i < n                                    ? feeds[i]
+                       : m->experts < 1                         ? DPAR_FEED_DENSE
+                       : i < m->dense_layers                    ? DPAR_FEED_DENSE
+                       : m->expert_step < 2                     ? DPAR_FEED_EXPERTS
+                       : i % m->expert_step == m->expert_offset ? DPAR_FEED_EXPERTS
+                                                                : DPAR_FEED_DENSE;
+        int32_t expected = m->experts > 0 && i >= m->dense_layers;
+        int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MIX_FULL;
+        plain = plain && kind == DPAR_MIX_FULL && feed == expected;
+        m->kinds[kind * DPAR_FEEDS + feed]++;
+    }
+    if (plain) { /* the first ones dense, then experts: as the model says without this */
+        dpari_zero(m->kinds, sizeof(m->kinds));
+    }
+}
+
+static int dpari_model_mixed(const dpar_model *m)
+{
+    int32_t i, sum = 0;
+    for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
+        sum += m->kinds[i];
+    }
+    return sum > 0;
+}
+
+/* Patches in, blocks that see every token of the image, and a projector: in front of the language
+ * model, on its first stage. */
+static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
+{
+    dpar_model v;
+    dpari_style s;
+    double tokens = m->tower_tokens, h = m->tower_hidden;
+    double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
+    int32_t at;
+    dpar_layer *l;
+    if (m->tower_layers < 1 || (l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers,
+                                                    tokens, w->element * h)) == NULL) {
+        return;
+    }
+    dpari_zero(&v, sizeof(v));
+    v.family = DPAR_FAMILY_VIT;
+    v.gated = m->tower_gated ? 1 : -1;
+    v.hidden = m->tower_hidden;
+    v.heads = v.kv_heads = m->tower_heads;
+    v.head_width = m->tower_hidden / m->tower_heads;
+    s = dpari_style_of(w, &v);
+    dpari_add_mha(w, &v, &s, tokens, 0, 0, 0.0);
+    dpari_add_mlp(w, &v, &s, m->tower_ffn);
+    for (at = l->first; at < w->ops; at++) { /* counted in full: nothing here is causal */
+        if (w->op[at].kind == DPAR_OP_ATTENTION) {
+            w->op[at].kind = DPAR_OP_SCAN;
+        }
+    }
+    l = dpari_add_layer(w, "projector", DPAR_LAYER_EMBED, 1, tokens, w->element * to);
+    if (l == NULL) {
+        return;
+    }
+    dpari_add_gemm(w, DPAR_CUT_NONE, h, m->tower_patch, 1)->params +=
+        (double)m->tower_positions * h + 1000.0 * m->tower_params;
+    for (at = 0; at < m->tower_mergers; at++) {
+        double share = m->tower_merge > 1 ? m->tower_merge : 1.0, inner = m->tower_inner;
+        dpar_op *op;
+        /* of `merge` tokens one: as many products for it */
+        op = dpari_add_gemm(w, DPAR_CUT_NONE, (inner > 0.0 ? inner : to), merged, 1);
+        op->save /= share;
+        op->params = op->n * op->k + op->n;
+        op->k /= share;
+        if (inner > 0.0) {
+            op = dpari_add_gemm(w, DPAR_CUT_NONE, to, inner, 1);
+            op->save /= share;
+            op->params = op->n * op->k + op->n;
+            op->k /= share;
+        }
+    }
+}
+
+static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, double seq)
+{
+    dpar_model m = *model;
+    dpari_style s = dpari_style_of(w, &m);
+    int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
+    dpari_add_embedding(w, &m, &s, seq,
+                        m.positions != 0                           ? dpari_mostf(m.positions, 0.0)
+                        : m.family == DPAR_FAMILY_GPT && !m.rotary ? (double)m.seq
+                                                                   : 0.0);
+    dpari_add_tower(w, &m);
+    first = w->layers;
+    if (dpari_model_mixed(&m)) {
+        for (mix = 0; mix < DPAR_MIXES; mix++) {
+            for (feed = 0; feed < DPAR_FEEDS; feed++) {
+                dpari_add_kind(w, &m, &s, seq, mix, feed, m.kinds[mix * DPAR_FEEDS + feed]);
+            }
+        }
+        for (; first < w->layers; first++) {
+            w->layer[first].span = m.layers;
+        }
+    } else {
+        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_DENSE, dense);
+        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL, DPAR_FEED_EXPERTS, m.layers - dense);
+    }
+    if (m.mtp > 0) { /* a block like the last one, and a projection of two vectors to one */
+        dpari_add_kind(w, &m, &s, seq, DPAR_MIX_FULL,
+                       m.experts > 0 ? DPAR_FEED_EXPERTS : DPAR_FEED_DENSE, m.mtp);
+        dpari_add_gemm(w, DPAR_CUT_NONE, m.hidden, 2.0 * m.hidden, 0);
+    }
+    dpari_add_head(w, &m, &s, seq);
 }
 
 /* ViT and DiT: patches in, blocks that see every token, a light head. */
@@ -422,12 +723,13 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
 {
     dpari_style s = dpari_style_of(w, m);
     double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
+    double out = m->out_channels != 0 ? dpari_mostf(m->out_channels, 0.0) : 1000.0;
     dpar_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
     dpar_op *op;
     dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
     l->tp_regions = 0;
     l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
-    dpari_add_mha(w, m, &s, tokens, 0, 0);
+    dpari_add_mha(w, m, &s, tokens, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     if (m->family == DPAR_FAMILY_DIT) {
         /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
@@ -437,20 +739,33 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
     dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
                     s.e * h);
     dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
-    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, h, 1);
+    if (m->head == DPAR_HEAD_POOL) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, h, 1);
+    }
+    if (out > 0.0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, out, h, 1);
+    }
 }
 
+/* Encoder and decoder. One that hears (channels: of its spectrogram) has two convolutions in front,
+ * the second of stride 2, and image[0] tokens. */
 static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
 {
     dpari_style s = dpari_style_of(w, m);
     int32_t decoders = m->decoder_layers > 0 ? m->decoder_layers : m->layers;
-    dpari_add_embedding(w, m, &s, seq, 0.0);
-    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, seq, s.e * m->hidden);
-    dpari_add_mha(w, m, &s, seq, 0, 0);
+    double heard = m->channels > 0 && m->image[0] > 0 ? (double)m->image[0] : seq, h = m->hidden;
+    dpari_add_embedding(w, m, &s, seq, dpari_mostf(m->positions, 0.0));
+    if (m->channels > 0) {
+        dpari_add_layer(w, "hear", DPAR_LAYER_EMBED, 1, heard, s.e * h);
+        dpari_add_gemm(w, DPAR_CUT_NONE, h, 3.0 * (h + 2.0 * m->channels), 1)->params -=
+            3.0 * m->channels * h;
+    }
+    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, heard, s.e * h);
+    dpari_add_mha(w, m, &s, heard, 0, 0, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
-    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * m->hidden);
-    dpari_add_mha(w, m, &s, seq, 1, 0);
-    dpari_add_mha(w, m, &s, seq, 0, 1);
+    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * h);
+    dpari_add_mha(w, m, &s, seq, 1, 0, 0.0);
+    dpari_add_mha(w, m, &s, heard, 0, 1, 0.0);
     dpari_add_mlp(w, m, &s, m->ffn);
     dpari_add_head(w, m, &s, seq);
 }
@@ -587,19 +902,21 @@ static int dpari_is_transformer(int32_t family)
 
 static dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
-    if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
+    if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
+        m->heads = m->kv_heads = 0;
+    } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
         return dpari_say(DPAR_E_ARG, why,
                          "a transformer needs layers, hidden and heads of at least 1: layers=#, "
                          "hidden=#, heads=#",
                          m->layers, m->hidden, m->heads, 0);
     }
-    if (m->head_width < 1 && m->hidden % m->heads != 0) {
+    if (m->head_width < 1 && m->kv_lora < 1 && m->heads > 0 && m->hidden % m->heads != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "heads=# does not divide hidden=# (give head_width)",
                          m->heads, m->hidden, 0, 0);
     }
-    m->head_width = m->head_width > 0 ? m->head_width : m->hidden / m->heads;
+    m->head_width = m->head_width > 0 ? m->head_width : m->heads > 0 ? m->hidden / m->heads : 0;
     m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
-    if (m->kv_heads > m->heads || m->heads % m->kv_heads != 0) {
+    if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
         return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=# does not divide heads=#", m->kv_heads,
                          m->heads, 0, 0);
     }
@@ -633,6 +950,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 
 static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
+    int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
         return dpari_say(DPAR_E_ARG, why, "topk=# must be 1 to experts=#", m->topk, m->experts, 0,
                          0);
@@ -648,6 +966,35 @@ static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why,
                          "latent attention (kv_lora=#) needs qk_width and v_width: #, #",
                          m->kv_lora, m->qk_width, m->v_width, 0);
+    }
+    if (!dpari_model_mixed(m)) {
+        dpari_model_kinds(m, NULL, 0, NULL, 0);
+    }
+    for (i = 0; i < DPAR_FEEDS; i++) {
+        const int32_t *kinds = m->kinds;
+        sees += kinds[DPAR_MIX_WINDOW * DPAR_FEEDS + i];
+        scans += kinds[DPAR_MIX_SCAN * DPAR_FEEDS + i] + kinds[DPAR_MIX_BOTH * DPAR_FEEDS + i];
+    }
+    if (m->scan < 0 || m->scan >= DPAR_SCANS || (scans > 0 && m->scan == 0) ||
+        (sees > 0 && m->window < 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# layers have a window and # a scan: window=#, scan=# (1 to 8)", sees,
+                         scans, m->window, m->scan);
+    }
+    if (m->scan > 0) {
+        m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
+        m->scan_width = m->scan_width > 0 ? m->scan_width : m->hidden / m->scan_heads;
+        m->scan_groups = m->scan_groups > 0 ? m->scan_groups : 1;
+    }
+    if (m->tower_layers > 0) {
+        if (m->tower_hidden < 1 || m->tower_heads < 1 || m->tower_hidden % m->tower_heads != 0) {
+            return dpari_say(DPAR_E_ARG, why, "tower_heads=# does not divide tower_hidden=#",
+                             m->tower_heads, m->tower_hidden, 0, 0);
+        }
+        m->tower_ffn = m->tower_ffn > 0
+                           ? m->tower_ffn
+                           : (int32_t)dpari_least(4 * (int64_t)m->tower_hidden, INT32_MAX);
+        m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
     }
     if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
         return dpari_say(DPAR_E_ARG, why, "capacity must be a number of at least 1", 0, 0, 0, 0);
@@ -774,12 +1121,15 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
               : w->stack == DPAR_STACK_COMPILED       ? DPAR_LOSS_COMPILED
               : w->attention == DPAR_ATTENTION_FLASH1 ? DPAR_LOSS_FUSED
                                                       : DPAR_LOSS_EAGER;
-    w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
+    w->causal = m->causal > 0 || (m->causal == 0 &&
+                                  (m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA));
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
     w->heads = transformer ? m->heads : 0;
     w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
-    w->vocab = transformer ? m->vocab : 0;
+    w->vocab =
+        transformer && (m->head == DPAR_HEAD_VOCAB || m->head == DPAR_HEAD_MASKED) ? m->vocab : 0;
+    dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
@@ -804,8 +1154,12 @@ static void dpari_workload_totals(dpar_workload *w)
     w->blocks = w->shard_units = 0;
     w->params = w->model_flops_full = w->model_flops_causal = 0.0;
     for (i = 0; i < w->layers; i++) {
-        const dpar_layer *l = &w->layer[i];
+        dpar_layer *l = &w->layer[i];
         double plain = 0.0, attention = 0.0;
+        if (l->span == 0 && l->kind == DPAR_LAYER_BLOCK) {
+            l->from = w->blocks;
+            l->span = l->count;
+        }
         for (k = 0; k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
             double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;

@@ -3,7 +3,7 @@
  * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
  * the cost of pricing does not grow with the number of layers.
  *
- *     static dpar_workload w;                                  26 KB
+ *     static dpar_workload w;                                  28 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 #ifndef DPARI_COST_WORKLOAD_H
@@ -11,7 +11,7 @@
 
 #include "../base/base.h"
 
-enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320 };
+enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320, DPAR_NOTE = 800 };
 
 /* What an operation does. */
 enum {
@@ -20,7 +20,8 @@ enum {
     DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP a token, n = heads (d_qk + d_v), k = keys seen */
     DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
     DPAR_OP_CONV,      /* as GEMM with k = C_in/groups * taps */
-    DPAR_OP_STREAM     /* element-wise: only bytes (and few FLOP) */
+    DPAR_OP_STREAM,    /* element-wise: only bytes (and few FLOP) */
+    DPAR_OP_SCAN       /* a recurrence by chunks in matrix products: as ATTENTION, nothing halved */
 };
 
 /* How tensor parallelism (TP) cuts it. */
@@ -85,7 +86,8 @@ enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 typedef struct dpar_layer {
     char name[12];      /* "embed", "block", "moe", "head", ... */
     int32_t kind;       /* DPAR_LAYER_* */
-    int32_t count;      /* how many in a row */
+    int32_t count;      /* how many */
+    int32_t from, span; /* blocks: spread evenly over [from, from + span) of all blocks */
     int32_t first, ops; /* its operations in workload.op */
     double tokens;      /* tokens (pixels, cells) a sample */
     double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
@@ -151,7 +153,8 @@ typedef struct dpar_workload {
     double params;           /* all weights */
     double model_flops_full; /* forward + backward a sample, attention as if not causal */
     double model_flops_causal; /* the same, causal attention at half */
-    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    double capacity;      /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    char note[DPAR_NOTE]; /* of the model: what was assumed or left out, a line each */
 } dpar_workload;
 
 enum {
@@ -165,6 +168,33 @@ enum {
     DPAR_FAMILY_GRID,    /* explicit grid solver: a stencil code */
     DPAR_FAMILIES        /* one past the last */
 };
+
+/* How a layer mixes tokens: in dpar_model.kinds, with what it does behind that. */
+enum {
+    DPAR_MIX_FULL,   /* attention to every token */
+    DPAR_MIX_WINDOW, /* attention to the last `window` tokens */
+    DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
+    DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
+    DPAR_MIX_NONE,
+    DPAR_MIXES /* one past the last */
+};
+enum { DPAR_FEED_DENSE, DPAR_FEED_EXPERTS, DPAR_FEED_NONE, DPAR_FEEDS };
+
+/* Recurrences, by the layer that made them known. */
+enum {
+    DPAR_SCAN_MAMBA = 1, /* scan_width channels, scan_state states a channel */
+    DPAR_SCAN_MAMBA2,    /* scan_heads of scan_width, scan_groups of scan_state */
+    DPAR_SCAN_DELTA,     /* gated delta rule: scan_groups keys of scan_state */
+    DPAR_SCAN_KDA,       /* the same with a decay for each channel */
+    DPAR_SCAN_LIGHTNING, /* linear attention with an output gate */
+    DPAR_SCAN_CONV,      /* gated short convolution */
+    DPAR_SCAN_LRU,       /* gated linear recurrence */
+    DPAR_SCAN_RWKV,      /* time mixing of RWKV-4 */
+    DPAR_SCANS           /* one past the last */
+};
+
+/* What a language model ends in. */
+enum { DPAR_HEAD_VOCAB, DPAR_HEAD_NONE, DPAR_HEAD_POOL, DPAR_HEAD_MASKED };
 
 /* A model in the words of its paper. Zero it and fill it in. 0 means "not said": dpar_workload_init
  * fills in what follows from the rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden)
@@ -191,6 +221,28 @@ typedef struct dpar_model {
     int32_t loss;                          /* DPAR_LOSS_*; 0: the stack's */
     int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
     int32_t inference;                     /* 1: forward only */
+    int32_t gated;     /* MLP of three matrices: 1 yes, -1 no, 0 as the family has it */
+    int32_t causal;    /* 1 yes, -1 no, 0 as the family has it */
+    int32_t positions; /* rows of learned positions and the like; -1 none, 0 as the family has it */
+    int32_t head;      /* DPAR_HEAD_* */
+    int32_t embed;     /* width of the token embedding, 0: hidden */
+    int32_t aside, aside_vocab;      /* width and rows of a second embedding, one for each layer */
+    int32_t q_gate;                  /* 1: as many output gates as queries */
+    int32_t window, window_kv_heads; /* tokens that a layer of a window sees */
+    int32_t scan, scan_heads, scan_groups, scan_width, scan_state, conv; /* DPAR_SCAN_* */
+    int32_t expert_step, expert_offset;           /* experts where layer % step = offset; 0: all */
+    int32_t o_lora, o_groups;                     /* low-rank output of attention, block diagonal */
+    int32_t index_heads, index_width, index_topk; /* sparse attention: an indexer picks top-k */
+    int32_t mtp; /* blocks more that predict tokens further on; counted where it is said */
+    /* A tower that sees or hears, in front: ViT blocks on tower_tokens patches of tower_patch
+     * numbers, and projectors of tower_merge tokens each, over tower_inner, to hidden. */
+    int32_t tower_layers, tower_hidden, tower_heads, tower_ffn, tower_tokens, tower_patch;
+    int32_t tower_positions, tower_merge, tower_inner, tower_mergers, tower_gated, tower_params;
+    /* Layers in turn, repeated: F sees all, W a window, S is a scan, B both; small letters have
+     * nothing behind that; D and E are a dense MLP or experts alone. Empty: all F. */
+    char pattern[16];
+    int32_t kinds[DPAR_MIXES * DPAR_FEEDS]; /* layers of each kind; all 0: by the pattern */
+    char note[DPAR_NOTE];                   /* what a reader assumed or left out, a line each */
 } dpar_model;
 
 /* The workload of a model, built in place. seq > 0 overrides m->seq. E_ARG with the numbers: zero

@@ -33,7 +33,7 @@ static void test_json(void)
         "",    "{",         "[1,]",     "{\"a\":1,}", "{\"a\" 1}",   "{a:1}",     "01",
         "-",   "1.",        "1e",       "\"\\x\"",    "\"\\u12g4\"", "\"unended", "\"tab\there\"",
         "tru", "[1 2]",     "{} {}",    "]",          "[}",          "nul",       "+1",
-        ".5",  "[\"a\":1]", "{\"a\":}", "[,1]",       "NaN"};
+        ".5",  "[\"a\":1]", "{\"a\":}", "[,1]",       "Inf"};
     char kinds[64], deep[200];
     dpari_json j;
     dpari_json_item item;
@@ -42,6 +42,8 @@ static void test_json(void)
     CHECK(json_ok(" {\"a\": [1, -2.5e3, true, false, null, {\"b\": \"x\\u00e9\\n\"}], \"c\": {}} ",
                   kinds, sizeof kinds));
     CHECK_TEXT(kinds, "{[nnTF0{s}]{}}");
+    CHECK(json_ok("[NaN, Infinity, -Infinity, -1]", kinds, sizeof kinds)); /* Python's */
+    CHECK_TEXT(kinds, "[000n]");
     for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(!json_ok(bad[i], kinds, sizeof kinds));
     }

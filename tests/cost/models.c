@@ -148,7 +148,7 @@ static void test_presets(void)
         for (k = 0; k < i; k++) {
             CHECK(strcmp(name, dpar_model_name(k)) != 0);
         }
-        if (strncmp(name, "gpt-", 4) == 0) {
+        if (strncmp(name, "gpt-", 4) == 0 && name[4] != 'o') {
             CHECK_NEAR(w.params, 1e9 * atof(name + 4), 0.03);
         }
     }
@@ -409,7 +409,7 @@ static void test_config(void)
                 {"llama-3-70b", 70553706496.0, 0, DPAR_FAMILY_LLAMA, 8192},
                 {"llama-3.1-405b", 405853388800.0, 0, DPAR_FAMILY_LLAMA, 8192},
                 {"mistral-7b", 7241732096.0, 0, DPAR_FAMILY_LLAMA, 8192},
-                {"mistral-small-3.1-24b", 23572403200.0, 0, DPAR_FAMILY_LLAMA, 8192},
+                {"mistral-small-3.1-24b", 24011361280.0, 1e-3, DPAR_FAMILY_LLAMA, 8192},
                 {"mixtral-8x7b", 46702792704.0, 0, DPAR_FAMILY_LLAMA, 8192},
                 {"mixtral-8x22b", 140620634112.0, 0, DPAR_FAMILY_LLAMA, 8192},
                 {"qwen1.5-moe-a2.7b", 14315784192.0, 2e-5, DPAR_FAMILY_LLAMA, 8192},
@@ -428,7 +428,7 @@ static void test_config(void)
                 {"falcon-7b", 6921720704.0, 1e-6, DPAR_FAMILY_GPT, 2048},
                 {"t5-large", 737668096.0, 1e-5, DPAR_FAMILY_T5, 512},
                 {"flan-t5-xl", 2849757184.0, 2e-6, DPAR_FAMILY_T5, 512},
-                {"vit-huge", 632045800.0, 0, DPAR_FAMILY_VIT, 0},
+                {"vit-huge", 632404480.0, 0, DPAR_FAMILY_VIT, 0},
                 {"dit-xl-2-256", 675129632.0, 0.01, DPAR_FAMILY_DIT, 0}};
     dpar_why why;
     dpar_model m;
@@ -477,8 +477,8 @@ static void test_config_objects(void)
     static const char *const same[] = {
         "{\"hidden_size\": 9, \"text_config\": {\"hidden_size\": 64, " SHAPE "}}",
         "{\"text_config\": {\"hidden_size\": 64, " SHAPE "}, \"hidden_size\": 9}",
-        "{\"model_type\": \"bert\", \"language_config\": {\"model_type\": \"llama\", "
-        "\"hidden_size\": 64, " SHAPE "}, \"vocab_size\": \"many\"}",
+        "{\"model_type\": \"bert\", \"language_config\": {\"model_type\": \"glm\", "
+        "\"hidden_size\": 64, " SHAPE "}, \"vocab_size\": 7}",
         "{\"hidden_size\": 64, " SHAPE ", \"vision_config\": {\"hidden_size\": 9, \"a\": [1]}}",
         "{\"vision_config\": {\"text_config\": {\"hidden_size\": \"no\"}}, \"image_size\": [3, 4], "
         "\"head_dim\": null, \"hidden_size\": 64, " SHAPE ", \"torch_dtype\": \"float16\"}"};
@@ -508,8 +508,10 @@ static void test_config_refusals(void)
         {"{\"hidden_size\": 0, " SHAPE "}", DPAR_E_PARSE, "hidden_size"},
         {"{\"n_layer\": 2, \"n_embd\": 8, \"n_head\": 2}", DPAR_E_PARSE, "vocab_size is missing"},
         {"{\"n_layer\": 2, \"n_embd\": 8}", DPAR_E_PARSE, "num_attention_heads"},
-        {"{\"model_type\": \"vit\", \"hidden_size\": 64, " SHAPE "}", DPAR_E_PARSE, "patch_size"},
-        {"{\"model_type\": \"vit\", \"hidden_size\": 64, \"patch_size\": 8, " SHAPE "}",
+        {"{\"_class_name\": \"Transformer2DModel\", \"hidden_size\": 64, " SHAPE "}", DPAR_E_PARSE,
+         "patch_size"},
+        {"{\"_class_name\": \"Transformer2DModel\", \"hidden_size\": 64, \"patch_size\": 8, " SHAPE
+         "}",
          DPAR_E_PARSE, "image_size"},
         {"{\"hidden_size\": 1e18, \"num_hidden_layers\": 2}", DPAR_E_RANGE, "'hidden_size'"},
         {"{\"hidden_size\": 2147483648, " SHAPE "}", DPAR_E_RANGE, "'hidden_size'"},
@@ -517,20 +519,16 @@ static void test_config_refusals(void)
         {"{\"hidden_size\": 64.5, " SHAPE "}", DPAR_E_RANGE, "'hidden_size'"},
         {"{\"hidden_size\": 1e999, " SHAPE "}", DPAR_E_RANGE, "'hidden_size'"},
         {"{\"hidden_size\": \"64\", " SHAPE "}", DPAR_E_PARSE, "'hidden_size' must be a number"},
-        {"{\"hidden_size\": [64], " SHAPE "}", DPAR_E_PARSE, "'hidden_size' must be a number"},
         {"{\"hidden_size\": {}, " SHAPE "}", DPAR_E_PARSE, "'hidden_size' must be a number"},
         {"{\"hidden_size\": true, " SHAPE "}", DPAR_E_PARSE, "'hidden_size' must be a number"},
         {"{\"hidden_size\": 64, \"tie_word_embeddings\": 1, " SHAPE "}", DPAR_E_PARSE,
          "'tie_word_embeddings' must be true or false"},
-        {"{\"model_type\": \"bert\", \"hidden_size\": 64, " SHAPE "}", DPAR_E_UNKNOWN,
-         "model_type 'bert' is not known"},
-        {"{\"model_type\": \"jamba\", \"mamba_d_state\": 16, \"hidden_size\": 64, " SHAPE "}",
-         DPAR_E_PARSE, "'mamba_d_state'"},
-        {"{\"hidden_size\": 64, \"num_experts\": 4, \"decoder_sparse_step\": 2, " SHAPE "}",
-         DPAR_E_UNKNOWN, "one layer of 2"},
-        {"{\"model_type\": \"new\", \"hidden_act\": \"relu2\", \"num_key_value_heads\": 2, "
+        {"{\"model_type\": \"swin\", \"hidden_size\": 64, " SHAPE "}", DPAR_E_UNKNOWN,
+         "model_type 'swin' is not known"},
+        {"{\"peft_type\": \"LORA\", \"hidden_size\": 64, " SHAPE "}", DPAR_E_PARSE, "adapter"},
+        {"{\"model_type\": \"newer\", \"hidden_act\": \"relu2\", \"num_key_value_heads\": 2, "
          "\"hidden_size\": 64, " SHAPE "}",
-         DPAR_E_UNKNOWN, "model_type 'new'"},
+         DPAR_E_UNKNOWN, "model_type 'newer'"},
         {"[1, 2]", DPAR_E_PARSE, "num_hidden_layers"},
         {"7", DPAR_E_PARSE, "num_hidden_layers"},
         {"", DPAR_E_PARSE, "line 1"},
