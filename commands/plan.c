@@ -571,6 +571,13 @@ static int run_search(const options *o, const dpar_asked *asked)
     return p.tops > 0 ? 0 : 1;
 }
 
+static void show_part(const char *name, const char *text)
+{
+    if (text[0] != 0) {
+        printf("%s%s\n", name, text);
+    }
+}
+
 static int run_recommend(const options *o, const dpar_asked *asked)
 {
     const dpar_job *job = &asked->job;
@@ -598,10 +605,10 @@ static int run_recommend(const options *o, const dpar_asked *asked)
         printf("  step:      %.4g s, %.4g /s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
                a.plan.step.total, a.plan.step.tokens_per_s_gpu, 100.0 * a.plan.step.mfu,
                a.plan.memory.total * 1e-9);
-        printf("%s%s%s", a.runner_up[0] != 0 ? "  runner-up: " : "", a.runner_up,
-               a.runner_up[0] != 0 ? "\n" : "");
-        printf("%s%s%s\n", a.warning_text[0] != 0 ? "  mind:      " : "", a.warning_text,
-               a.warning_text[0] != 0 ? "\n" : "");
+        show_part("  fastest:   ", a.fastest);
+        show_part(q->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", a.runner_up);
+        show_part("  mind:      ", a.warning_text);
+        putchar('\n');
     }
     if (show_all(o, &r) != 0) {
         return 2;

@@ -3,6 +3,7 @@
 
 #include "../base/inner.h"
 #include "../base/text.h"
+#include "kinds.h"
 #include "terms.h"
 
 /* ---- one configuration ---------------------------------------------------------------------- */
@@ -463,6 +464,9 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
         if (plan.fits) {
             dpari_keep_top(p, &plan);
             dpari_keep_front(p, &plan);
+            if (p->kinds != NULL) {
+                dpari_kind_keep(p->kinds, &p->job, &plan);
+            }
         } else {
             dpari_walk_too_big(p, &plan.memory);
         }
@@ -524,7 +528,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
     for (i = 0; i < stages->n; i++) {
         slow = dpari_mostf(slow, stages->of[i].total);
     }
-    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+    return samples * worst->step.total * p->slack < slow * worst->step.samples * (1.0 - 1e-9);
 }
 
 /* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
@@ -740,6 +744,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
     p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
     p->front = search->front;
     p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->slack = 1.0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
         p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));

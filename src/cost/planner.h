@@ -91,7 +91,9 @@ typedef struct dpar_planner {
     int64_t cut;     /* legal, but not priced: their compute alone is slower than all plans kept */
     int64_t walked;  /* evaluated + cut + rejected by other rules than MEMORY */
     double progress; /* share of the space that is done, 0..1 */
-    int64_t state[64]; /* private: where the walk is */
+    int64_t state[64];         /* private: where the walk is */
+    struct dpari_kinds *kinds; /* private: of dpar_plan_recommend */
+    double slack;              /* private: so much slower than the plans kept is still priced */
     /* private: prices of layers, shared by many configurations */
     double layers[DPAR_MAX_LAYERS * 32];
 } dpar_planner;

@@ -32,8 +32,8 @@ expect 0 'derecho' --list
 expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
 expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain
 expect 0 'why:' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
-expect 0 '^TP=8 + FSDP=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
-expect 0 'with nothing fixed HSDP=16: 13 % faster' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
+expect 0 '^TP=8 + DP(ZeRO-1)=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
+expect 0 'with nothing fixed DP(ZeRO-2)=16: 1[0-9] % faster' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
 expect 0 ',vp=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix vp=2
 expect 1 'DDP replicates the state' llama-3-8b --cluster 2x8:a100-80 --recommend --fix zero=0,tp=1,pp=1
 expect 2 'nearest legal configuration' llama-3-8b --cluster 2x8:a100-80 --recommend --fix pp=99
