@@ -512,12 +512,13 @@ static int run_search(const options *o, const dpar_asked *asked)
     const dpar_job *job = &asked->job;
     dpar_report r;
     dpar_why why;
+    char said[100];
     double since = options_now();
     dpar_status st;
     q->top = top;
     q->top_room = o->top;
-    q->front = front;
-    q->front_room = 32;
+    q->front = front; /* in the whole space it costs time: only where it is shown */
+    q->front_room = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
     st = dpar_planner_init(&p, job, q, &why);
     if (st != DPAR_OK) {
         return complain(why.text, NULL);
@@ -554,7 +555,16 @@ static int run_search(const options *o, const dpar_asked *asked)
     r.global_batch = q->global_batch;
     r.evaluated = p.evaluated;
     r.seconds = options_now() - since;
-    r.note = interrupted ? "the search was interrupted: the best so far" : r.note;
+    if (interrupted) {
+        snprintf(note, sizeof note, "interrupted after %.0f %% of the space: the best so far",
+                 100.0 * p.progress);
+        r.note = note;
+    } else if (p.cut > 0) {
+        snprintf(said, sizeof said,
+                 "%.3g configurations more cannot be among these: their bounds say so",
+                 (double)p.cut);
+        r.note = note[0] != 0 ? note : said;
+    }
     if (p.tops == 0) {
         r.note = why.text;
     }
