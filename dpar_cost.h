@@ -940,6 +940,35 @@ typedef struct dpar_advice {
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 
+/* ==== cost/simulated.h ==== */
+
+/* simulated - a plan's pipeline once more, action by action: what the closed forms of step.h and
+ * memory.h say of the bubble and of the activations, checked on the schedule that would run.
+ *
+ *     dpar_simulated sim;
+ *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
+ *     sim.slower                                       0.03: 3 % more than plan.step.total */
+
+/* What the simulation says of a plan. */
+typedef struct dpar_simulated {
+    double total;  /* seconds of the step */
+    double slower; /* than plan.step.total, as a share; below 0: faster */
+    double bubble; /* share of the makespan of all ranks that they stand idle */
+    double memory; /* bytes of the rank with most */
+    double larger; /* than plan.memory.total, as a share */
+} dpar_simulated;
+
+/* Simulates the plan's schedule with the times, messages and activations of each stage: uneven
+ * ones, the first with its embedding, the last with its logits. The backward's two halves take the
+ * compute's half each. A plan without a pipeline is as it was priced.
+ *
+ * mem is aligned as for int64_t; 16 MB are enough for some 100,000 forwards. From there on fewer
+ * micro-batches are simulated, and the slowest rank's time is added for the rest. E_ROOM says how
+ * many bytes. Errors as dpar_schedule_generate and dpar_plan_price. O(stages x micro-batches). */
+DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
+                                        dpar_simulated *sim, void *mem, int64_t bytes,
+                                        dpar_why *why);
+
 /* ==== cost/halo_cost.h ==== */
 
 /* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
@@ -1342,17 +1371,37 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, dpar_step *t);
 /* The same from the start. The strategy must have passed dpari_strategy_check. */
 DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+/* Seconds of one message between stages. */
+DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
 /* Gradients and weights of ZeRO that this stage's ranks send in a step. */
 DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpari_tally *tally);
 
 /* ==== cost/kinds.h ==== */
 
-/* kinds - private: the best plan of each kind, kept while a search walks. recommend.c says what a
- * kind is and chooses among them. */
+/* kinds - private: the best plan of each kind, kept while a search walks. recommend.c chooses among
+ * them. */
 
-enum { DPARI_KINDS = 160 };
-/* The fastest plan that has just these bits. */
+/* What a plan asks of the code that runs it. A mixture of experts has expert parallelism anyway:
+ * its codes do it first. */
+enum {
+    DPARI_KIND_TP = 1,
+    DPARI_KIND_CUT = 2, /* of the sequence, or of a grid */
+    DPARI_KIND_PP = 4,
+    DPARI_KIND_CHUNKS = 8, /* several stages a rank */
+    DPARI_KIND_RECOMPUTE = 16,
+    DPARI_KIND_SHARDS = 32, /* ZeRO 1 and 2 */
+    DPARI_KIND_FSDP = 64,
+    DPARI_KIND_GROUPS = 128, /* shards inside groups: HSDP */
+    DPARI_KIND_SHORT = 256,  /* stages of a single layer: messages above all */
+    DPARI_KIND_POOR = 512    /* not advised while something else fits */
+};
+
+/* Messages inside a node go over PCIe: its links are no faster. */
+DPARI_API int dpari_over_pcie(const dpar_cluster *c);
+
+/* The fastest plan that has just these bits. Where there are more kinds the slowest ones go. */
+enum { DPARI_KINDS = 64 };
 typedef struct dpari_kind {
     int32_t bits;
     double seconds; /* a sample */
@@ -1362,7 +1411,8 @@ typedef struct dpari_kinds {
     int32_t n;
     dpari_kind of[DPARI_KINDS];
 } dpari_kinds;
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_plan *plan);
+DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                               double seconds);
 
 /* ==== cost/json.c ==== */
 
@@ -6045,6 +6095,17 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, do
     return c.seconds;
 }
 
+DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpar_step t;
+    dpari_zero(&t, sizeof(t));
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    return dpari_send_seconds(job, s, stages.send, &t, 0.0);
+}
+
 /* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
@@ -7081,6 +7142,55 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
     out->send /= s->tp;
 }
 
+/* ==== cost/kinds.c ==== */
+
+DPARI_API int dpari_over_pcie(const dpar_cluster *c)
+{
+    return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
+}
+
+/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
+ * slow, and the model knows them least. Codes with experts do not cut them. */
+static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
+{
+    const dpar_cluster *c = job->cluster;
+    return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
+}
+
+static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
+{
+    int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
+    bits |= s->cp > 1 || s->tiles[0] * s->tiles[1] * s->tiles[2] > 1 ? DPARI_KIND_CUT : 0;
+    bits |= s->pp > 1 ? DPARI_KIND_PP : 0;
+    bits |= s->vp > 1 ? DPARI_KIND_CHUNKS : 0;
+    bits |= s->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
+    bits |= s->zero == 1 || s->zero == 2 ? DPARI_KIND_SHARDS : 0;
+    bits |= s->zero == 3 ? DPARI_KIND_FSDP : 0;
+    bits |= s->zero == 3 && s->shard > 0 && s->shard < s->dp ? DPARI_KIND_GROUPS : 0;
+    bits |= s->pp > 1 && 2 * (int64_t)s->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
+    return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
+}
+
+DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                               double seconds)
+{
+    int32_t bits = dpari_kind_bits(job, s), i, at = 0;
+    for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
+        at = k->of[i].seconds > k->of[at].seconds ? i : at; /* the slowest, where all are taken */
+    }
+    if (i < k->n) {
+        at = i;
+    } else if (k->n < DPARI_KINDS) {
+        at = k->n++;
+        k->of[at].seconds = seconds * 2.0;
+    }
+    if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
+        k->of[at].bits = bits;
+        k->of[at].seconds = seconds;
+        k->of[at].strategy = *s;
+    }
+}
+
 /* ==== cost/planner.c ==== */
 
 /* ---- one configuration ---------------------------------------------------------------------- */
@@ -7204,7 +7314,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 
 /* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
  * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;
@@ -7247,7 +7357,7 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 
 /* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
  * the axis whose tiles are longest. */
-static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
@@ -7316,7 +7426,7 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 }
 
 /* Fills the outer options of the odometer's position; 0 when it repeats another one. */
-static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const int64_t *at = p->state;
@@ -7575,15 +7685,15 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
         dpari_keep_top(p, &plan);
         dpari_keep_front(p, &plan);
         if (p->kinds != NULL) {
-            dpari_kind_keep(p->kinds, &p->job, &plan);
+            dpari_kind_keep(p->kinds, &p->job, &plan.strategy, plan.step.total / plan.step.samples);
         }
     }
 }
 
 /* Does nothing of this ZeRO stage fit, whatever is offloaded and however it is sharded? Then all of
  * it is counted out at once: what is offloaded and sharded most comes nearest. */
-static int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
-                                const dpari_stages *stages)
+static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
+                                           const dpari_stages *stages)
 {
     dpar_strategy s = *outer;
     dpar_memory m;
@@ -7653,8 +7763,8 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 /* Bytes that the plans of these stages hold at least: everything sharded and offloaded, without the
  * buffers that this takes. Each term falls with the ZeRO stage and with each offload. `upper`: of
  * the figure that must fit. */
-static double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
-                                     const dpari_stages *stages, int upper)
+static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
+                                                const dpari_stages *stages, int upper)
 {
     dpar_strategy s = *outer;
     dpar_memory m;
@@ -7715,7 +7825,8 @@ static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
 
 /* All that stands at this position computes every layer once: on pp ranks the slowest takes at
  * least its share of the sum, so samples a second do not pass this, whatever pp and schedule. */
-static int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s, int32_t rest)
+static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
+                                                 int32_t rest)
 {
     const dpari_layers *layers;
     const dpar_workload *w = p->job.work;
@@ -7873,7 +7984,8 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 }
 
 /* The rule that a position breaks whatever comes further in; the cheapest to see first. */
-static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
+                                           int64_t ranks)
 {
     const dpar_workload *w = p->job.work;
     int32_t node = p->job.cluster->gpus_per_node;
@@ -8529,7 +8641,7 @@ static const double dpari_medium_sequence = 16384.0;
  * (dpari_kind_weight) counts 1.6 % of the time each, nearly all of it for one kind of parallelism:
  * fewer kinds are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
-static const double dpari_unit = 0.016;
+static const double dpari_kind_unit = 0.016;
 /* Without tensor parallelism over slow links, unless it takes more than twice as long. */
 static const double dpari_poor_pays = 2.0;
 /* A simpler plan is worth a line up to here. */
@@ -8565,48 +8677,6 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_searc
 
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
-/* What a plan asks of the code that runs it. A mixture of experts has expert parallelism anyway:
- * its codes do it first. */
-enum {
-    DPARI_KIND_TP = 1,
-    DPARI_KIND_CUT = 2, /* of the sequence, or of a grid */
-    DPARI_KIND_PP = 4,
-    DPARI_KIND_CHUNKS = 8, /* several stages a rank */
-    DPARI_KIND_RECOMPUTE = 16,
-    DPARI_KIND_SHARDS = 32, /* ZeRO 1 and 2 */
-    DPARI_KIND_FSDP = 64,
-    DPARI_KIND_GROUPS = 128, /* shards inside groups: HSDP */
-    DPARI_KIND_SHORT = 256,  /* stages of a single layer: messages above all */
-    DPARI_KIND_POOR = 512    /* not advised while something else fits */
-};
-
-/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
- * slow, and the model knows them least. Codes with experts do not cut them. */
-static int dpari_over_pcie(const dpar_cluster *c)
-{
-    return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
-}
-
-static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
-{
-    const dpar_cluster *c = job->cluster;
-    return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
-}
-
-static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
-{
-    int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
-    bits |= s->cp > 1 || s->tiles[0] * s->tiles[1] * s->tiles[2] > 1 ? DPARI_KIND_CUT : 0;
-    bits |= s->pp > 1 ? DPARI_KIND_PP : 0;
-    bits |= s->vp > 1 ? DPARI_KIND_CHUNKS : 0;
-    bits |= s->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
-    bits |= s->zero == 1 || s->zero == 2 ? DPARI_KIND_SHARDS : 0;
-    bits |= s->zero == 3 ? DPARI_KIND_FSDP : 0;
-    bits |= s->zero == 3 && s->shard > 0 && s->shard < s->dp ? DPARI_KIND_GROUPS : 0;
-    bits |= s->pp > 1 && 2 * (int64_t)s->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
-    return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
-}
-
 /* How much of it: a kind counts three, an option one. Sharded optimizer state is a kind of its own
  * beside plain DDP and a flag beside others. */
 static int32_t dpari_kind_weight(int32_t bits)
@@ -8619,30 +8689,9 @@ static int32_t dpari_kind_weight(int32_t bits)
     return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
 }
 
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_plan *plan)
-{
-    int32_t bits = dpari_kind_bits(job, &plan->strategy), i;
-    double seconds = plan->step.total / plan->step.samples;
-    dpari_kind *at;
-    for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-    }
-    if (i == DPARI_KINDS) {
-        return;
-    }
-    at = &k->of[i];
-    if (i == k->n) {
-        k->n++;
-    } else if (seconds >= at->seconds * (1.0 - 1e-12)) {
-        return;
-    }
-    at->bits = bits;
-    at->seconds = seconds;
-    at->strategy = plan->strategy;
-}
-
 /* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
-static DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
-                                               dpari_kinds *k, dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
+                                                    dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
@@ -8686,7 +8735,7 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     best = best != NULL && best->seconds <= dpari_poor_pays * any->seconds ? best : any;
     for (i = 0; i < k->n; i++) {
         const dpari_kind *x = &k->of[i];
-        double cost = x->seconds / best->seconds + dpari_unit * dpari_kind_weight(x->bits);
+        double cost = x->seconds / best->seconds + dpari_kind_unit * dpari_kind_weight(x->bits);
         if (x->seconds <= dpari_near_best * best->seconds * (1.0 - 1e-6) &&
             (x->bits & ~best->bits & DPARI_KIND_POOR) == 0 && (chosen == NULL || cost < least)) {
             chosen = x;
@@ -9065,6 +9114,197 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const d
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
     dpari_advice_free(job, search, advice);
+    return DPAR_OK;
+}
+
+/* ==== cost/simulated.c ==== */
+
+/* Times and bytes of each stage of the schedule, in the caller's memory. */
+typedef struct dpari_sim_rows {
+    int64_t *forward, *input, *weight, *back, *kept;
+    dpar_rank_timing *rank;
+    int32_t stages; /* of one chain */
+} dpari_sim_rows;
+
+static int dpari_sim_chains(const dpar_strategy *s)
+{
+    return s->schedule == DPAR_DUALPIPE;
+}
+
+/* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
+ * it is. */
+static int32_t dpari_simulated_micros(const dpar_strategy *s)
+{
+    const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
+    int64_t m = s->micro_batches;
+    if (m > most && m > 4 * group) {
+        m -= (m - dpari_most(most, 3 * group)) / group * group;
+    }
+    return (int32_t)m;
+}
+
+/* The forward's share of what a stage takes: its compute, and its part of the messages. */
+static double dpari_forward_share(const dpari_stage *st)
+{
+    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double forward = st->forward + 0.4 * st->tp + 0.5 * (st->ep + st->halo) + 0.4 * st->cp;
+    return device > 0.0 ? forward / device : 0.5;
+}
+
+/* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
+ * the rank takes: the host's waits, and layers that are recomputed in part. */
+static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
+                                       double held_send, dpari_sim_rows *c)
+{
+    dpari_layers layers;
+    dpar_strategy each = *s;
+    int32_t r, v, i;
+    each.pp = c->stages;
+    each.vp = 1;
+    each.schedule = DPAR_1F1B;
+    each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
+    dpari_price_layers(job, s, &layers);
+    for (r = 0; r < s->pp; r++) {
+        dpari_stage rank, st;
+        double sum = 0.0, kept = 0.0;
+        dpari_price_stage(job, s, &layers, r, &rank);
+        for (v = 0; v < s->vp; v++) {
+            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(s, r, v), &st);
+            sum += st.total;
+            kept += st.kept;
+        }
+        for (v = 0; v < s->vp; v++) {
+            double scale = 1e9, f, b;
+            i = (int32_t)dpari_chunk_of(s, r, v);
+            dpari_price_stage(job, &each, &layers, i, &st);
+            scale *= sum > 0.0 ? rank.total / sum : 0.0;
+            f = job->work->trains ? dpari_forward_share(&st) : 1.0;
+            b = (1.0 - f) * st.total * scale;
+            c->forward[i] = (int64_t)(f * st.total * scale + held_send);
+            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, b);
+            c->input[i] = (int64_t)(b + held_send) - c->weight[i];
+            c->kept[i] = 1 + (int64_t)(kept > 0.0 ? st.kept * rank.kept / kept : 0.0);
+            c->back[i] = -c->kept[i];
+        }
+    }
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_chains(s)); i++) {
+        c->forward[i] = c->forward[i - c->stages];
+        c->input[i] = c->input[i - c->stages];
+        c->weight[i] = c->weight[i - c->stages];
+        c->kept[i] = c->kept[i - c->stages];
+        c->back[i] = c->back[i - c->stages];
+    }
+}
+
+/* Memory of the rank with most, with the activations that the simulation counts. */
+static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
+                                                const dpari_sim_rows *c)
+{
+    const dpar_strategy *s = &plan->strategy;
+    double most = 0.0;
+    int32_t r;
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+        return plan->memory.total;
+    }
+    for (r = 0; r < s->pp; r++) {
+        dpar_memory m;
+        double more;
+        dpari_memory_rank(job, s, r, &m);
+        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEM_ACTIVATIONS];
+        most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
+    }
+    return most;
+}
+
+static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpar_plan *plan,
+                                                  int32_t micros, double send,
+                                                  dpari_sim_rows *chunks, dpar_timing *timing,
+                                                  char *mem, int64_t bytes, dpar_why *why)
+{
+    const dpar_strategy *s = &plan->strategy;
+    dpar_order order;
+    dpar_schedule schedule;
+    dpar_times times;
+    dpar_simulation how;
+    dpar_status st;
+    int64_t need;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    /* a stack that sends between its computations: ranks stand still meanwhile */
+    int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
+    dpari_zero(&order, sizeof order);
+    order.rule = job->work->trains ? s->schedule : DPAR_FORWARD_ONLY;
+    order.ranks = s->pp;
+    order.micros = micros;
+    order.chunks = looped || !job->work->trains ? s->vp : 0;
+    st = dpar_schedule_generate(&schedule, &order, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    need = dpar_schedule_generate_bytes(&order, NULL);
+    dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
+    dpari_zero(&times, sizeof times);
+    dpari_zero(&how, sizeof how);
+    times.forward.of = chunks->forward;
+    times.input.of = chunks->input;
+    times.weight.of = chunks->weight;
+    times.hold_forward.of = chunks->kept;
+    times.hold_weight.of = chunks->back;
+    times.latency.all = holds ? 0 : (int64_t)(1e9 * send);
+    how.times = &times;
+    how.rank = chunks->rank;
+    return dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
+                                                   dpar_simulated *sim, void *mem, int64_t bytes,
+                                                   dpar_why *why)
+{
+    const dpar_strategy *s = &plan->strategy;
+    const dpar_step *step = &plan->step;
+    int32_t stages, rows, micros;
+    int64_t head, *at = (int64_t *)mem;
+    dpari_sim_rows chunks;
+    dpar_timing timing;
+    double pipeline, send;
+    dpar_status st = dpari_strategy_check(job, s, 0, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(sim, sizeof *sim);
+    sim->total = step->total;
+    sim->memory = plan->memory.total;
+    if (s->pp == 1) {
+        return DPAR_OK;
+    }
+    stages = s->pp * s->vp; /* at most the layers */
+    rows = stages * (1 + dpari_sim_chains(s));
+    head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
+    micros = dpari_simulated_micros(s);
+    if (bytes < head) {
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
+    }
+    chunks.stages = stages;
+    chunks.forward = at;
+    chunks.input = at + rows;
+    chunks.weight = at + 2 * (int64_t)rows;
+    chunks.back = at + 3 * (int64_t)rows;
+    chunks.kept = at + 4 * (int64_t)rows;
+    chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
+    send = dpari_boundary_seconds(job, s);
+    st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
+                             bytes - head, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    pipeline = 1e-9 * (double)timing.makespan +
+               (double)(s->micro_batches - micros) *
+                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / s->micro_batches);
+    sim->total += pipeline - s->micro_batches * step->largest_stage_s -
+                  step->term[DPAR_TIME_BUBBLE] - step->term[DPAR_TIME_PP];
+    sim->slower = sim->total / step->total - 1.0;
+    sim->bubble = 1.0 - step->mean_stage_s * s->micro_batches / pipeline;
+    sim->memory = dpari_simulated_memory(job, plan, &chunks);
+    sim->larger = sim->memory / plan->memory.total - 1.0;
     return DPAR_OK;
 }
 

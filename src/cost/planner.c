@@ -127,7 +127,7 @@ static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
 
 /* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
  * the rule can be counted; values that mean nothing for this job are not. */
-static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
+static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;
@@ -170,7 +170,7 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 
 /* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
  * the axis whose tiles are longest. */
-static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
@@ -239,7 +239,7 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 }
 
 /* Fills the outer options of the odometer's position; 0 when it repeats another one. */
-static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const int64_t *at = p->state;
@@ -498,15 +498,15 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
         dpari_keep_top(p, &plan);
         dpari_keep_front(p, &plan);
         if (p->kinds != NULL) {
-            dpari_kind_keep(p->kinds, &p->job, &plan);
+            dpari_kind_keep(p->kinds, &p->job, &plan.strategy, plan.step.total / plan.step.samples);
         }
     }
 }
 
 /* Does nothing of this ZeRO stage fit, whatever is offloaded and however it is sharded? Then all of
  * it is counted out at once: what is offloaded and sharded most comes nearest. */
-static int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
-                                const dpari_stages *stages)
+static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
+                                           const dpari_stages *stages)
 {
     dpar_strategy s = *outer;
     dpar_memory m;
@@ -576,8 +576,8 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 /* Bytes that the plans of these stages hold at least: everything sharded and offloaded, without the
  * buffers that this takes. Each term falls with the ZeRO stage and with each offload. `upper`: of
  * the figure that must fit. */
-static double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
-                                     const dpari_stages *stages, int upper)
+static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
+                                                const dpari_stages *stages, int upper)
 {
     dpar_strategy s = *outer;
     dpar_memory m;
@@ -638,7 +638,8 @@ static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
 
 /* All that stands at this position computes every layer once: on pp ranks the slowest takes at
  * least its share of the sum, so samples a second do not pass this, whatever pp and schedule. */
-static int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s, int32_t rest)
+static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
+                                                 int32_t rest)
 {
     const dpari_layers *layers;
     const dpar_workload *w = p->job.work;
@@ -796,7 +797,8 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 }
 
 /* The rule that a position breaks whatever comes further in; the cheapest to see first. */
-static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
+                                           int64_t ranks)
 {
     const dpar_workload *w = p->job.work;
     int32_t node = p->job.cluster->gpus_per_node;

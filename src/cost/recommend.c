@@ -25,7 +25,7 @@ static const double dpari_medium_sequence = 16384.0;
  * (dpari_kind_weight) counts 1.6 % of the time each, nearly all of it for one kind of parallelism:
  * fewer kinds are fewer things to go wrong. */
 static const double dpari_near_best = 1.05;
-static const double dpari_unit = 0.016;
+static const double dpari_kind_unit = 0.016;
 /* Without tensor parallelism over slow links, unless it takes more than twice as long. */
 static const double dpari_poor_pays = 2.0;
 /* A simpler plan is worth a line up to here. */
@@ -61,48 +61,6 @@ static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_searc
 
 /* ---- kinds ---------------------------------------------------------------------------------- */
 
-/* What a plan asks of the code that runs it. A mixture of experts has expert parallelism anyway:
- * its codes do it first. */
-enum {
-    DPARI_KIND_TP = 1,
-    DPARI_KIND_CUT = 2, /* of the sequence, or of a grid */
-    DPARI_KIND_PP = 4,
-    DPARI_KIND_CHUNKS = 8, /* several stages a rank */
-    DPARI_KIND_RECOMPUTE = 16,
-    DPARI_KIND_SHARDS = 32, /* ZeRO 1 and 2 */
-    DPARI_KIND_FSDP = 64,
-    DPARI_KIND_GROUPS = 128, /* shards inside groups: HSDP */
-    DPARI_KIND_SHORT = 256,  /* stages of a single layer: messages above all */
-    DPARI_KIND_POOR = 512    /* not advised while something else fits */
-};
-
-/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
- * slow, and the model knows them least. Codes with experts do not cut them. */
-static int dpari_over_pcie(const dpar_cluster *c)
-{
-    return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
-}
-
-static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
-{
-    const dpar_cluster *c = job->cluster;
-    return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
-}
-
-static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
-{
-    int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
-    bits |= s->cp > 1 || s->tiles[0] * s->tiles[1] * s->tiles[2] > 1 ? DPARI_KIND_CUT : 0;
-    bits |= s->pp > 1 ? DPARI_KIND_PP : 0;
-    bits |= s->vp > 1 ? DPARI_KIND_CHUNKS : 0;
-    bits |= s->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
-    bits |= s->zero == 1 || s->zero == 2 ? DPARI_KIND_SHARDS : 0;
-    bits |= s->zero == 3 ? DPARI_KIND_FSDP : 0;
-    bits |= s->zero == 3 && s->shard > 0 && s->shard < s->dp ? DPARI_KIND_GROUPS : 0;
-    bits |= s->pp > 1 && 2 * (int64_t)s->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
-    return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
-}
-
 /* How much of it: a kind counts three, an option one. Sharded optimizer state is a kind of its own
  * beside plain DDP and a flag beside others. */
 static int32_t dpari_kind_weight(int32_t bits)
@@ -115,30 +73,9 @@ static int32_t dpari_kind_weight(int32_t bits)
     return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
 }
 
-DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_plan *plan)
-{
-    int32_t bits = dpari_kind_bits(job, &plan->strategy), i;
-    double seconds = plan->step.total / plan->step.samples;
-    dpari_kind *at;
-    for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
-    }
-    if (i == DPARI_KINDS) {
-        return;
-    }
-    at = &k->of[i];
-    if (i == k->n) {
-        k->n++;
-    } else if (seconds >= at->seconds * (1.0 - 1e-12)) {
-        return;
-    }
-    at->bits = bits;
-    at->seconds = seconds;
-    at->strategy = plan->strategy;
-}
-
 /* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
-static DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
-                                               dpari_kinds *k, dpar_why *why)
+DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
+                                                    dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
     dpar_plan top;
@@ -182,7 +119,7 @@ static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
     best = best != NULL && best->seconds <= dpari_poor_pays * any->seconds ? best : any;
     for (i = 0; i < k->n; i++) {
         const dpari_kind *x = &k->of[i];
-        double cost = x->seconds / best->seconds + dpari_unit * dpari_kind_weight(x->bits);
+        double cost = x->seconds / best->seconds + dpari_kind_unit * dpari_kind_weight(x->bits);
         if (x->seconds <= dpari_near_best * best->seconds * (1.0 - 1e-6) &&
             (x->bits & ~best->bits & DPARI_KIND_POOR) == 0 && (chosen == NULL || cost < least)) {
             chosen = x;
