@@ -48,7 +48,8 @@ static const char help[] =
     "  --stack S           megatron | core | torch | compiled: the software assumed\n"
     "  --attention A       unfused | flash1 | flash\n"
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
-    "  --whole             search every divisor and option (millions of configurations)\n"
+    "  --whole             search every divisor and option (millions of configurations; Ctrl-C\n"
+    "                      prints the best so far)\n"
     "  --min-gpus          the fewest GPUs of this kind on which it fits\n"
     "  --recommend         one strategy in words, with why and warnings; with --fix one of those, "
     "and\n"
@@ -567,7 +568,8 @@ static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
         }
         if (size) {
             char part[80];
-            snprintf(part, sizeof part, "%.1f GB, %+.1f %%", bytes[i] * 1e-9, 100.0 * larger[i]);
+            snprintf(part, sizeof part, "%.1f GB, %+.1f %%%s", bytes[i] * 1e-9, 100.0 * larger[i],
+                     bytes[i] > job->cluster->gpu.memory_bytes ? ": does not fit" : "");
             dpar_text_put(&t, part);
         }
         add_note(text);

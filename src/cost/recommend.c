@@ -277,7 +277,9 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
     }
     if (s->pp > 1 && s->micro_batches < 4 * s->pp) {
         dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
-                   "fewer than 4 micro-batches a stage: the bubble passes 20 %.");
+                   a->plan.step.bubble > 0.15
+                       ? "fewer than 4 micro-batches a stage: much of a step is bubble."
+                       : "fewer than 4 micro-batches a stage: mind the bubble.");
     }
     over = a->plan.memory.term[DPAR_MEM_ACTIVATIONS];
     if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
