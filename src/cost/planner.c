@@ -598,7 +598,7 @@ static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer
     dpar_step t;
     double rate, slow = 0.0;
     int32_t i;
-    *bound = 1e300;
+    *bound = 1e30;
     if (p->tops == 0 || p->tops < p->top_room) {
         return 0;
     }
