@@ -895,11 +895,15 @@ enum {
      * offload: of activations it can be a few percent faster on paper.
      *
      * When only the top is wanted (no front), what cannot reach it is left unpriced and counted in
-     * `cut`. */
+     * `cut`. With a front everything is priced. */
     DPAR_SPACE_USUAL,
     /* Every divisor for tp (across nodes too), cp, pp, ep and micro-batch; vp as above; sp 0/1; all
      * kinds of cp; all schedules. ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
-     * grid. Everything is priced.
+     * grid.
+     *
+     * Branch and bound: what cannot change the top, nor the front where one is wanted, is counted
+     * in `cut`. The bounds never pass the truth, so the plans are those of the full walk. Without
+     * top and front everything is priced.
      *
      * It holds Calculon's space but for two choices: its network for each degree (here that follows
      * from the placement) and how it splits an all-reduce of TP. */
@@ -938,13 +942,15 @@ typedef struct dpar_planner {
     int32_t top_room, tops;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated;            /* configurations priced (time and memory) */
+    int64_t evaluated;            /* configurations priced: memory, and time where it fits */
     int64_t rejected[DPAR_RULES]; /* configurations by the rule that they break; those of MEMORY
                                      were priced */
-    int64_t cut;     /* legal, but not priced: their compute alone is slower than all plans kept */
-    int64_t walked;  /* evaluated + cut + rejected by other rules than MEMORY */
-    double progress; /* share of the space that is done, 0..1 */
-    int64_t state[64]; /* private: where the walk is */
+    int64_t cut;               /* legal, but not priced: bounds say that they would not be kept */
+    int64_t walked;            /* evaluated + cut + rejected by other rules than MEMORY */
+    double progress;           /* share of the space that is done, 0..1 */
+    int64_t state[64];         /* private: where the walk is */
+    struct dpari_kinds *kinds; /* private: of dpar_plan_recommend */
+    double slack;              /* private: so much slower than the plans kept is still priced */
     /* private: prices of layers, shared by many configurations */
     double layers[DPAR_MAX_LAYERS * 32];
 } dpar_planner;
@@ -994,7 +1000,7 @@ DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *
 /* Warnings of common mistakes, bits of dpar_advice.warnings. */
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
-    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
+    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
     DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
     DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
     DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
@@ -1002,24 +1008,59 @@ enum {
 };
 typedef struct dpar_advice {
     dpar_plan plan;
-    char name[48]; /* "TP=4 + FSDP=4" */
+    char name[64]; /* "TP=4 + FSDP=4" */
     char why[400];
-    char runner_up[200];
-    int32_t warnings; /* bits DPAR_WARN_* of the plan */
+    char runner_up[256]; /* a simpler plan: how much slower, what it saves; may be empty */
+    char fastest[256];   /* where the plan is not the fastest: what is, and what it needs more */
+    double slower;       /* than that one, as a share: 0.03 */
+    int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
-/* The simplest good strategy. DDP whenever it fits. Else every kind of parallelism that the
- * flowchart "does it fit? parameters or activations?" offers is priced at its best. The first of
- * them, simplest first, that is at most 30 % slower than the fastest is taken. The model errs by
- * about as much between kinds, and fewer kinds are fewer things to go wrong.
+/* The simplest plan near the fastest. All usual plans are priced and the best of each kind is kept.
+ * What makes a kind are tensor, sequence, pipeline and domain parallelism, sharding and
+ * recomputation. Expert parallelism is free: codes with experts have it. Of the kinds at most 5 %
+ * slower than the fastest it is the one with the least time, where a kind of parallelism more
+ * counts 4.8 % and an option 1.6 %.
+ *
+ * Tensor parallelism over PCIe or between nodes, and cut experts, are left to where nothing else
+ * fits or all else takes twice as long. `fastest` then says by how much they would be faster.
  *
  * What search->fixed fixes binds the answer, and the warnings judge it. runner_up then says what
  * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
  * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. About 30 searches, 60 where something is fixed: milliseconds. */
+ * that are not the cluster's. One search, two where something is fixed: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
+
+/* ==== cost/simulated.h ==== */
+
+/* simulated - a plan's pipeline once more, action by action: what the closed forms of step.h and
+ * memory.h say of the bubble and of the activations, checked on the schedule that would run.
+ *
+ *     dpar_simulated sim;
+ *     dpar_plan_simulate(&job, &plan, &sim, memory, sizeof memory, &why);
+ *     sim.slower                                       0.03: 3 % more than plan.step.total */
+
+/* What the simulation says of a plan. */
+typedef struct dpar_simulated {
+    double total;  /* seconds of the step */
+    double slower; /* than plan.step.total, as a share; below 0: faster */
+    double bubble; /* share of the makespan of all ranks that they stand idle */
+    double memory; /* bytes of the rank with most */
+    double larger; /* than plan.memory.total, as a share */
+} dpar_simulated;
+
+/* Simulates the plan's schedule with the times, messages and activations of each stage: uneven
+ * ones, the first with its embedding, the last with its logits. The backward's two halves take the
+ * compute's half each. A plan without a pipeline is as it was priced.
+ *
+ * mem is aligned as for int64_t; 16 MB are enough for some 100,000 forwards. From there on fewer
+ * micro-batches are simulated, and the slowest rank's time is added for the rest. E_ROOM says how
+ * many bytes. Errors as dpar_schedule_generate and dpar_plan_price. O(stages x micro-batches). */
+DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
+                                        dpar_simulated *sim, void *mem, int64_t bytes,
+                                        dpar_why *why);
 
 /* ==== cost/halo_cost.h ==== */
 
@@ -1429,9 +1470,48 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, dpar_step *t);
 /* The same from the start. The strategy must have passed dpari_strategy_check. */
 DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+/* Seconds of one message between stages. */
+DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
 /* Gradients and weights of ZeRO that this stage's ranks send in a step. */
 DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpari_tally *tally);
+
+/* ==== cost/kinds.h ==== */
+
+/* kinds - private: the best plan of each kind, kept while a search walks. recommend.c chooses among
+ * them. */
+
+/* What a plan asks of the code that runs it. A mixture of experts has expert parallelism anyway:
+ * its codes do it first. */
+enum {
+    DPARI_KIND_TP = 1,
+    DPARI_KIND_CUT = 2, /* of the sequence, or of a grid */
+    DPARI_KIND_PP = 4,
+    DPARI_KIND_CHUNKS = 8, /* several stages a rank */
+    DPARI_KIND_RECOMPUTE = 16,
+    DPARI_KIND_SHARDS = 32, /* ZeRO 1 and 2 */
+    DPARI_KIND_FSDP = 64,
+    DPARI_KIND_GROUPS = 128, /* shards inside groups: HSDP */
+    DPARI_KIND_SHORT = 256,  /* stages of a single layer: messages above all */
+    DPARI_KIND_POOR = 512    /* not advised while something else fits */
+};
+
+/* Messages inside a node go over PCIe: its links are no faster. */
+DPARI_API int dpari_over_pcie(const dpar_cluster *c);
+
+/* The fastest plan that has just these bits. Where there are more kinds the slowest ones go. */
+enum { DPARI_KINDS = 64 };
+typedef struct dpari_kind {
+    int32_t bits;
+    double seconds; /* a sample */
+    dpar_strategy strategy;
+} dpari_kind;
+typedef struct dpari_kinds {
+    int32_t n;
+    dpari_kind of[DPARI_KINDS];
+} dpari_kinds;
+DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                               double seconds);
 
 /* ==== cost/json.c ==== */
 
@@ -7674,6 +7754,17 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, do
     return c.seconds;
 }
 
+DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpar_step t;
+    dpari_zero(&t, sizeof(t));
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    return dpari_send_seconds(job, s, stages.send, &t, 0.0);
+}
+
 /* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
@@ -8793,6 +8884,55 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
     out->send /= s->tp;
 }
 
+/* ==== cost/kinds.c ==== */
+
+DPARI_API int dpari_over_pcie(const dpar_cluster *c)
+{
+    return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
+}
+
+/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
+ * slow, and the model knows them least. Codes with experts do not cut them. */
+static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
+{
+    const dpar_cluster *c = job->cluster;
+    return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
+}
+
+static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
+{
+    int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
+    bits |= s->cp > 1 || s->tiles[0] * s->tiles[1] * s->tiles[2] > 1 ? DPARI_KIND_CUT : 0;
+    bits |= s->pp > 1 ? DPARI_KIND_PP : 0;
+    bits |= s->vp > 1 ? DPARI_KIND_CHUNKS : 0;
+    bits |= s->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
+    bits |= s->zero == 1 || s->zero == 2 ? DPARI_KIND_SHARDS : 0;
+    bits |= s->zero == 3 ? DPARI_KIND_FSDP : 0;
+    bits |= s->zero == 3 && s->shard > 0 && s->shard < s->dp ? DPARI_KIND_GROUPS : 0;
+    bits |= s->pp > 1 && 2 * (int64_t)s->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
+    return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
+}
+
+DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                               double seconds)
+{
+    int32_t bits = dpari_kind_bits(job, s), i, at = 0;
+    for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
+        at = k->of[i].seconds > k->of[at].seconds ? i : at; /* the slowest, where all are taken */
+    }
+    if (i < k->n) {
+        at = i;
+    } else if (k->n < DPARI_KINDS) {
+        at = k->n++;
+        k->of[at].seconds = seconds * 2.0;
+    }
+    if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
+        k->of[at].bits = bits;
+        k->of[at].seconds = seconds;
+        k->of[at].strategy = *s;
+    }
+}
+
 /* ==== cost/planner.c ==== */
 
 /* ---- one configuration ---------------------------------------------------------------------- */
@@ -8887,6 +9027,8 @@ enum {
     DPARI_OUT_RULE,
     DPARI_PRICED /* are the layers of this position? */
 };
+/* In the place of a rule: legal, but slower than what is kept. */
+enum { DPARI_OUT_CUT = DPAR_RULES };
 
 static int dpari_fixed(const dpar_search *q, int32_t field)
 {
@@ -8977,7 +9119,7 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 
 /* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
  * the axis whose tiles are longest. */
-static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
@@ -9046,7 +9188,7 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 }
 
 /* Fills the outer options of the odometer's position; 0 when it repeats another one. */
-static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const int64_t *at = p->state;
@@ -9251,9 +9393,32 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
     }
 }
 
-/* Prices what differs in overlap only: the memory once, the time of each. */
+/* Can plans of at most so many samples a second, of at least so many bytes, change what is kept?
+ * Not when all of `top` are faster and one of `front` is as fast and as small. They would be
+ * refused now, so leaving them out changes nothing. Usual searches with a front price everything.
+ */
+static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
+{
+    const dpar_plan *worst = &p->top[p->tops - 1];
+    int32_t i;
+    if (p->tops == 0 || p->tops < p->top_room ||
+        (p->search.space != DPAR_SPACE_WHOLE && p->front_room >= 2) ||
+        worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
+        return 0;
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (f->step.samples >= rate * (1.0 + 1e-9) * f->step.total &&
+            f->memory.total <= bytes * (1.0 - 1e-9)) {
+            return 1;
+        }
+    }
+    return p->front_room < 2;
+}
+
+/* Prices what differs in overlap only: the memory once, the time of each that fits. */
 static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
-                             const dpari_stages *stages)
+                             const dpari_stages *stages, double rate)
 {
     int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
     dpar_plan plan;
@@ -9261,31 +9426,71 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
     plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
+    if (plan.fits && dpari_walk_beaten(p, rate, plan.memory.total)) {
+        p->cut += overlaps;
+        p->walked += overlaps;
+        return;
+    }
     for (overlap = 0; overlap < overlaps; overlap++) {
+        p->evaluated++;
+        p->walked++;
+        if (!plan.fits) {
+            dpari_walk_too_big(p, &plan.memory);
+            continue;
+        }
         if (overlaps > 1) {
             plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
                                     (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
                                     (overlap & 2 ? DPAR_OVERLAP_PP : 0);
         }
         dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
-        p->evaluated++;
-        p->walked++;
-        if (plan.fits) {
-            dpari_keep_top(p, &plan);
-            dpari_keep_front(p, &plan);
-        } else {
-            dpari_walk_too_big(p, &plan.memory);
+        dpari_keep_top(p, &plan);
+        dpari_keep_front(p, &plan);
+        if (p->kinds != NULL) {
+            dpari_kind_keep(p->kinds, &p->job, &plan.strategy, plan.step.total / plan.step.samples);
         }
     }
 }
 
+/* Does nothing of this ZeRO stage fit, whatever is offloaded and however it is sharded? Then all of
+ * it is counted out at once: what is offloaded and sharded most comes nearest. */
+static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
+                                           const dpari_stages *stages)
+{
+    dpar_strategy s = *outer;
+    dpar_memory m;
+    int64_t n = 0;
+    int32_t k;
+    s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
+    s.shard = dpari_walk_shard(p, outer, 0);
+    dpari_price_memory(&p->job, &s, stages, &m);
+    if (m.upper <= dpari_limit(p)) {
+        return 0;
+    }
+    for (k = 0; k < 2; k++) {
+        int32_t shard = dpari_walk_shard(p, outer, k);
+        if (shard > 0 && s.dp % shard != 0) {
+            return 0;
+        }
+        n += shard > 0;
+    }
+    n *= dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+    dpari_walk_too_big(p, &m);
+    p->rejected[DPAR_RULE_MEMORY] += n - 1;
+    p->evaluated += n;
+    p->walked += n;
+    return 1;
+}
+
 /* ZeRO stage, offload, shard group. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages,
+                            double rate)
 {
     dpar_strategy s = *outer;
     int32_t offloads = dpari_walk_offloads(p), offload, k;
     for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (!dpari_walk_zero(p, &s, s.zero)) {
+        if (!dpari_walk_zero(p, &s, s.zero) ||
+            (offloads > 1 && dpari_walk_none_fits(p, &s, stages))) {
             continue;
         }
         for (offload = 0; offload < offloads; offload++) {
@@ -9295,7 +9500,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
                 if (s.shard > 0 && s.dp % s.shard != 0) {
                     dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
                 } else if (s.shard > 0) {
-                    dpari_walk_price(p, &s, stages);
+                    dpari_walk_price(p, &s, stages, rate);
                 }
             }
         }
@@ -9317,24 +9522,54 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
- * slower than all that are kept, nothing of the data level can be among them. Not in the whole
- * space, and not when a front is wanted: there everything is priced. */
-static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
-                               const dpari_stages *stages)
+/* Bytes that the plans of these stages hold at least: everything sharded and offloaded, without the
+ * buffers that this takes. Each term falls with the ZeRO stage and with each offload. `upper`: of
+ * the figure that must fit. */
+static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
+                                                const dpari_stages *stages, int upper)
 {
-    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
-    const dpar_plan *worst;
+    dpar_strategy s = *outer;
+    dpar_memory m;
+    s.zero = p->job.work->trains ? 3 : 0;
+    s.shard = s.dp;
+    s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
+    dpari_price_memory(&p->job, &s, stages, &m);
+    return (upper ? m.upper : m.total) -
+           1.1 * (m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS]);
+}
+
+/* A step takes at least its micro-batches on the slowest stage, the filling and the messages, all
+ * that can be hidden hidden: without gradients, optimizer and offload. *bound: samples a second. */
+static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
+                               const dpari_stages *stages, double *bound)
+{
+    dpar_strategy s = *outer;
+    dpar_step t;
+    double rate, slow = 0.0;
     int32_t i;
-    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
-        p->tops < p->top_room) {
+    *bound = 1e30;
+    if (p->tops == 0 || p->tops < p->top_room) {
         return 0;
     }
-    worst = &p->top[p->tops - 1];
-    for (i = 0; i < stages->n; i++) {
+    for (i = 0; i < stages->n; i++) { /* most are seen to be too slow by this alone */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
-    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+    rate = (double)s.dp * s.micro_batch / slow;
+    if (p->front_room < 2 && dpari_walk_beaten(p, rate, 0.0)) {
+        return 1;
+    }
+    if (dpari_walk_overlaps(p, outer) > 1) {
+        s.overlap |= DPAR_OVERLAP_DP | DPAR_OVERLAP_PP;
+    }
+    s.zero = 0;
+    dpari_price_step(&p->job, &s, stages, &t);
+    rate = t.samples / (t.total - t.term[DPAR_TIME_DP] - t.term[DPAR_TIME_OPTIMIZER]);
+    *bound = rate;
+    if (p->search.space != DPAR_SPACE_WHOLE) {
+        return dpari_walk_beaten(p, rate, 0.0);
+    }
+    return dpari_walk_least_bytes(p, outer, stages, 1) > dpari_limit(p) ||
+           dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
 }
 
 /* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
@@ -9350,22 +9585,53 @@ static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
     return layers;
 }
 
+/* All that stands at this position computes every layer once: on pp ranks the slowest takes at
+ * least its share of the sum, so samples a second do not pass this, whatever pp and schedule. */
+static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
+                                                 int32_t rest)
+{
+    const dpari_layers *layers;
+    const dpar_workload *w = p->job.work;
+    double device = 0.0, host = 0.0, bytes = 0.0;
+    int32_t i;
+    if (p->tops == 0 || p->tops < p->top_room) {
+        return 0;
+    }
+    layers = dpari_walk_layers(p, s);
+    for (i = 0; i < w->layers; i++) {
+        const dpari_layer_price *l = &layers->of[i];
+        if (w->layer[i].kind != DPAR_LAYER_EMBED) {
+            device +=
+                w->layer[i].count * (l->forward + l->backward + l->tp_forward + l->tp_backward +
+                                     l->cp_forward + l->cp_backward + l->ep_forward +
+                                     l->ep_backward + l->halo_forward + l->halo_backward);
+            host += w->layer[i].count * (l->host_forward + l->host_backward);
+        }
+        bytes = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(bytes, l->transient) : bytes;
+    }
+    device = dpari_mostf(device, host);
+    return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
+}
+
 /* The stages of one recomputation, priced; then the data level. */
 static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 {
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
     dpari_stages stages;
-    if (out != DPAR_RULE_NONE) {
+    double rate = 0.0;
+    if (out != DPAR_RULE_NONE && out != DPARI_OUT_CUT) {
         dpari_walk_out(p, out, dpari_walk_count(p, s));
         return;
     }
-    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
-    if (dpari_walk_hopeless(p, s, &stages)) {
+    if (out == DPAR_RULE_NONE) {
+        dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+    }
+    if (out == DPARI_OUT_CUT || dpari_walk_hopeless(p, s, &stages, &rate)) {
         int64_t n = dpari_walk_count(p, s);
         p->cut += n;
         p->walked += n;
     } else {
-        dpari_walk_data(p, s, &stages);
+        dpari_walk_data(p, s, &stages, rate);
     }
 }
 
@@ -9445,7 +9711,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
                 continue;
             }
             s->schedule = schedule;
-            if (out == DPAR_RULE_NONE &&
+            if ((out == DPAR_RULE_NONE || out == DPARI_OUT_CUT) &&
                 dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
                 p->state[DPARI_OUT_RULE] = rule;
             }
@@ -9462,6 +9728,9 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
     const dpar_workload *w = p->job.work;
     int64_t out = p->state[DPARI_OUT_RULE];
     p->state[DPARI_PRICED] = 0;
+    if (out == DPAR_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
+        p->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
+    }
     for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
         s->dp = rest / s->pp;
         if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
@@ -9472,7 +9741,8 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
         s->micro_batches = dpari_walk_batches(p, s);
         if (s->micro_batches == 0) {
             s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
+            p->state[DPARI_OUT_RULE] =
+                out == DPAR_RULE_NONE || out == DPARI_OUT_CUT ? (int64_t)DPAR_RULE_BATCH : out;
         }
         dpari_walk_pipeline(p, s);
         p->state[DPARI_OUT_RULE] = out;
@@ -9480,7 +9750,8 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 }
 
 /* The rule that a position breaks whatever comes further in; the cheapest to see first. */
-static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
+                                           int64_t ranks)
 {
     const dpar_workload *w = p->job.work;
     int32_t node = p->job.cluster->gpus_per_node;
@@ -9554,6 +9825,7 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
     p->front = search->front;
     p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->slack = 1.0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
         p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
@@ -10121,24 +10393,6 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dp
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
-/* The kinds of answers. Each is a search with some fields fixed; the planner prices the rest. */
-enum {
-    DPARI_KIND_DDP,
-    DPARI_KIND_DDP_RECOMPUTE,
-    DPARI_KIND_DOMAIN_NODE,
-    DPARI_KIND_DOMAIN,
-    DPARI_KIND_SP_TP,
-    DPARI_KIND_PP_FSDP,
-    DPARI_KIND_HSDP,
-    DPARI_KIND_FSDP,
-    DPARI_KIND_TP_FSDP,
-    DPARI_KIND_TP_PP_DP,
-    DPARI_KIND_PP_DP,
-    DPARI_KIND_CP_PP_DP,
-    DPARI_KIND_ANY,
-    DPARI_KINDS
-};
-
 /* What decides: bytes of one replica on one GPU. */
 typedef struct dpari_need {
     double state;       /* weights, gradients, optimizer of one replica */
@@ -10146,35 +10400,27 @@ typedef struct dpari_need {
     double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
     int32_t gpus, node; /* in all, and of one node */
     int32_t tp;         /* the widest tensor parallelism inside a node */
-    int32_t spatial;    /* a grid of two or three axes: it can be cut into tiles */
-    int32_t sequence;   /* the sequence is what does not fit, or very long */
-    int32_t wide;       /* the state of a single layer is more than a GPU holds */
-    int32_t deep;       /* many layers, each of them small: stages cost little to cut */
 } dpari_need;
 
-/* Sequences longer than this are cut rather than recomputed; from the second on they are when their
- * activations are what does not fit. */
-static const double dpari_long_sequence = 65536.0;
+enum { DPARI_NAME = sizeof(((dpar_advice *)0)->name) };
+/* Sequence parallelism is named from such sequences on: there it is what makes them fit. */
 static const double dpari_medium_sequence = 16384.0;
-/* Stages of about so many layers keep their messages rare where layers are small. */
-static const int32_t dpari_deep_stage = 50;
-/* From here on FSDP's gathers over so many ranks no longer hide (Megatron SC21 Table 2: ZeRO-3
- * falls from 144 to 44 TFLOP/s from 384 to 1536 GPUs); pipelines send far less. */
-static const int32_t dpari_many_gpus = 128;
-/* The simplest kind that fits is taken when it is at most this much slower than the fastest: the
- * model's own error between kinds is of that size, and fewer kinds are fewer things to go wrong. */
-static const double dpari_simpler = 1.3;
-/* Staying with DDP by recomputing everything must cost less than this; cutting a deep model into
- * stages may cost more (few micro-batches a rank make it look slow): the field asks for it. */
-static const double dpari_simpler_recompute = 1.1;
-static const double dpari_simpler_deep = 1.4;
+/* What is advised is at most this much slower than the fastest of the search; inside, what it saves
+ * (dpari_kind_weight) counts 1.6 % of the time each, nearly all of it for one kind of parallelism:
+ * fewer kinds are fewer things to go wrong. */
+static const double dpari_near_best = 1.05;
+static const double dpari_kind_unit = 0.016;
+/* Without tensor parallelism over slow links, unless it takes more than twice as long. */
+static const double dpari_poor_pays = 2.0;
+/* A simpler plan is worth a line up to here. */
+static const double dpari_worth_saying = 1.6;
 
 static int dpari_asks(const dpar_search *asked, int32_t field)
 {
     return (asked->fixed_fields >> field & 1u) != 0;
 }
 
-static dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
+static DPARI_COLD dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
 {
     const dpar_workload *w = job->work;
     dpari_need n;
@@ -10194,315 +10440,94 @@ static dpari_need dpari_need_of(const dpar_job *job, const dpar_search *asked)
         n.tp--;
     }
     n.tp = dpari_asks(asked, DPAR_FIELD_TP) ? asked->fixed.tp : n.tp;
-    n.spatial = w->dims > 1;
-    n.wide = dpari_zero_bytes(&job->recipe, dpari_layer_params(w, dpari_workload_largest(w)), 0,
-                              1) > n.gpu;
-    n.sequence =
-        w->heads > 0 && w->vocab > 0 &&
-        (w->tokens >= dpari_long_sequence || (n.state < n.gpu && n.state + n.activations > n.gpu &&
-                                              w->tokens >= dpari_medium_sequence));
-    n.deep = w->blocks >= 2 * dpari_deep_stage && n.state / w->blocks < 0.05 * n.gpu;
     return n;
 }
 
-/* ---- the kinds as searches ------------------------------------------------------------------ */
+/* ---- kinds ---------------------------------------------------------------------------------- */
 
-static void dpari_fix(dpar_search *q, int32_t field)
+/* How much of it: a kind counts three, an option one. Sharded optimizer state is a kind of its own
+ * beside plain DDP and a flag beside others. */
+static int32_t dpari_kind_weight(int32_t bits)
 {
-    q->fixed_fields |= (uint32_t)1 << field;
-}
-
-static void dpari_free(dpar_search *q, int32_t field)
-{
-    q->fixed_fields &= ~((uint32_t)1 << field);
-}
-
-/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. */
-static void dpari_kind_fix(dpar_search *q)
-{
-    q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
-    q->fixed.zero = 0;
-    q->fixed.tiles[0] = q->fixed.tiles[1] = q->fixed.tiles[2] = 1;
-    dpari_fix(q, DPAR_FIELD_TP);
-    dpari_fix(q, DPAR_FIELD_PP);
-    dpari_fix(q, DPAR_FIELD_CP);
-    dpari_fix(q, DPAR_FIELD_VP);
-    dpari_fix(q, DPAR_FIELD_ZERO);
-    dpari_fix(q, DPAR_FIELD_TILES);
-    dpari_free(q, DPAR_FIELD_DP);
-    dpari_free(q, DPAR_FIELD_SP);
-    dpari_free(q, DPAR_FIELD_SHARD);
-    dpari_free(q, DPAR_FIELD_SCHEDULE);
-}
-
-static void dpari_kind_shard(dpar_search *q, int32_t shard)
-{
-    q->fixed.zero = 3;
-    q->fixed.shard = shard;
-    dpari_fix(q, DPAR_FIELD_SHARD);
-}
-
-/* Pipelines with ZeRO-1 over the replicas; stages as many as are best. */
-static void dpari_kind_pipeline(dpar_search *q, const dpar_workload *w, const dpari_need *n)
-{
-    q->fixed.zero = w->trains ? 1 : 0;
-    dpari_free(q, DPAR_FIELD_PP);
-    dpari_free(q, DPAR_FIELD_VP);
-    if (n->sequence) {
-        dpari_free(q, DPAR_FIELD_CP);
+    static const int8_t weight[9] = {3, 3, 3, 1, 1, 3, 3, 1, 2};
+    int32_t i, sum = 0;
+    for (i = 0; i < 9; i++) {
+        sum += bits >> i & 1 ? weight[i] : 0;
     }
+    return sum - (bits & (DPARI_KIND_TP | DPARI_KIND_PP) && bits & DPARI_KIND_SHARDS ? 3 : 0);
 }
 
-/* Stages of about fifty layers, a power of two of them that leaves ranks to shard over; 0: none. */
-static int32_t dpari_deep_stages(const dpar_workload *w, const dpari_need *n)
-{
-    int32_t pp = 1;
-    while (3 * pp * dpari_deep_stage <= 2 * w->blocks && n->gpus % (4 * pp) == 0) {
-        pp *= 2;
-    }
-    return pp > 1 ? pp : 0;
-}
-
-/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
-static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_t kind,
-                             dpar_search *q)
-{
-    dpari_kind_fix(q);
-    switch (kind) {
-    case DPARI_KIND_DDP:
-    case DPARI_KIND_DDP_RECOMPUTE:
-        q->fixed.recompute = kind == DPARI_KIND_DDP ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
-        dpari_fix(q, DPAR_FIELD_RECOMPUTE);
-        return kind == DPARI_KIND_DDP || w->trains;
-    case DPARI_KIND_DOMAIN_NODE: /* halos inside nodes, replicas across */
-        q->fixed.dp = n->gpus / n->node;
-        dpari_fix(q, DPAR_FIELD_DP);
-        dpari_free(q, DPAR_FIELD_TILES);
-        return w->dims > 0 && n->node > 1 && n->gpus % n->node == 0;
-    case DPARI_KIND_DOMAIN:
-        dpari_free(q, DPAR_FIELD_TILES);
-        if (n->state >= n->gpu) {
-            dpari_free(q, DPAR_FIELD_ZERO);
-        }
-        return w->dims > 0;
-    case DPARI_KIND_SP_TP:
-        q->fixed.tp = n->tp;
-        dpari_free(q, DPAR_FIELD_ZERO);
-        dpari_free(q, DPAR_FIELD_CP);
-        return n->tp > 1;
-    case DPARI_KIND_PP_FSDP:
-        q->fixed.zero = 3;
-        q->fixed.pp = dpari_deep_stages(w, n);
-        return w->trains && q->fixed.pp > 1;
-    case DPARI_KIND_HSDP:
-        dpari_kind_shard(q, n->node);
-        return w->trains && n->gpus > n->node && n->node > 1;
-    case DPARI_KIND_FSDP: dpari_kind_shard(q, 0); return w->trains;
-    case DPARI_KIND_TP_FSDP:
-        dpari_kind_shard(q, 0);
-        q->fixed.tp = n->tp;
-        return n->tp > 1 && w->trains;
-    case DPARI_KIND_TP_PP_DP:
-        q->fixed.tp = n->tp;
-        dpari_kind_pipeline(q, w, n);
-        return n->tp > 1;
-    case DPARI_KIND_PP_DP:
-    case DPARI_KIND_CP_PP_DP:
-        dpari_kind_pipeline(q, w, n);
-        dpari_free(q, DPAR_FIELD_TP);
-        if (kind == DPARI_KIND_CP_PP_DP) {
-            dpari_free(q, DPAR_FIELD_CP);
-        }
-        return w->heads > 0;
-    default: q->fixed_fields = 0; return 1;
-    }
-}
-
-/* What the caller fixed binds, too. 0: the kind is another one. */
-static int dpari_kind_bind(const dpar_search *asked, dpar_search *q)
-{
-    dpar_strategy wanted = asked->fixed;
-    int32_t f, i;
-    for (f = 0; f < DPAR_FIELDS; f++) {
-        const int32_t n = f == DPAR_FIELD_TILES ? 3 : 1, *want = dpari_field_at(&wanted, f);
-        int32_t *at = dpari_field_at(&q->fixed, f);
-        for (i = 0; i < n && dpari_asks(asked, f); i++) {
-            if (dpari_asks(q, f) && at[i] != want[i]) {
-                return 0;
-            }
-            at[i] = want[i];
-        }
-        q->fixed_fields |= asked->fixed_fields & (uint32_t)1 << f;
-    }
-    return 1;
-}
-
-static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *asked, dpar_plan *plan)
+/* One walk through all usual plans; the best of each kind. OK, E_NONE or what is wrong. */
+DPARI_APART DPARI_COLD dpar_status dpari_kinds_find(const dpar_job *job, const dpar_search *asked,
+                                                    dpari_kinds *k, dpar_why *why)
 {
     dpar_planner p;
+    dpar_plan top;
     dpar_search q = *asked;
     dpar_status st;
-    q.top = plan;
+    k->n = 0;
+    q.space = DPAR_SPACE_USUAL;
+    q.top = &top;
     q.top_room = 1;
     q.front = NULL;
-    st = dpar_planner_init(&p, job, &q, NULL);
-    if (st != DPAR_OK) {
-        return st;
+    st = dpar_planner_init(&p, job, &q, why);
+    p.kinds = k;
+    p.slack = dpari_worth_saying;
+    while (st == DPAR_OK || st == DPAR_MORE) {
+        st = dpar_planner_run(&p, INT64_MAX, why);
     }
-    do {
-        st = dpar_planner_run(&p, INT64_MAX, NULL);
-    } while (st == DPAR_MORE);
     return st == DPAR_DONE ? DPAR_OK : st;
 }
 
-/* The best with stages of two layers at least, when the best of all has shorter ones: those are
- * never recommended (their messages and the uneven ends are what the model knows least). */
-static dpar_status dpari_kind_longer(const dpar_job *job, const dpar_search *free_stages,
-                                     dpar_plan *plan)
+/* The fastest kind of those whose bits have nothing of `without`; NULL: there is none. */
+static const dpari_kind *dpari_kind_fastest(const dpari_kinds *k, int32_t without)
 {
-    dpar_search q = *free_stages;
-    dpar_status st = DPAR_E_NONE, one;
-    dpar_plan other;
-    int32_t gpus = dpari_cluster_gpus(job->cluster);
-    dpari_fix(&q, DPAR_FIELD_PP);
-    for (q.fixed.pp = 1; 2 * q.fixed.pp <= job->work->blocks; q.fixed.pp++) {
-        if (gpus % q.fixed.pp != 0) {
-            continue;
-        }
-        one = dpari_kind_run(job, &q, &other);
-        if (one == DPAR_OK && (st != DPAR_OK || other.step.total * plan->step.samples <
-                                                    plan->step.total * other.step.samples)) {
-            *plan = other;
-            st = DPAR_OK;
-        }
-    }
-    return st;
-}
-
-/* Smaller micro-batches until there are 4 pp of them, unless that costs more than a tenth. */
-static void dpari_kind_more_micro(const dpar_job *job, dpar_search *q, dpar_plan *plan)
-{
-    double limit = 1.1 * plan->step.total / plan->step.samples;
-    dpar_plan other;
-    q->fixed.pp = plan->strategy.pp;
-    dpari_fix(q, DPAR_FIELD_PP);
-    dpari_fix(q, DPAR_FIELD_MICRO_BATCH);
-    while (plan->strategy.micro_batch > 1 && plan->strategy.micro_batches < 4 * plan->strategy.pp) {
-        q->fixed.micro_batch = plan->strategy.micro_batch / 2;
-        if (dpari_kind_run(job, q, &other) != DPAR_OK ||
-            other.step.total > limit * other.step.samples) {
-            return;
-        }
-        *plan = other;
-    }
-}
-
-/* Best plan of a kind; E_NONE when it does not fit, the rest as the planner. */
-static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked,
-                                   const dpari_need *n, int32_t kind, dpar_plan *plan)
-{
-    dpar_search q = *asked;
-    dpar_status st;
-    q.gpus = n->gpus;
-    q.space = DPAR_SPACE_USUAL;
-    if (!dpari_kind_search(job->work, n, kind, &q) || !dpari_kind_bind(asked, &q)) {
-        return DPAR_E_NONE;
-    }
-    st = dpari_kind_run(job, &q, plan);
-    if (st != DPAR_OK || kind == DPARI_KIND_ANY || plan->strategy.pp == 1) {
-        return st;
-    }
-    if (2 * plan->strategy.pp > job->work->blocks && !dpari_asks(asked, DPAR_FIELD_PP)) {
-        st = dpari_kind_longer(job, &q, plan);
-    }
-    if (st == DPAR_OK && plan->strategy.pp > 1 && !dpari_asks(asked, DPAR_FIELD_MICRO_BATCH) &&
-        !dpari_asks(asked, DPAR_FIELD_MICRO_BATCHES)) {
-        dpari_kind_more_micro(job, &q, plan);
-    }
-    return st;
-}
-
-/* ---- the choice ----------------------------------------------------------------------------- */
-
-/* The kinds worth comparing, simplest first by the flowchart: does it fit on one GPU? is it the
- * parameters (many small layers; else sharding, heavy traffic inside nodes and light across)? is it
- * the activations (a grid; a sequence)? */
-static int32_t dpari_kind_order(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
-                                int32_t *order)
-{
-    const dpar_workload *w = job->work;
-    int32_t k = 0;
-    int large = w->params >= 1e10 && n->gpus >= dpari_many_gpus && n->node >= 8;
-    if (n->spatial && (!w->trains || n->state < n->gpu)) {
-        order[k++] = DPARI_KIND_DOMAIN_NODE;
-        order[k++] = DPARI_KIND_DOMAIN;
-    }
-    if (n->sequence && !large) {
-        order[k++] = DPARI_KIND_SP_TP;
-    }
-    if (n->state < n->gpu && !n->sequence) {
-        order[k++] = DPARI_KIND_DDP_RECOMPUTE;
-    }
-    if (n->deep) {
-        order[k++] = DPARI_KIND_PP_FSDP;
-    }
-    if (large) {
-        order[k++] = DPARI_KIND_TP_PP_DP;
-        order[k++] = DPARI_KIND_PP_DP;
-        order[k++] = DPARI_KIND_CP_PP_DP;
-    }
-    if (n->state / n->node < 0.4 * n->gpu) {
-        order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
-    }
-    if (n->gpus > n->node || n->wide) {
-        order[k++] = DPARI_KIND_TP_FSDP;
-        order[k++] = DPARI_KIND_TP_PP_DP;
-    }
-    order[k++] = DPARI_KIND_FSDP;
-    if (n->gpus <= n->node) {
-        order[k++] = DPARI_KIND_TP_FSDP;
-        order[k++] = DPARI_KIND_TP_PP_DP;
-    }
-    if (n->spatial) {
-        order[k++] = DPARI_KIND_DOMAIN;
-    }
-    if (asked->fixed_fields != 0) {
-        order[k++] = DPARI_KIND_ANY; /* what is fixed may be none of them */
-    }
-    return k;
-}
-
-/* Seconds a sample of the best plan of each kind in `order`; 0 where there is none. */
-static double dpari_kind_seconds(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
-                                 const int32_t *order, int32_t kinds, double *seconds)
-{
-    double best = 0.0;
-    dpar_plan plan;
+    const dpari_kind *best = NULL;
     int32_t i;
-    for (i = 0; i < kinds; i++) {
-        seconds[i] = 0.0;
-        if (dpari_kind_plan(job, asked, n, order[i], &plan) == DPAR_OK) {
-            seconds[i] = plan.step.total / plan.step.samples;
-            best = best > 0.0 && best < seconds[i] ? best : seconds[i];
+    for (i = 0; i < k->n; i++) {
+        const dpari_kind *x = &k->of[i];
+        if ((x->bits & without) == 0 && (best == NULL || x->seconds < best->seconds)) {
+            best = x;
         }
     }
     return best;
 }
 
-/* What is taken: the first kind of the order that is not much slower than the fastest. */
-static int32_t dpari_kind_choose(const int32_t *order, int32_t kinds, const double *seconds,
-                                 double best)
+/* What is advised: of all near the fastest the one whose time and simplicity are best. */
+static const dpari_kind *dpari_kind_choose(const dpari_kinds *k)
 {
+    const dpari_kind *best = dpari_kind_fastest(k, DPARI_KIND_POOR), *chosen = NULL;
+    const dpari_kind *any = dpari_kind_fastest(k, 0);
+    double least = 0.0;
     int32_t i;
-    for (i = 0; i < kinds; i++) {
-        double limit = order[i] == DPARI_KIND_DDP_RECOMPUTE ? dpari_simpler_recompute
-                       : order[i] == DPARI_KIND_PP_FSDP     ? dpari_simpler_deep
-                                                            : dpari_simpler;
-        if (seconds[i] > 0.0 && seconds[i] <= limit * best) {
-            return i;
+    best = best != NULL && best->seconds <= dpari_poor_pays * any->seconds ? best : any;
+    for (i = 0; i < k->n; i++) {
+        const dpari_kind *x = &k->of[i];
+        double cost = x->seconds / best->seconds + dpari_kind_unit * dpari_kind_weight(x->bits);
+        if (x->seconds <= dpari_near_best * best->seconds * (1.0 - 1e-6) &&
+            (x->bits & ~best->bits & DPARI_KIND_POOR) == 0 && (chosen == NULL || cost < least)) {
+            chosen = x;
+            least = cost;
         }
     }
-    return -1;
+    return chosen;
+}
+
+/* The fastest of those that are simpler by more than an option; NULL: none is worth saying. */
+static const dpari_kind *dpari_kind_simpler(const dpari_kinds *k, const dpari_kind *than)
+{
+    const dpari_kind *best = NULL;
+    int32_t i;
+    for (i = 0; i < k->n; i++) {
+        const dpari_kind *x = &k->of[i];
+        if (dpari_kind_weight(x->bits) + 2 <= dpari_kind_weight(than->bits) &&
+            (x->bits & ~than->bits & DPARI_KIND_POOR) == 0 && x->seconds > than->seconds &&
+            x->seconds < dpari_worth_saying * than->seconds &&
+            (best == NULL || x->seconds < best->seconds)) {
+            best = x;
+        }
+    }
+    return best;
 }
 
 /* ---- words ---------------------------------------------------------------------------------- */
@@ -10629,13 +10654,18 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
         dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (s->tp > job->cluster->gpus_per_node && n->gpus > n->node) {
+    if (s->tp > 1 && dpari_over_pcie(job->cluster)) {
+        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+                   "tensor parallelism over PCIe: every layer waits for slow links.");
+    } else if (s->tp > job->cluster->gpus_per_node && n->gpus > n->node) {
         dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
     if (s->pp > 1 && s->micro_batches < 4 * s->pp) {
         dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
-                   "fewer than 4 micro-batches a stage: the bubble passes 20 %.");
+                   a->plan.step.bubble > 0.15
+                       ? "fewer than 4 micro-batches a stage: much of a step is bubble."
+                       : "fewer than 4 micro-batches a stage: mind the bubble.");
     }
     over = a->plan.memory.term[DPAR_MEM_ACTIVATIONS];
     if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
@@ -10652,39 +10682,77 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
     }
 }
 
-/* The fastest of the kinds that were not taken, and what it would cost. */
-static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked,
-                                   const dpari_need *n, const int32_t *order, int32_t kinds,
-                                   const double *seconds, dpar_advice *a)
+/* What the first kind needs and the second does not, in words. */
+static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t bits, int32_t than)
 {
-    dpar_plan plan, other;
-    char name[48];
-    double ratio, best = 0.0;
-    dpar_text t;
+    static const char name[9][24] = {
+        "tensor parallelism",    "a cut of the sample", "a pipeline",
+        "several stages a rank", "recomputation",       "sharded optimizer state",
+        "sharded weights",       "groups of shards",    "stages of single layers"};
     int32_t i;
-    for (i = 0; i < kinds; i++) {
-        if (seconds[i] <= 0.0 || (best > 0.0 && seconds[i] >= best) ||
-            dpari_kind_plan(job, asked, n, order[i], &plan) != DPAR_OK) {
-            continue;
-        }
-        dpari_plan_name(job, &plan, name, sizeof(name));
-        if (!dpari_same(name, a->name)) {
-            best = seconds[i];
-            other = plan;
+    for (i = 0; i < 9; i++) {
+        if ((bits & ~than) >> i & 1) {
+            dpar_text_put(t, how);
+            dpar_text_put(t, name[i]);
+            how = ", ";
         }
     }
-    if (best <= 0.0) {
-        return;
+}
+
+/* "12 % slower, ", "3.1 % faster, ": the ratio of its time to another one's. */
+static DPARI_COLD void dpari_advice_ratio(dpar_text *t, double ratio)
+{
+    double by = 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 / ratio - 1.0);
+    dpari_text_fixed(t, by, by < 9.95);
+    dpar_text_put(t, ratio > 1.0 ? " % slower, " : " % faster, ");
+}
+
+/* "PP=2 + DP=4: 12 % faster, 34 GB a GPU, with a pipeline". */
+static DPARI_COLD void dpari_advice_other(const dpar_job *job, const dpar_search *asked,
+                                          const dpari_kind *other, const dpari_kind *chosen,
+                                          const dpar_advice *a, dpar_text *t)
+{
+    dpar_plan plan;
+    char name[DPARI_NAME];
+    double ratio = other->seconds / chosen->seconds;
+    (void)dpar_plan_price(job, &other->strategy, asked->global_batch, &plan, NULL, NULL);
+    dpari_plan_name(job, &plan, name, sizeof(name));
+    if (dpari_same(name, a->name)) { /* it differs in what the name leaves out */
+        dpar_strategy_write(&plan.strategy, t);
+    } else {
+        dpar_text_put(t, name);
     }
-    dpari_plan_name(job, &other, name, sizeof(name));
-    ratio = best * a->plan.step.samples / a->plan.step.total;
+    dpar_text_put(t, ": ");
+    dpari_advice_ratio(t, ratio);
+    dpari_gb(t, plan.memory.total);
+    dpar_text_put(t, " a GPU");
+    if (ratio > 1.0) {
+        dpari_advice_saved(t, ", without ", chosen->bits, other->bits);
+    } else {
+        dpari_advice_saved(t, ", with ", other->bits, chosen->bits);
+    }
+    if (other->bits & ~chosen->bits & DPARI_KIND_POOR) {
+        dpar_text_put(t, " over slow links");
+    }
+}
+
+/* The fastest of the search, where the plan is another one; what would be simpler still. */
+static DPARI_COLD void dpari_advice_beside(const dpar_job *job, const dpar_search *asked,
+                                           const dpari_kinds *k, const dpari_kind *chosen,
+                                           dpar_advice *a)
+{
+    const dpari_kind *fastest = dpari_kind_fastest(k, 0);
+    const dpari_kind *simpler = dpari_kind_simpler(k, chosen);
+    dpar_text t;
+    a->slower = chosen->seconds / fastest->seconds - 1.0;
+    dpar_text_init(&t, a->fastest, sizeof(a->fastest));
+    if (fastest != chosen) {
+        dpari_advice_other(job, asked, fastest, chosen, a, &t);
+    }
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, ": ");
-    dpari_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
-    dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster by the model, less simple, ");
-    dpari_gb(&t, other.memory.total);
-    dpar_text_put(&t, " a GPU");
+    if (simpler != NULL) {
+        dpari_advice_other(job, asked, simpler, chosen, a, &t);
+    }
 }
 
 /* Something is fixed: what would be recommended otherwise stands in the runner-up's place. */
@@ -10706,8 +10774,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpa
     if (a->plan.fits) {
         ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
                 a->plan.step.total;
-        dpari_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
-        dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster, ");
+        dpari_advice_ratio(&t, ratio);
     }
     dpari_gb(&t, other.plan.memory.total);
     dpar_text_put(&t, " a GPU");
@@ -10790,10 +10857,8 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
 DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                                     dpar_advice *advice, dpar_why *why)
 {
-    int32_t order[16], kinds, chosen = -1;
-    double seconds[16], best;
+    dpari_kinds kinds;
     dpari_need n;
-    dpar_search asked = *search;
     dpar_status st = dpari_workload_check(job->work, why);
     if (st == DPAR_OK) {
         st = dpari_cluster_check(job->cluster, why);
@@ -10809,28 +10874,210 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const d
                          search->gpus, search->global_batch, n.gpus, 0);
     }
     dpari_zero(advice, sizeof(*advice));
-    kinds = dpari_kind_order(job, &asked, &n, order + 1);
-    order[0] = DPARI_KIND_DDP;
-    if (job->work->trains &&
-        dpari_kind_plan(job, &asked, &n, DPARI_KIND_DDP, &advice->plan) == DPAR_OK) {
-        chosen = 0;
-    }
-    best = dpari_kind_seconds(job, &asked, &n, order, kinds + 1, seconds);
-    if (chosen < 0) {
-        chosen = dpari_kind_choose(order, kinds + 1, seconds, best);
-    }
-    if (chosen < 0) { /* none of the usual kinds: anything that the planner finds */
-        order[0] = DPARI_KIND_ANY;
-        chosen = 0;
-    }
-    if (dpari_kind_plan(job, &asked, &n, order[chosen], &advice->plan) != DPAR_OK) {
+    if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
         return dpari_advice_none(job, search, &n, advice, why);
     }
-    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    {
+        const dpari_kind *chosen = dpari_kind_choose(&kinds);
+        (void)dpar_plan_price(job, &chosen->strategy, search->global_batch, &advice->plan, NULL,
+                              NULL);
+        dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+        dpari_advice_beside(job, search, &kinds, chosen, advice);
+    }
     dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
     dpari_advice_warnings(job, search, &n, advice);
-    dpari_advice_runner_up(job, search, &n, order, kinds + 1, seconds, advice);
     dpari_advice_free(job, search, advice);
+    return DPAR_OK;
+}
+
+/* ==== cost/simulated.c ==== */
+
+/* Times and bytes of each stage of the schedule, in the caller's memory. */
+typedef struct dpari_sim_rows {
+    int64_t *forward, *input, *weight, *back, *kept;
+    dpar_rank_timing *rank;
+    int32_t stages; /* of one chain */
+} dpari_sim_rows;
+
+static int dpari_sim_chains(const dpar_strategy *s)
+{
+    return s->schedule == DPAR_DUALPIPE;
+}
+
+/* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
+ * it is. */
+static int32_t dpari_simulated_micros(const dpar_strategy *s)
+{
+    const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
+    int64_t m = s->micro_batches;
+    if (m > most && m > 4 * group) {
+        m -= (m - dpari_most(most, 3 * group)) / group * group;
+    }
+    return (int32_t)m;
+}
+
+/* The forward's share of what a stage takes: its compute, and its part of the messages. */
+static double dpari_forward_share(const dpari_stage *st)
+{
+    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double forward = st->forward + 0.4 * st->tp + 0.5 * (st->ep + st->halo) + 0.4 * st->cp;
+    return device > 0.0 ? forward / device : 0.5;
+}
+
+/* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
+ * the rank takes: the host's waits, and layers that are recomputed in part. */
+static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
+                                       double held_send, dpari_sim_rows *c)
+{
+    dpari_layers layers;
+    dpar_strategy each = *s;
+    int32_t r, v, i;
+    each.pp = c->stages;
+    each.vp = 1;
+    each.schedule = DPAR_1F1B;
+    each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
+    dpari_price_layers(job, s, &layers);
+    for (r = 0; r < s->pp; r++) {
+        dpari_stage rank, st;
+        double sum = 0.0, kept = 0.0;
+        dpari_price_stage(job, s, &layers, r, &rank);
+        for (v = 0; v < s->vp; v++) {
+            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(s, r, v), &st);
+            sum += st.total;
+            kept += st.kept;
+        }
+        for (v = 0; v < s->vp; v++) {
+            double scale = 1e9, f, b;
+            i = (int32_t)dpari_chunk_of(s, r, v);
+            dpari_price_stage(job, &each, &layers, i, &st);
+            scale *= sum > 0.0 ? rank.total / sum : 0.0;
+            f = job->work->trains ? dpari_forward_share(&st) : 1.0;
+            b = (1.0 - f) * st.total * scale;
+            c->forward[i] = (int64_t)(f * st.total * scale + held_send);
+            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, b);
+            c->input[i] = (int64_t)(b + held_send) - c->weight[i];
+            c->kept[i] = 1 + (int64_t)(kept > 0.0 ? st.kept * rank.kept / kept : 0.0);
+            c->back[i] = -c->kept[i];
+        }
+    }
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_chains(s)); i++) {
+        c->forward[i] = c->forward[i - c->stages];
+        c->input[i] = c->input[i - c->stages];
+        c->weight[i] = c->weight[i - c->stages];
+        c->kept[i] = c->kept[i - c->stages];
+        c->back[i] = c->back[i - c->stages];
+    }
+}
+
+/* Memory of the rank with most, with the activations that the simulation counts. */
+static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
+                                                const dpari_sim_rows *c)
+{
+    const dpar_strategy *s = &plan->strategy;
+    double most = 0.0;
+    int32_t r;
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+        return plan->memory.total;
+    }
+    for (r = 0; r < s->pp; r++) {
+        dpar_memory m;
+        double more;
+        dpar_memory_stage(job, s, r, &m);
+        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEM_ACTIVATIONS];
+        most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
+    }
+    return most;
+}
+
+static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpar_plan *plan,
+                                                  int32_t micros, double send,
+                                                  dpari_sim_rows *chunks, dpar_timing *timing,
+                                                  char *mem, int64_t bytes, dpar_why *why)
+{
+    const dpar_strategy *s = &plan->strategy;
+    dpar_order order;
+    dpar_schedule schedule;
+    dpar_times times;
+    dpar_simulation how;
+    dpar_status st;
+    int64_t need;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    /* a stack that sends between its computations: ranks stand still meanwhile */
+    int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
+    dpari_zero(&order, sizeof order);
+    order.rule = job->work->trains ? s->schedule : DPAR_FORWARD_ONLY;
+    order.ranks = s->pp;
+    order.micros = micros;
+    order.chunks = looped || !job->work->trains ? s->vp : 0;
+    st = dpar_schedule_generate(&schedule, &order, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    need = dpar_schedule_generate_bytes(&order, NULL);
+    dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
+    dpari_zero(&times, sizeof times);
+    dpari_zero(&how, sizeof how);
+    times.forward.of = chunks->forward;
+    times.input.of = chunks->input;
+    times.weight.of = chunks->weight;
+    times.hold_forward.of = chunks->kept;
+    times.hold_weight.of = chunks->back;
+    times.latency.all = holds ? 0 : (int64_t)(1e9 * send);
+    how.times = &times;
+    how.rank = chunks->rank;
+    return dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
+                                                   dpar_simulated *sim, void *mem, int64_t bytes,
+                                                   dpar_why *why)
+{
+    const dpar_strategy *s = &plan->strategy;
+    const dpar_step *step = &plan->step;
+    int32_t stages, rows, micros;
+    int64_t head, *at = (int64_t *)mem;
+    dpari_sim_rows chunks;
+    dpar_timing timing;
+    double pipeline, send;
+    dpar_status st = dpari_strategy_check(job, s, 0, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(sim, sizeof *sim);
+    sim->total = step->total;
+    sim->memory = plan->memory.total;
+    if (s->pp == 1) {
+        return DPAR_OK;
+    }
+    stages = s->pp * s->vp; /* at most the layers */
+    rows = stages * (1 + dpari_sim_chains(s));
+    head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
+    micros = dpari_simulated_micros(s);
+    if (bytes < head) {
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
+    }
+    chunks.stages = stages;
+    chunks.forward = at;
+    chunks.input = at + rows;
+    chunks.weight = at + 2 * (int64_t)rows;
+    chunks.back = at + 3 * (int64_t)rows;
+    chunks.kept = at + 4 * (int64_t)rows;
+    chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
+    send = dpari_boundary_seconds(job, s);
+    st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
+                             bytes - head, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    pipeline = 1e-9 * (double)timing.makespan +
+               (double)(s->micro_batches - micros) *
+                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / s->micro_batches);
+    sim->total += pipeline - s->micro_batches * step->largest_stage_s -
+                  step->term[DPAR_TIME_BUBBLE] - step->term[DPAR_TIME_PP];
+    sim->slower = sim->total / step->total - 1.0;
+    sim->bubble = 1.0 - step->mean_stage_s * s->micro_batches / pipeline;
+    sim->memory = dpari_simulated_memory(job, plan, &chunks);
+    sim->larger = sim->memory / plan->memory.total - 1.0;
     return DPAR_OK;
 }
 
@@ -11817,6 +12064,8 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "name", a->name, ",\n    ");
     dpari_json_word_of(t, "why", a->why, ",\n    ");
     dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
+    dpari_json_word_of(t, "fastest", a->fastest, ",\n    ");
+    dpari_json_real(t, "slower", a->slower, ",\n    ");
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 

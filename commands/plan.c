@@ -50,7 +50,8 @@ static const char help[] =
     "  --stack S           megatron | core | torch | compiled: the software assumed\n"
     "  --attention A       unfused | flash1 | flash\n"
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
-    "  --whole             search every divisor and option (millions of configurations)\n"
+    "  --whole             search every divisor and option (millions of configurations; Ctrl-C\n"
+    "                      prints the best so far)\n"
     "  --min-gpus          the fewest GPUs of this kind on which it fits\n"
     "  --recommend         one strategy in words, with why and warnings; with --fix one of those, "
     "and\n"
@@ -222,8 +223,14 @@ static char *joined(char *text, const char *settings)
     return both;
 }
 
-/* What the report says beside the plans. */
-static char note[160];
+/* What the report says beside the plans, a line each. */
+static char note[2000];
+
+static void add_note(const char *text)
+{
+    const size_t used = strlen(note);
+    snprintf(note + used, sizeof note - used, "%s%s", used > 0 ? "\n" : "", text);
+}
 
 /* What was asked, read: 0, or 2 with a sentence. */
 static int ask(const options *o, const char *words, dpar_asked *asked, char **model, char **machine)
@@ -813,8 +820,158 @@ static void say_ways_of_search(const options *o, const char *model, const char *
     say_ways(o, model, machine, job, &s);
 }
 
-static int run_search(const options *o, const dpar_asked *asked, const char *model,
-                      const char *machine)
+/* ---- what else is said ------------------------------------------------------------------------
+ */
+
+enum { SIMULATION_BYTES = 32 * 1024 * 1024 };
+
+/* The plans by the schedules that they would run, simulated: where that says something else by more
+ * than 2 % it is noted and decides the order. */
+static void simulate(const dpar_job *job, dpar_plan *top, int n, int shown)
+{
+    static double rate[64], slower[64], larger[64], seconds[64], bytes[64];
+    char text[400];
+    dpar_text t;
+    dpar_why why;
+    void *memory = malloc(SIMULATION_BYTES);
+    int i, k;
+    for (i = 0; i < n; i++) {
+        dpar_simulated sim;
+        dpar_plan plan = top[i];
+        double total = plan.step.total, r;
+        memset(&sim, 0, sizeof sim);
+        if (memory == NULL ||
+            dpar_plan_simulate(job, &plan, &sim, memory, SIMULATION_BYTES, &why) != DPAR_OK) {
+            sim.slower = sim.larger = 0.0;
+        }
+        total *= sim.slower > 0.02 || sim.slower < -0.02 ? 1.0 + sim.slower : 1.0;
+        r = plan.step.samples / total;
+        for (k = i; k > 0 && r > rate[k - 1] * (1.0 + 1e-12); k--) {
+            top[k] = top[k - 1];
+            rate[k] = rate[k - 1];
+            slower[k] = slower[k - 1];
+            larger[k] = larger[k - 1];
+            seconds[k] = seconds[k - 1];
+            bytes[k] = bytes[k - 1];
+        }
+        top[k] = plan;
+        rate[k] = r;
+        slower[k] = sim.slower;
+        larger[k] = sim.larger;
+        seconds[k] = sim.total;
+        bytes[k] = sim.memory;
+    }
+    free(memory);
+    for (i = 0; i < n && i < shown; i++) {
+        const int time =
+            slower[i] > 0.02 || slower[i]<-0.02, size = larger[i]> 0.02 || larger[i] < -0.02;
+        if (!time && !size) {
+            continue;
+        }
+        snprintf(text, sizeof text, "%d: its schedule, simulated: ", i + 1);
+        dpar_text_init(&t, text + strlen(text), sizeof text - strlen(text));
+        if (time) {
+            char part[80];
+            snprintf(part, sizeof part, "%.4g s, %+.1f %%%s", seconds[i], 100.0 * slower[i],
+                     size ? "; " : "");
+            dpar_text_put(&t, part);
+        }
+        if (size) {
+            char part[80];
+            snprintf(part, sizeof part, "%.1f GB, %+.1f %%%s", bytes[i] * 1e-9, 100.0 * larger[i],
+                     bytes[i] > job->cluster->gpu.memory_bytes ? ": does not fit" : "");
+            dpar_text_put(&t, part);
+        }
+        add_note(text);
+    }
+}
+
+/* Tokens a second and GPU of the best plan with one word more; 0: nothing fits. */
+static double other_rate(const char *model, const char *machine, const char *words,
+                         const char *more)
+{
+    static dpar_asked other;
+    static dpar_planner p;
+    static char all[9100];
+    dpar_plan top;
+    dpar_search q;
+    dpar_status st;
+    snprintf(all, sizeof all, "%s %s", words, more);
+    if (dpar_plan_ask(model, machine, all, &other, NULL) != DPAR_OK) {
+        return -1.0;
+    }
+    q = other.search;
+    q.space = DPAR_SPACE_USUAL;
+    q.top = &top;
+    q.top_room = 1;
+    st = dpar_planner_init(&p, &other.job, &q, NULL);
+    while (st == DPAR_OK || st == DPAR_MORE) {
+        st = dpar_planner_run(&p, 1 << 30, NULL);
+    }
+    return st == DPAR_DONE ? top.step.tokens_per_s_gpu : 0.0;
+}
+
+static void assume(char *text, size_t room, const char *what, const char *other, double rate,
+                   double now)
+{
+    const size_t used = strlen(text);
+    if (rate < 0.0) {
+        return;
+    }
+    snprintf(text + used, room - used, "%s%s (%s: ", used > 0 ? ", " : "assumed: ", what, other);
+    now = rate > now ? rate / now - 1.0 : rate > 0.0 ? 1.0 - now / rate : 0.0;
+    if (rate <= 0.0) {
+        snprintf(text + strlen(text), room - strlen(text), "does not fit)");
+    } else if (now < 0.005 && now > -0.005) {
+        snprintf(text + strlen(text), room - strlen(text), "as fast)");
+    } else {
+        snprintf(text + strlen(text), room - strlen(text), "%.0f %% %s)",
+                 100.0 * (now < 0.0 ? -now : now), now < 0.0 ? "slower" : "faster");
+    }
+}
+
+/* What the user left open and the answer hangs on, each with the price of another choice. */
+static void say_assumed(const options *o, const dpar_asked *asked, const char *words,
+                        const char *model, const char *machine)
+{
+    static const char *const stack[] = {"", "core", "torch", "core", "torch"};
+    static const char *const stack_name[] = {"", "megatron", "core", "torch", "compiled"};
+    const dpar_workload *w = &asked->work;
+    char text[600], what[80], other[80];
+    double now = other_rate(model, machine, words, "");
+    text[0] = 0;
+    if (now <= 0.0) {
+        return;
+    }
+    if (o->precision == NULL && w->trains) {
+        const char *name = asked->cluster.gpu.flops[DPAR_F8] > 0.0 && w->heads > 0 ? "fp8" : "zero";
+        snprintf(what, sizeof what, "precision %s", asked->job.recipe.name);
+        snprintf(other, sizeof other, "precision=%s", name);
+        assume(text, sizeof text, what, name, other_rate(model, machine, words, other), now);
+    }
+    if (o->stack == NULL && w->heads > 0 && w->stack >= 1 && w->stack <= 4) {
+        snprintf(what, sizeof what, "%s software", stack_name[w->stack]);
+        snprintf(other, sizeof other, "stack=%s", stack[w->stack]);
+        assume(text, sizeof text, what, stack[w->stack], other_rate(model, machine, words, other),
+               now);
+    }
+    if (o->seq == NULL && w->vocab > 0) {
+        snprintf(what, sizeof what, "%.0f tokens a sample", w->tokens);
+        snprintf(other, sizeof other, "seq=%.0f", 2.0 * w->tokens);
+        assume(text, sizeof text, what, other + 4, other_rate(model, machine, words, other), now);
+    }
+    if (o->batch == NULL && w->trains) {
+        snprintf(what, sizeof what, "%lld samples a step", (long long)asked->search.global_batch);
+        snprintf(other, sizeof other, "batch=%lld", 2LL * (long long)asked->search.global_batch);
+        assume(text, sizeof text, what, other + 6, other_rate(model, machine, words, other), now);
+    }
+    if (text[0] != 0) {
+        add_note(text);
+    }
+}
+
+static int run_search(const options *o, const dpar_asked *asked, const char *words,
+                      const char *model, const char *machine)
 {
     static dpar_plan top[64], front[32];
     static dpar_planner p;
@@ -823,12 +980,13 @@ static int run_search(const options *o, const dpar_asked *asked, const char *mod
     const dpar_job *job = &asked->job;
     dpar_report r;
     dpar_why why;
+    char said[100];
     double since = options_now();
     dpar_status st;
     q->top = top;
-    q->top_room = o->top;
-    q->front = front;
-    q->front_room = 32;
+    q->top_room = o->top < 8 ? 8 : o->top; /* simulated, they may change their order */
+    q->front = front; /* in the whole space it costs time: only where it is shown */
+    q->front_room = o->whole && !o->explain && !o->json && o->svg == NULL ? 0 : 32;
     st = dpar_planner_init(&p, job, q, &why);
     if (st != DPAR_OK) {
         return complain(why.text, NULL);
@@ -851,10 +1009,13 @@ static int run_search(const options *o, const dpar_asked *asked, const char *mod
             say_ways_of_search(o, model, machine, job);
         }
     }
+    if (p.tops > 0) {
+        simulate(job, top, p.tops, o->top);
+    }
     memset(&r, 0, sizeof r);
     r.job = job;
     r.plan = top;
-    r.plans = p.tops;
+    r.plans = p.tops < o->top ? p.tops : o->top;
     r.front = front;
     r.fronts = p.fronts;
     r.rejected = rejected;
@@ -866,7 +1027,19 @@ static int run_search(const options *o, const dpar_asked *asked, const char *mod
     r.global_batch = q->global_batch;
     r.evaluated = p.evaluated;
     r.seconds = options_now() - since;
-    r.note = interrupted ? "the search was interrupted: the best so far" : r.note;
+    if (interrupted) {
+        snprintf(said, sizeof said, "interrupted after %.0f %% of the space: the best so far",
+                 100.0 * p.progress);
+        add_note(said);
+    } else if (p.cut > 0) {
+        snprintf(said, sizeof said,
+                 "%.3g configurations more cannot be among these: their bounds say so",
+                 (double)p.cut);
+        add_note(said);
+    }
+    if (p.tops > 0 && !interrupted) {
+        say_assumed(o, asked, words, model, machine);
+    }
     if (p.tops == 0) {
         r.note = why.text;
     }
@@ -886,8 +1059,15 @@ static int run_search(const options *o, const dpar_asked *asked, const char *mod
     return p.tops > 0 ? 0 : 1;
 }
 
-static int run_recommend(const options *o, const dpar_asked *asked, const char *model,
-                         const char *machine)
+static void show_part(const char *name, const char *text)
+{
+    if (text[0] != 0) {
+        printf("%s%s\n", name, text);
+    }
+}
+
+static int run_recommend(const options *o, const dpar_asked *asked, const char *words,
+                         const char *model, const char *machine)
 {
     const dpar_job *job = &asked->job;
     const dpar_search *q = &asked->search;
@@ -909,15 +1089,19 @@ static int run_recommend(const options *o, const dpar_asked *asked, const char *
     r.evaluated = 1;
     r.advice = &a;
     r.note = st == DPAR_OK ? NULL : why.text;
+    if (st == DPAR_OK) {
+        simulate(job, &a.plan, 1, 1);
+        say_assumed(o, asked, words, model, machine);
+    }
     if (!o->json) {
         printf("%s\n  why:       %s\n", a.name, a.why);
         printf("  step:      %.4g s, %.4g /s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
                a.plan.step.total, a.plan.step.tokens_per_s_gpu, 100.0 * a.plan.step.mfu,
                a.plan.memory.total * 1e-9);
-        printf("%s%s%s", a.runner_up[0] != 0 ? "  runner-up: " : "", a.runner_up,
-               a.runner_up[0] != 0 ? "\n" : "");
-        printf("%s%s%s\n", a.warning_text[0] != 0 ? "  mind:      " : "", a.warning_text,
-               a.warning_text[0] != 0 ? "\n" : "");
+        show_part("  fastest:   ", a.fastest);
+        show_part(q->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", a.runner_up);
+        show_part("  mind:      ", a.warning_text);
+        putchar('\n');
     }
     if (show_all(o, &r) != 0) {
         return 2;
@@ -972,7 +1156,8 @@ static int run(int argc, char **argv)
     } else {
         const char *of = model != NULL ? model : o.model;
         const char *on = machine != NULL ? machine : o.cluster;
-        code = o.recommend ? run_recommend(&o, &asked, of, on) : run_search(&o, &asked, of, on);
+        code = o.recommend ? run_recommend(&o, &asked, words, of, on)
+                           : run_search(&o, &asked, words, of, on);
     }
     free(model);
     free(machine);

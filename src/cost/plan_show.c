@@ -664,6 +664,8 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "name", a->name, ",\n    ");
     dpari_json_word_of(t, "why", a->why, ",\n    ");
     dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
+    dpari_json_word_of(t, "fastest", a->fastest, ",\n    ");
+    dpari_json_real(t, "slower", a->slower, ",\n    ");
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 

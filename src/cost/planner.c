@@ -3,6 +3,7 @@
 
 #include "../base/inner.h"
 #include "../base/text.h"
+#include "kinds.h"
 #include "terms.h"
 
 /* ---- one configuration ---------------------------------------------------------------------- */
@@ -97,6 +98,8 @@ enum {
     DPARI_OUT_RULE,
     DPARI_PRICED /* are the layers of this position? */
 };
+/* In the place of a rule: legal, but slower than what is kept. */
+enum { DPARI_OUT_CUT = DPAR_RULES };
 
 static int dpari_fixed(const dpar_search *q, int32_t field)
 {
@@ -187,7 +190,7 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
 
 /* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
  * the axis whose tiles are longest. */
-static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+static DPARI_COLD void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
     while (parts > 1) {
@@ -256,7 +259,7 @@ static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 }
 
 /* Fills the outer options of the odometer's position; 0 when it repeats another one. */
-static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
+static DPARI_COLD int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const int64_t *at = p->state;
@@ -461,9 +464,32 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
     }
 }
 
-/* Prices what differs in overlap only: the memory once, the time of each. */
+/* Can plans of at most so many samples a second, of at least so many bytes, change what is kept?
+ * Not when all of `top` are faster and one of `front` is as fast and as small. They would be
+ * refused now, so leaving them out changes nothing. Usual searches with a front price everything.
+ */
+static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
+{
+    const dpar_plan *worst = &p->top[p->tops - 1];
+    int32_t i;
+    if (p->tops == 0 || p->tops < p->top_room ||
+        (p->search.space != DPAR_SPACE_WHOLE && p->front_room >= 2) ||
+        worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
+        return 0;
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (f->step.samples >= rate * (1.0 + 1e-9) * f->step.total &&
+            f->memory.total <= bytes * (1.0 - 1e-9)) {
+            return 1;
+        }
+    }
+    return p->front_room < 2;
+}
+
+/* Prices what differs in overlap only: the memory once, the time of each that fits. */
 static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
-                             const dpari_stages *stages)
+                             const dpari_stages *stages, double rate)
 {
     int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
     dpar_plan plan;
@@ -471,31 +497,71 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
     plan.fits = dpari_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
+    if (plan.fits && dpari_walk_beaten(p, rate, plan.memory.total)) {
+        p->cut += overlaps;
+        p->walked += overlaps;
+        return;
+    }
     for (overlap = 0; overlap < overlaps; overlap++) {
+        p->evaluated++;
+        p->walked++;
+        if (!plan.fits) {
+            dpari_walk_too_big(p, &plan.memory);
+            continue;
+        }
         if (overlaps > 1) {
             plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
                                     (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
                                     (overlap & 2 ? DPAR_OVERLAP_PP : 0);
         }
         dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
-        p->evaluated++;
-        p->walked++;
-        if (plan.fits) {
-            dpari_keep_top(p, &plan);
-            dpari_keep_front(p, &plan);
-        } else {
-            dpari_walk_too_big(p, &plan.memory);
+        dpari_keep_top(p, &plan);
+        dpari_keep_front(p, &plan);
+        if (p->kinds != NULL) {
+            dpari_kind_keep(p->kinds, &p->job, &plan.strategy, plan.step.total / plan.step.samples);
         }
     }
 }
 
+/* Does nothing of this ZeRO stage fit, whatever is offloaded and however it is sharded? Then all of
+ * it is counted out at once: what is offloaded and sharded most comes nearest. */
+static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy *outer,
+                                           const dpari_stages *stages)
+{
+    dpar_strategy s = *outer;
+    dpar_memory m;
+    int64_t n = 0;
+    int32_t k;
+    s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
+    s.shard = dpari_walk_shard(p, outer, 0);
+    dpari_price_memory(&p->job, &s, stages, &m);
+    if (m.upper <= dpari_limit(p)) {
+        return 0;
+    }
+    for (k = 0; k < 2; k++) {
+        int32_t shard = dpari_walk_shard(p, outer, k);
+        if (shard > 0 && s.dp % shard != 0) {
+            return 0;
+        }
+        n += shard > 0;
+    }
+    n *= dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+    dpari_walk_too_big(p, &m);
+    p->rejected[DPAR_RULE_MEMORY] += n - 1;
+    p->evaluated += n;
+    p->walked += n;
+    return 1;
+}
+
 /* ZeRO stage, offload, shard group. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages,
+                            double rate)
 {
     dpar_strategy s = *outer;
     int32_t offloads = dpari_walk_offloads(p), offload, k;
     for (s.zero = 0; s.zero < 4; s.zero++) {
-        if (!dpari_walk_zero(p, &s, s.zero)) {
+        if (!dpari_walk_zero(p, &s, s.zero) ||
+            (offloads > 1 && dpari_walk_none_fits(p, &s, stages))) {
             continue;
         }
         for (offload = 0; offload < offloads; offload++) {
@@ -505,7 +571,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
                 if (s.shard > 0 && s.dp % s.shard != 0) {
                     dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
                 } else if (s.shard > 0) {
-                    dpari_walk_price(p, &s, stages);
+                    dpari_walk_price(p, &s, stages, rate);
                 }
             }
         }
@@ -527,24 +593,54 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
     return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
- * slower than all that are kept, nothing of the data level can be among them. Not in the whole
- * space, and not when a front is wanted: there everything is priced. */
-static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
-                               const dpari_stages *stages)
+/* Bytes that the plans of these stages hold at least: everything sharded and offloaded, without the
+ * buffers that this takes. Each term falls with the ZeRO stage and with each offload. `upper`: of
+ * the figure that must fit. */
+static DPARI_COLD double dpari_walk_least_bytes(const dpar_planner *p, const dpar_strategy *outer,
+                                                const dpari_stages *stages, int upper)
 {
-    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
-    const dpar_plan *worst;
+    dpar_strategy s = *outer;
+    dpar_memory m;
+    s.zero = p->job.work->trains ? 3 : 0;
+    s.shard = s.dp;
+    s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
+    dpari_price_memory(&p->job, &s, stages, &m);
+    return (upper ? m.upper : m.total) -
+           1.1 * (m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS]);
+}
+
+/* A step takes at least its micro-batches on the slowest stage, the filling and the messages, all
+ * that can be hidden hidden: without gradients, optimizer and offload. *bound: samples a second. */
+static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *outer,
+                               const dpari_stages *stages, double *bound)
+{
+    dpar_strategy s = *outer;
+    dpar_step t;
+    double rate, slow = 0.0;
     int32_t i;
-    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
-        p->tops < p->top_room) {
+    *bound = 1e30;
+    if (p->tops == 0 || p->tops < p->top_room) {
         return 0;
     }
-    worst = &p->top[p->tops - 1];
-    for (i = 0; i < stages->n; i++) {
+    for (i = 0; i < stages->n; i++) { /* most are seen to be too slow by this alone */
         slow = dpari_mostf(slow, stages->of[i].total);
     }
-    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+    rate = (double)s.dp * s.micro_batch / slow;
+    if (p->front_room < 2 && dpari_walk_beaten(p, rate, 0.0)) {
+        return 1;
+    }
+    if (dpari_walk_overlaps(p, outer) > 1) {
+        s.overlap |= DPAR_OVERLAP_DP | DPAR_OVERLAP_PP;
+    }
+    s.zero = 0;
+    dpari_price_step(&p->job, &s, stages, &t);
+    rate = t.samples / (t.total - t.term[DPAR_TIME_DP] - t.term[DPAR_TIME_OPTIMIZER]);
+    *bound = rate;
+    if (p->search.space != DPAR_SPACE_WHOLE) {
+        return dpari_walk_beaten(p, rate, 0.0);
+    }
+    return dpari_walk_least_bytes(p, outer, stages, 1) > dpari_limit(p) ||
+           dpari_walk_beaten(p, rate, dpari_walk_least_bytes(p, outer, stages, 0));
 }
 
 /* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
@@ -560,22 +656,53 @@ static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
     return layers;
 }
 
+/* All that stands at this position computes every layer once: on pp ranks the slowest takes at
+ * least its share of the sum, so samples a second do not pass this, whatever pp and schedule. */
+static DPARI_COLD int dpari_walk_position_beaten(dpar_planner *p, const dpar_strategy *s,
+                                                 int32_t rest)
+{
+    const dpari_layers *layers;
+    const dpar_workload *w = p->job.work;
+    double device = 0.0, host = 0.0, bytes = 0.0;
+    int32_t i;
+    if (p->tops == 0 || p->tops < p->top_room) {
+        return 0;
+    }
+    layers = dpari_walk_layers(p, s);
+    for (i = 0; i < w->layers; i++) {
+        const dpari_layer_price *l = &layers->of[i];
+        if (w->layer[i].kind != DPAR_LAYER_EMBED) {
+            device +=
+                w->layer[i].count * (l->forward + l->backward + l->tp_forward + l->tp_backward +
+                                     l->cp_forward + l->cp_backward + l->ep_forward +
+                                     l->ep_backward + l->halo_forward + l->halo_backward);
+            host += w->layer[i].count * (l->host_forward + l->host_backward);
+        }
+        bytes = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(bytes, l->transient) : bytes;
+    }
+    device = dpari_mostf(device, host);
+    return device > 0.0 && dpari_walk_beaten(p, (double)rest * s->micro_batch / device, bytes);
+}
+
 /* The stages of one recomputation, priced; then the data level. */
 static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 {
     int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
     dpari_stages stages;
-    if (out != DPAR_RULE_NONE) {
+    double rate = 0.0;
+    if (out != DPAR_RULE_NONE && out != DPARI_OUT_CUT) {
         dpari_walk_out(p, out, dpari_walk_count(p, s));
         return;
     }
-    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
-    if (dpari_walk_hopeless(p, s, &stages)) {
+    if (out == DPAR_RULE_NONE) {
+        dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+    }
+    if (out == DPARI_OUT_CUT || dpari_walk_hopeless(p, s, &stages, &rate)) {
         int64_t n = dpari_walk_count(p, s);
         p->cut += n;
         p->walked += n;
     } else {
-        dpari_walk_data(p, s, &stages);
+        dpari_walk_data(p, s, &stages, rate);
     }
 }
 
@@ -655,7 +782,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
                 continue;
             }
             s->schedule = schedule;
-            if (out == DPAR_RULE_NONE &&
+            if ((out == DPAR_RULE_NONE || out == DPARI_OUT_CUT) &&
                 dpari_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
                 p->state[DPARI_OUT_RULE] = rule;
             }
@@ -672,6 +799,9 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
     const dpar_workload *w = p->job.work;
     int64_t out = p->state[DPARI_OUT_RULE];
     p->state[DPARI_PRICED] = 0;
+    if (out == DPAR_RULE_NONE && dpari_walk_position_beaten(p, s, rest)) {
+        p->state[DPARI_OUT_RULE] = out = DPARI_OUT_CUT;
+    }
     for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
         s->dp = rest / s->pp;
         if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
@@ -682,7 +812,8 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
         s->micro_batches = dpari_walk_batches(p, s);
         if (s->micro_batches == 0) {
             s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
+            p->state[DPARI_OUT_RULE] =
+                out == DPAR_RULE_NONE || out == DPARI_OUT_CUT ? (int64_t)DPAR_RULE_BATCH : out;
         }
         dpari_walk_pipeline(p, s);
         p->state[DPARI_OUT_RULE] = out;
@@ -690,7 +821,8 @@ static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 }
 
 /* The rule that a position breaks whatever comes further in; the cheapest to see first. */
-static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s,
+                                           int64_t ranks)
 {
     const dpar_workload *w = p->job.work;
     int32_t node = p->job.cluster->gpus_per_node;
@@ -764,6 +896,7 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     p->top_room = p->top != NULL ? (int32_t)dpari_most(0, search->top_room) : 0;
     p->front = search->front;
     p->front_room = p->front != NULL ? (int32_t)dpari_most(0, search->front_room) : 0;
+    p->slack = 1.0;
     p->state[DPARI_TOTAL] = 1;
     for (i = 0; i < DPARI_AXES; i++) {
         p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));

@@ -43,11 +43,15 @@ enum {
      * offload: of activations it can be a few percent faster on paper.
      *
      * When only the top is wanted (no front), what cannot reach it is left unpriced and counted in
-     * `cut`. */
+     * `cut`. With a front everything is priced. */
     DPAR_SPACE_USUAL,
     /* Every divisor for tp (across nodes too), cp, pp, ep and micro-batch; vp as above; sp 0/1; all
      * kinds of cp; all schedules. ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a
-     * grid. Everything is priced.
+     * grid.
+     *
+     * Branch and bound: what cannot change the top, nor the front where one is wanted, is counted
+     * in `cut`. The bounds never pass the truth, so the plans are those of the full walk. Without
+     * top and front everything is priced.
      *
      * It holds Calculon's space but for two choices: its network for each degree (here that follows
      * from the placement) and how it splits an all-reduce of TP. */
@@ -86,13 +90,15 @@ typedef struct dpar_planner {
     int32_t top_room, tops;
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated;            /* configurations priced (time and memory) */
+    int64_t evaluated;            /* configurations priced: memory, and time where it fits */
     int64_t rejected[DPAR_RULES]; /* configurations by the rule that they break; those of MEMORY
                                      were priced */
-    int64_t cut;     /* legal, but not priced: their compute alone is slower than all plans kept */
-    int64_t walked;  /* evaluated + cut + rejected by other rules than MEMORY */
-    double progress; /* share of the space that is done, 0..1 */
-    int64_t state[64]; /* private: where the walk is */
+    int64_t cut;               /* legal, but not priced: bounds say that they would not be kept */
+    int64_t walked;            /* evaluated + cut + rejected by other rules than MEMORY */
+    double progress;           /* share of the space that is done, 0..1 */
+    int64_t state[64];         /* private: where the walk is */
+    struct dpari_kinds *kinds; /* private: of dpar_plan_recommend */
+    double slack;              /* private: so much slower than the plans kept is still priced */
     /* private: prices of layers, shared by many configurations */
     double layers[DPAR_MAX_LAYERS * 32];
 } dpar_planner;

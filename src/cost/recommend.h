@@ -11,7 +11,7 @@
 /* Warnings of common mistakes, bits of dpar_advice.warnings. */
 enum {
     DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
-    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
+    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes, or over PCIe */
     DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
     DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
     DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
@@ -19,22 +19,28 @@ enum {
 };
 typedef struct dpar_advice {
     dpar_plan plan;
-    char name[48]; /* "TP=4 + FSDP=4" */
+    char name[64]; /* "TP=4 + FSDP=4" */
     char why[400];
-    char runner_up[200];
-    int32_t warnings; /* bits DPAR_WARN_* of the plan */
+    char runner_up[256]; /* a simpler plan: how much slower, what it saves; may be empty */
+    char fastest[256];   /* where the plan is not the fastest: what is, and what it needs more */
+    double slower;       /* than that one, as a share: 0.03 */
+    int32_t warnings;    /* bits DPAR_WARN_* of the plan */
     char warning_text[400];
 } dpar_advice;
-/* The simplest good strategy. DDP whenever it fits. Else every kind of parallelism that the
- * flowchart "does it fit? parameters or activations?" offers is priced at its best. The first of
- * them, simplest first, that is at most 30 % slower than the fastest is taken. The model errs by
- * about as much between kinds, and fewer kinds are fewer things to go wrong.
+/* The simplest plan near the fastest. All usual plans are priced and the best of each kind is kept.
+ * What makes a kind are tensor, sequence, pipeline and domain parallelism, sharding and
+ * recomputation. Expert parallelism is free: codes with experts have it. Of the kinds at most 5 %
+ * slower than the fastest it is the one with the least time, where a kind of parallelism more
+ * counts 4.8 % and an option 1.6 %.
+ *
+ * Tensor parallelism over PCIe or between nodes, and cut experts, are left to where nothing else
+ * fits or all else takes twice as long. `fastest` then says by how much they would be faster.
  *
  * What search->fixed fixes binds the answer, and the warnings judge it. runner_up then says what
  * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
  * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. About 30 searches, 60 where something is fixed: milliseconds. */
+ * that are not the cluster's. One search, two where something is fixed: milliseconds. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 

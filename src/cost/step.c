@@ -233,6 +233,17 @@ static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, do
     return c.seconds;
 }
 
+DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpar_step t;
+    dpari_zero(&t, sizeof(t));
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    return dpari_send_seconds(job, s, stages.send, &t, 0.0);
+}
+
 /* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
 static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)

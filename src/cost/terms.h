@@ -34,6 +34,8 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
                                 const dpari_stages *stages, dpar_step *t);
 /* The same from the start. The strategy must have passed dpari_strategy_check. */
 DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+/* Seconds of one message between stages. */
+DPARI_API double dpari_boundary_seconds(const dpar_job *job, const dpar_strategy *s);
 /* Gradients and weights of ZeRO that this stage's ranks send in a step. */
 DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpari_tally *tally);

@@ -32,11 +32,17 @@ expect 0 'derecho' --list
 expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
 expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain
 expect 0 'why:' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
-expect 0 '^TP=8 + FSDP=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
-expect 0 'with nothing fixed HSDP=16: 13 % faster' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
+expect 0 '^TP=8 + DP(ZeRO-1)=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
+expect 0 'with nothing fixed DP(ZeRO-2)=16: 1[0-9] % faster' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
 expect 0 ',vp=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix vp=2
 expect 1 'DDP replicates the state' llama-3-8b --cluster 2x8:a100-80 --recommend --fix zero=0,tp=1,pp=1
 expect 2 'nearest legal configuration' llama-3-8b --cluster 2x8:a100-80 --recommend --fix pp=99
+expect 0 'fastest: .* % faster' llama-3-70b --cluster 4x8:h100-80 --recommend
+expect 0 'simpler: .* % slower, .*without' llama-3-70b --cluster 4x8:h100-80 --recommend
+expect 0 'assumed: precision megatron (fp8: [0-9]* % faster), core software (torch' llama-3-70b --cluster 4x8:h100-80
+expect 0 'over PCIe' llama-3-8b --cluster 1x4:l40s --recommend
+expect 0 'its schedule, simulated: .* s, +' llama-3-70b --cluster 8x8:h100-80 --fix schedule=v-min --top 8
+expect 0 'configurations more cannot be among these' deepseek-v3 --cluster 256x8:h100-80 --whole --top 1
 expect 0 'fewest' llama-3-70b --cluster 8x8:h100-80 --min-gpus
 expect 0 'tiles' grid:1440x720x100,fields=5 --cluster derecho --gpus 64
 expect 0 'tp=8' gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,sp=1,pp=16,mbs=1,recompute=selective

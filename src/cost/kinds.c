@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "kinds.h"
+
+DPARI_API int dpari_over_pcie(const dpar_cluster *c)
+{
+    return c->link_Bps < 130e9 && c->link_Bps <= 1.3 * c->gpu.pcie_Bps;
+}
+
+/* Tensor parallelism waits for its messages in every layer: over PCIe and between nodes they are
+ * slow, and the model knows them least. Codes with experts do not cut them. */
+static int dpari_kind_poor(const dpar_job *job, const dpar_strategy *s)
+{
+    const dpar_cluster *c = job->cluster;
+    return (s->tp > 1 && (dpari_over_pcie(c) || s->tp > c->gpus_per_node)) || s->etp > 1;
+}
+
+static int32_t dpari_kind_bits(const dpar_job *job, const dpar_strategy *s)
+{
+    int32_t bits = s->tp > 1 ? DPARI_KIND_TP : 0;
+    bits |= s->cp > 1 || s->tiles[0] * s->tiles[1] * s->tiles[2] > 1 ? DPARI_KIND_CUT : 0;
+    bits |= s->pp > 1 ? DPARI_KIND_PP : 0;
+    bits |= s->vp > 1 ? DPARI_KIND_CHUNKS : 0;
+    bits |= s->recompute != DPAR_RECOMPUTE_NONE ? DPARI_KIND_RECOMPUTE : 0;
+    bits |= s->zero == 1 || s->zero == 2 ? DPARI_KIND_SHARDS : 0;
+    bits |= s->zero == 3 ? DPARI_KIND_FSDP : 0;
+    bits |= s->zero == 3 && s->shard > 0 && s->shard < s->dp ? DPARI_KIND_GROUPS : 0;
+    bits |= s->pp > 1 && 2 * (int64_t)s->pp > job->work->blocks ? DPARI_KIND_SHORT : 0;
+    return bits | (dpari_kind_poor(job, s) ? DPARI_KIND_POOR : 0);
+}
+
+DPARI_API void dpari_kind_keep(dpari_kinds *k, const dpar_job *job, const dpar_strategy *s,
+                               double seconds)
+{
+    int32_t bits = dpari_kind_bits(job, s), i, at = 0;
+    for (i = 0; i < k->n && k->of[i].bits != bits; i++) {
+        at = k->of[i].seconds > k->of[at].seconds ? i : at; /* the slowest, where all are taken */
+    }
+    if (i < k->n) {
+        at = i;
+    } else if (k->n < DPARI_KINDS) {
+        at = k->n++;
+        k->of[at].seconds = seconds * 2.0;
+    }
+    if (seconds < k->of[at].seconds * (1.0 - 1e-12)) {
+        k->of[at].bits = bits;
+        k->of[at].seconds = seconds;
+        k->of[at].strategy = *s;
+    }
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "simulated.h"
+
+#include "../base/inner.h"
+#include "../schedule/simulate.h"
+#include "terms.h"
+
+/* Times and bytes of each stage of the schedule, in the caller's memory. */
+typedef struct dpari_sim_rows {
+    int64_t *forward, *input, *weight, *back, *kept;
+    dpar_rank_timing *rank;
+    int32_t stages; /* of one chain */
+} dpari_sim_rows;
+
+static int dpari_sim_chains(const dpar_strategy *s)
+{
+    return s->schedule == DPAR_DUALPIPE;
+}
+
+/* So many micro-batches are simulated: all, or as many as keep the list short and the last group as
+ * it is. */
+static int32_t dpari_simulated_micros(const dpar_strategy *s)
+{
+    const int64_t most = INT64_C(100000) / ((int64_t)s->pp * s->vp), group = 2 * (int64_t)s->pp;
+    int64_t m = s->micro_batches;
+    if (m > most && m > 4 * group) {
+        m -= (m - dpari_most(most, 3 * group)) / group * group;
+    }
+    return (int32_t)m;
+}
+
+/* The forward's share of what a stage takes: its compute, and its part of the messages. */
+static double dpari_forward_share(const dpari_stage *st)
+{
+    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double forward = st->forward + 0.4 * st->tp + 0.5 * (st->ep + st->halo) + 0.4 * st->cp;
+    return device > 0.0 ? forward / device : 0.5;
+}
+
+/* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
+ * the rank takes: the host's waits, and layers that are recomputed in part. */
+static DPARI_COLD void dpari_sim_price(const dpar_job *job, const dpar_strategy *s,
+                                       double held_send, dpari_sim_rows *c)
+{
+    dpari_layers layers;
+    dpar_strategy each = *s;
+    int32_t r, v, i;
+    each.pp = c->stages;
+    each.vp = 1;
+    each.schedule = DPAR_1F1B;
+    each.recompute_layers = (s->recompute_layers + s->vp - 1) / s->vp;
+    dpari_price_layers(job, s, &layers);
+    for (r = 0; r < s->pp; r++) {
+        dpari_stage rank, st;
+        double sum = 0.0, kept = 0.0;
+        dpari_price_stage(job, s, &layers, r, &rank);
+        for (v = 0; v < s->vp; v++) {
+            dpari_price_stage(job, &each, &layers, (int32_t)dpari_chunk_of(s, r, v), &st);
+            sum += st.total;
+            kept += st.kept;
+        }
+        for (v = 0; v < s->vp; v++) {
+            double scale = 1e9, f, b;
+            i = (int32_t)dpari_chunk_of(s, r, v);
+            dpari_price_stage(job, &each, &layers, i, &st);
+            scale *= sum > 0.0 ? rank.total / sum : 0.0;
+            f = job->work->trains ? dpari_forward_share(&st) : 1.0;
+            b = (1.0 - f) * st.total * scale;
+            c->forward[i] = (int64_t)(f * st.total * scale + held_send);
+            c->weight[i] = (int64_t)dpari_leastf(0.5 * st.backward * scale, b);
+            c->input[i] = (int64_t)(b + held_send) - c->weight[i];
+            c->kept[i] = 1 + (int64_t)(kept > 0.0 ? st.kept * rank.kept / kept : 0.0);
+            c->back[i] = -c->kept[i];
+        }
+    }
+    for (i = c->stages; i < c->stages * (1 + dpari_sim_chains(s)); i++) {
+        c->forward[i] = c->forward[i - c->stages];
+        c->input[i] = c->input[i - c->stages];
+        c->weight[i] = c->weight[i - c->stages];
+        c->kept[i] = c->kept[i - c->stages];
+        c->back[i] = c->back[i - c->stages];
+    }
+}
+
+/* Memory of the rank with most, with the activations that the simulation counts. */
+static DPARI_COLD double dpari_simulated_memory(const dpar_job *job, const dpar_plan *plan,
+                                                const dpari_sim_rows *c)
+{
+    const dpar_strategy *s = &plan->strategy;
+    double most = 0.0;
+    int32_t r;
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+        return plan->memory.total;
+    }
+    for (r = 0; r < s->pp; r++) {
+        dpar_memory m;
+        double more;
+        dpar_memory_stage(job, s, r, &m);
+        more = (double)c->rank[r].peak_bytes - m.term[DPAR_MEM_ACTIVATIONS];
+        most = dpari_mostf(most, m.total + more * (job->work->trains ? 1.05 : 1.0));
+    }
+    return most;
+}
+
+static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpar_plan *plan,
+                                                  int32_t micros, double send,
+                                                  dpari_sim_rows *chunks, dpar_timing *timing,
+                                                  char *mem, int64_t bytes, dpar_why *why)
+{
+    const dpar_strategy *s = &plan->strategy;
+    dpar_order order;
+    dpar_schedule schedule;
+    dpar_times times;
+    dpar_simulation how;
+    dpar_status st;
+    int64_t need;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    /* a stack that sends between its computations: ranks stand still meanwhile */
+    int holds = looped && !(dpari_overlap_of(job, s) & DPAR_OVERLAP_PP);
+    dpari_zero(&order, sizeof order);
+    order.rule = job->work->trains ? s->schedule : DPAR_FORWARD_ONLY;
+    order.ranks = s->pp;
+    order.micros = micros;
+    order.chunks = looped || !job->work->trains ? s->vp : 0;
+    st = dpar_schedule_generate(&schedule, &order, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    need = dpar_schedule_generate_bytes(&order, NULL);
+    dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
+    dpari_zero(&times, sizeof times);
+    dpari_zero(&how, sizeof how);
+    times.forward.of = chunks->forward;
+    times.input.of = chunks->input;
+    times.weight.of = chunks->weight;
+    times.hold_forward.of = chunks->kept;
+    times.hold_weight.of = chunks->back;
+    times.latency.all = holds ? 0 : (int64_t)(1e9 * send);
+    how.times = &times;
+    how.rank = chunks->rank;
+    return dpar_schedule_simulate(&schedule, &how, timing, mem + need, bytes - need, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *plan,
+                                                   dpar_simulated *sim, void *mem, int64_t bytes,
+                                                   dpar_why *why)
+{
+    const dpar_strategy *s = &plan->strategy;
+    const dpar_step *step = &plan->step;
+    int32_t stages, rows, micros;
+    int64_t head, *at = (int64_t *)mem;
+    dpari_sim_rows chunks;
+    dpar_timing timing;
+    double pipeline, send;
+    dpar_status st = dpari_strategy_check(job, s, 0, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(sim, sizeof *sim);
+    sim->total = step->total;
+    sim->memory = plan->memory.total;
+    if (s->pp == 1) {
+        return DPAR_OK;
+    }
+    stages = s->pp * s->vp; /* at most the layers */
+    rows = stages * (1 + dpari_sim_chains(s));
+    head = 5 * (int64_t)rows * 8 + s->pp * (int64_t)sizeof(dpar_rank_timing);
+    micros = dpari_simulated_micros(s);
+    if (bytes < head) {
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
+    }
+    chunks.stages = stages;
+    chunks.forward = at;
+    chunks.input = at + rows;
+    chunks.weight = at + 2 * (int64_t)rows;
+    chunks.back = at + 3 * (int64_t)rows;
+    chunks.kept = at + 4 * (int64_t)rows;
+    chunks.rank = (dpar_rank_timing *)(void *)(at + 5 * (int64_t)rows);
+    send = dpari_boundary_seconds(job, s);
+    st = dpari_simulated_run(job, plan, micros, send, &chunks, &timing, (char *)mem + head,
+                             bytes - head, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    pipeline = 1e-9 * (double)timing.makespan +
+               (double)(s->micro_batches - micros) *
+                   (step->largest_stage_s + step->term[DPAR_TIME_PP] / s->micro_batches);
+    sim->total += pipeline - s->micro_batches * step->largest_stage_s -
+                  step->term[DPAR_TIME_BUBBLE] - step->term[DPAR_TIME_PP];
+    sim->slower = sim->total / step->total - 1.0;
+    sim->bubble = 1.0 - step->mean_stage_s * s->micro_batches / pipeline;
+    sim->memory = dpari_simulated_memory(job, plan, &chunks);
+    sim->larger = sim->memory / plan->memory.total - 1.0;
+    return DPAR_OK;
+}
