@@ -126,8 +126,8 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     return op;
 }
 
-static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
-                                 double touch_back, double save)
+DPARI_APART dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
+                                      double touch_back, double save)
 {
     dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
     op->touch = touch;
