@@ -5568,15 +5568,15 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 {
     int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    return m->layers < 1                   ? dpari_config_missing(DPARI_M_LAYERS, why)
-           : m->hidden < 1                 ? dpari_config_missing(DPARI_M_HIDDEN, why)
-           : !heads                        ? dpari_config_missing(DPARI_M_HEADS, why)
-           : sees                          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
-                                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
-                                                               : DPAR_OK
-           : m->vocab < 1                  ? dpari_config_missing(DPARI_M_VOCAB, why)
-           : m->experts > 0 && m->topk < 1 ? dpari_config_missing(DPARI_M_TOPK, why)
-                                           : DPAR_OK;
+    int32_t key = m->layers < 1                   ? DPARI_M_LAYERS
+                  : m->hidden < 1                 ? DPARI_M_HIDDEN
+                  : !heads                        ? DPARI_M_HEADS
+                  : sees && m->patch < 1          ? DPARI_M_PATCH
+                  : sees && m->image[0] < 1       ? DPARI_C_SIDE
+                  : !sees && m->vocab < 1         ? DPARI_M_VOCAB
+                  : m->experts > 0 && m->topk < 1 ? DPARI_M_TOPK
+                                                  : -1;
+    return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
 
 /* a * b, 0 (not said) when it is too large. */
