@@ -3528,13 +3528,10 @@ DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int3
         mixes = (int32_t)dpari_length(mix);
     }
     dpari_zero(m->kinds, sizeof(m->kinds));
-    for (i = 0; i < m->layers; i++) {
-        int32_t feed = i < n                                    ? feeds[i]
-                       : m->experts < 1                         ? DPAR_FEED_DENSE
-                       : i < m->dense_layers                    ? DPAR_FEED_DENSE
-                       : m->expert_step < 2                     ? DPAR_FEED_EXPERTS
-                       : i % m->expert_step == m->expert_offset ? DPAR_FEED_EXPERTS
-                                                                : DPAR_FEED_DENSE;
+    for (i = 0; i < m->layers && m->layers <= 1000000; i++) {
+        int32_t moe = m->experts > 0 && i >= m->dense_layers &&
+                      (m->expert_step < 2 || i % m->expert_step == m->expert_offset);
+        int32_t feed = i < n ? feeds[i] : moe;
         int32_t expected = m->experts > 0 && i >= m->dense_layers;
         int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MIX_FULL;
         plain = plain && kind == DPAR_MIX_FULL && feed == expected;
@@ -3551,7 +3548,7 @@ static int dpari_model_mixed(const dpar_model *m)
     for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
         sum += m->kinds[i];
     }
-    return sum > 0;
+    return sum > 0 && sum == m->layers; /* else layers were changed: the pattern again */
 }
 
 /* Patches in, blocks that see every token of the image, and a projector: in front of the language
@@ -5343,7 +5340,7 @@ static void dpari_config_feed(dpari_config_state *c, int32_t feed)
 /* Layer `at` is another one than those before it: the list is made as long. */
 static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
 {
-    int32_t at = number >= 0.0 && number < DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
+    int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
     if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
         while (c->feeds <= at) {
             dpari_config_feed(c, DPAR_FEED_EXPERTS);
@@ -5568,14 +5565,21 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 {
     int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    int32_t key = m->layers < 1                   ? DPARI_M_LAYERS
-                  : m->hidden < 1                 ? DPARI_M_HIDDEN
-                  : !heads                        ? DPARI_M_HEADS
-                  : sees && m->patch < 1          ? DPARI_M_PATCH
-                  : sees && m->image[0] < 1       ? DPARI_C_SIDE
-                  : !sees && m->vocab < 1         ? DPARI_M_VOCAB
-                  : m->experts > 0 && m->topk < 1 ? DPARI_M_TOPK
-                                                  : -1;
+    int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
+                  : m->hidden < 1                     ? DPARI_M_HIDDEN
+                  : !heads                            ? DPARI_M_HEADS
+                  : sees && m->patch < 1              ? DPARI_M_PATCH
+                  : sees && m->image[0] < 1           ? DPARI_C_SIDE
+                  : !sees && m->vocab < 1             ? DPARI_M_VOCAB
+                  : m->experts > 0 && m->topk < 1     ? DPARI_M_TOPK
+                  : m->kv_lora > 0 && m->qk_width < 1 ? DPARI_M_QK_WIDTH
+                  : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
+                                                      : -1;
+    if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "config.json: num_key_value_heads=# does not divide num_attention_heads=#",
+                         m->kv_heads, m->heads, 0, 0);
+    }
     return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
 

@@ -1228,7 +1228,7 @@ static void dpari_config_feed(dpari_config_state *c, int32_t feed)
 /* Layer `at` is another one than those before it: the list is made as long. */
 static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
 {
-    int32_t at = number >= 0.0 && number < DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
+    int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
     if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
         while (c->feeds <= at) {
             dpari_config_feed(c, DPAR_FEED_EXPERTS);
@@ -1453,14 +1453,21 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 {
     int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    int32_t key = m->layers < 1                   ? DPARI_M_LAYERS
-                  : m->hidden < 1                 ? DPARI_M_HIDDEN
-                  : !heads                        ? DPARI_M_HEADS
-                  : sees && m->patch < 1          ? DPARI_M_PATCH
-                  : sees && m->image[0] < 1       ? DPARI_C_SIDE
-                  : !sees && m->vocab < 1         ? DPARI_M_VOCAB
-                  : m->experts > 0 && m->topk < 1 ? DPARI_M_TOPK
-                                                  : -1;
+    int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
+                  : m->hidden < 1                     ? DPARI_M_HIDDEN
+                  : !heads                            ? DPARI_M_HEADS
+                  : sees && m->patch < 1              ? DPARI_M_PATCH
+                  : sees && m->image[0] < 1           ? DPARI_C_SIDE
+                  : !sees && m->vocab < 1             ? DPARI_M_VOCAB
+                  : m->experts > 0 && m->topk < 1     ? DPARI_M_TOPK
+                  : m->kv_lora > 0 && m->qk_width < 1 ? DPARI_M_QK_WIDTH
+                  : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
+                                                      : -1;
+    if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "config.json: num_key_value_heads=# does not divide num_attention_heads=#",
+                         m->kv_heads, m->heads, 0, 0);
+    }
     return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
 
