@@ -2605,7 +2605,7 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why)
     return st;
 }
 
-DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
 {
     dpar_cluster sized = *c;
     dpar_status st;
@@ -9175,8 +9175,8 @@ static void dpari_walk_position(dpar_planner *p)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                                  const dpar_search *search, dpar_why *why)
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
@@ -9571,9 +9571,9 @@ static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
     return best;
 }
 
-DPAR_API dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
-                                           int64_t global_batch, dpar_strategy *near_one,
-                                           dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_strategy_nearest(const dpar_job *job, const dpar_strategy *s,
+                                                      int64_t global_batch, dpar_strategy *near_one,
+                                                      dpar_why *why)
 {
     dpar_strategy sane = *s, found = *s;
     int32_t gpus = dpari_cluster_gpus(job->cluster), i;
@@ -9617,8 +9617,9 @@ static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 }
 
 /* The best plan on so many GPUs of the cluster's kind. */
-static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search,
+                                                int32_t gpus, dpar_plan *plan, int64_t *nearest,
+                                                dpar_why *why)
 {
     dpar_cluster c = *job->cluster;
     dpar_job resized = *job;
@@ -9658,8 +9659,8 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
 /* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
-static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   int64_t *priced, dpar_why *why)
+static DPARI_COLD dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search,
+                                              int32_t gpus, int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;
@@ -9706,8 +9707,9 @@ static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
     return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
-DPAR_API dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
-                                        int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job, const dpar_search *search,
+                                                   int32_t most_gpus, dpar_plan *plan,
+                                                   dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;
