@@ -3,7 +3,7 @@
  * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
  * the cost of pricing does not grow with the number of layers.
  *
- *     static dpar_workload w;                                  28 KB
+ *     static dpar_workload w;                                  27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 #ifndef DPARI_COST_WORKLOAD_H
