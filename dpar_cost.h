@@ -360,9 +360,12 @@ enum {
     DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
     DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
     DPAR_MIX_NONE,
-    DPAR_MIXES /* one past the last */
+    DPAR_MIXES, /* one past the last */
+    DPAR_FEED_DENSE = 0,
+    DPAR_FEED_EXPERTS,
+    DPAR_FEED_NONE,
+    DPAR_FEEDS
 };
-enum { DPAR_FEED_DENSE, DPAR_FEED_EXPERTS, DPAR_FEED_NONE, DPAR_FEEDS };
 
 /* Recurrences, by the layer that made them known. */
 enum {
@@ -5160,7 +5163,7 @@ static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 }
 
 /* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
-static int32_t dpari_word_of(const char *list, const char *s, size_t n)
+static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
     while (*list != 0) {
@@ -5179,7 +5182,7 @@ static int32_t dpari_word_of(const char *list, const char *s, size_t n)
 
 static int dpari_slice_is(const dpari_slice *s, const char *list)
 {
-    return s->n > 0 && dpari_word_of(list, s->at, s->n) >= 0;
+    return s->n > 0 && dpari_word_in_list(list, s->at, s->n) >= 0;
 }
 
 static int dpari_slice_holds(const char *s, size_t n, const char *part)
@@ -5247,7 +5250,7 @@ static int32_t dpari_config_find(const char *s, size_t n)
     const char *names = dpari_config_names;
     int32_t i = 0;
     for (; *names != 0; names = dpari_behind(names)) {
-        if (dpari_word_of(names, s, n) >= 0) {
+        if (dpari_word_in_list(names, s, n) >= 0) {
             return dpari_config_key[i];
         }
         i++;
@@ -5265,7 +5268,7 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
         "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config"};
     int32_t i;
     for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
-        if (dpari_word_of(names[i], item->key, item->key_length) >= 0) {
+        if (dpari_word_in_list(names[i], item->key, item->key_length) >= 0) {
             in = i < 4 ? DPARI_IN_TEXT + i : in;
             c->seen[in] = 1;
             return in;
@@ -5293,19 +5296,19 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
     if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
         return DPAR_OK;
     }
-    if (dpari_word_of(dpari_config_left, s, n) >= 0) {
+    if (dpari_word_in_list(dpari_config_left, s, n) >= 0) {
         dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
                           0);
     } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
                item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
-               dpari_word_of(dpari_config_idle, s, n) < 0) {
+               dpari_word_in_list(dpari_config_idle, s, n) < 0) {
         dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
                           (int64_t)item->number);
     } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
                dpari_same_bytes(s + n - 7, "_config", 7) &&
-               dpari_word_of("quantization_config generation_config projector_config "
-                             "sparse_attention_config task_specific_params",
-                             s, n) < 0) {
+               dpari_word_in_list("quantization_config generation_config projector_config "
+                                  "sparse_attention_config task_specific_params",
+                                  s, n) < 0) {
         dpari_config_note(c, "'@' is not read", s, n, 0);
     }
     return DPAR_OK;

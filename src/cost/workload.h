@@ -149,9 +149,12 @@ enum {
     DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
     DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
     DPAR_MIX_NONE,
-    DPAR_MIXES /* one past the last */
+    DPAR_MIXES, /* one past the last */
+    DPAR_FEED_DENSE = 0,
+    DPAR_FEED_EXPERTS,
+    DPAR_FEED_NONE,
+    DPAR_FEEDS
 };
-enum { DPAR_FEED_DENSE, DPAR_FEED_EXPERTS, DPAR_FEED_NONE, DPAR_FEEDS };
 
 /* Recurrences, by the layer that made them known. */
 enum {
