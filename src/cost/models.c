@@ -19,7 +19,7 @@
  * A row is a name and a text, each with its NUL; an empty name ends the rows. Two strings, since
  * C99 promises 4095 characters of one. */
 static const char dpari_gpts[] =
-    "gpt-1.7b\0gpt:24/2304/24///51200/2048,tied=1\0"
+    "gpt-1.7b\0gpt:24/2304/24/0/0/51200/2048,tied=1\0"
     "gpt-3.6b\0gpt-1.7b,30/3072/32\0"
     "gpt-7.5b\0gpt-1.7b,36/4096/32\0"
     "gpt-18.4b\0gpt-1.7b,40/6144/48\0"
@@ -37,16 +37,16 @@ static const char dpari_gpts[] =
     "megatron-530b\0gpt-1.7b,105/20480/128\0"
     "mt-nlg-530b\0gpt-529.6b\0"
     "megatron-1t\0gpt-1.7b,128/25600/160\0"
-    "megatron-1b\0gpt-1.7b,24/1920/15////1024\0"
-    "megatron-2b\0gpt-1.7b,30/2304/18////1024\0"
-    "megatron-4b\0gpt-1.7b,36/3072/24////1024\0"
-    "megatron-8b\0gpt-1.7b,42/4096/32////1024\0"
-    "gpt2-125m\0gpt:12/768/12///50257/1024,tied=1,stack=torch\0"
+    "megatron-1b\0gpt-1.7b,24/1920/15/0/0/0/1024\0"
+    "megatron-2b\0gpt-1.7b,30/2304/18/0/0/0/1024\0"
+    "megatron-4b\0gpt-1.7b,36/3072/24/0/0/0/1024\0"
+    "megatron-8b\0gpt-1.7b,42/4096/32/0/0/0/1024\0"
+    "gpt2-125m\0gpt:12/768/12/0/0/50257/1024,tied=1,stack=torch\0"
     "gpt2-1.5b\0gpt2-125m,48/1600/25\0"
     "gpt2\0gpt2-125m\0"
     "gpt2-xl\0gpt2-1.5b\0"
-    "gpt-1.3b\0gpt-1.7b,24/2048/16///50304,stack=torch\0"
-    "mpt-125m\0gpt:12/768/12///50368/2048,tied=1,stack=torch,attention=flash1,loss=fused\0"
+    "gpt-1.3b\0gpt-1.7b,24/2048/16/0/0/50304,stack=torch\0"
+    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=torch,attention=flash1,loss=fused\0"
     "mpt-350m\0mpt-125m,24/1024/16\0"
     "mpt-760m\0mpt-125m,24/1536/12\0"
     "mpt-1b\0mpt-125m,24/2048/16\0"
@@ -56,35 +56,35 @@ static const char dpari_gpts[] =
     "mpt-30b\0mpt-125m,48/7168/56\0"
     "mpt-70b\0mpt-125m,80/8192/64\0";
 static const char dpari_others[] =
-    "llama-7b\0llama:32/4096/32//11008/32000/2048\0"
-    "llama-13b\0llama-7b,40/5120/40//13824\0"
-    "llama-30b\0llama-7b,60/6656/52//17920\0"
-    "llama-65b\0llama-7b,80/8192/64//22016\0"
-    "llama-2-7b\0llama:32/4096/32//11008/32000/4096\0"
-    "llama-2-13b\0llama-2-7b,40/5120/40//13824\0"
+    "llama-7b\0llama:32/4096/32/0/11008/32000/2048\0"
+    "llama-13b\0llama-7b,40/5120/40/0/13824\0"
+    "llama-30b\0llama-7b,60/6656/52/0/17920\0"
+    "llama-65b\0llama-7b,80/8192/64/0/22016\0"
+    "llama-2-7b\0llama:32/4096/32/0/11008/32000/4096\0"
+    "llama-2-13b\0llama-2-7b,40/5120/40/0/13824\0"
     "llama-2-70b\0llama:80/8192/64/8/28672/32000/4096\0"
     "llama-3-8b\0llama:32/4096/32/8/14336/128256/8192\0"
     "llama-3.1-8b\0llama-3-8b\0"
     "llama-3.2-1b\0llama:16/2048/32/8/8192/128256/8192,tied=1\0"
     "smollm2-360m\0llama:32/960/15/5/2560/49152/2048,tied=1\0"
-    "llama-3-70b\0llama-3-8b,80/8192/64//28672\0"
-    "llama-3.1-405b\0llama-3-8b,126/16384/128//53248\0"
-    "mistral-7b\0llama-3-8b,32/4096/32///32000\0"
+    "llama-3-70b\0llama-3-8b,80/8192/64/0/28672\0"
+    "llama-3.1-405b\0llama-3-8b,126/16384/128/0/53248\0"
+    "mistral-7b\0llama-3-8b,32/4096/32/0/0/32000\0"
     "mixtral-8x7b\0llama:32/4096/32/8/14336/32000/4096,experts=8,topk=2\0"
-    "mixtral-8x22b\0mixtral-8x7b,56/6144/48//16384/32768\0"
+    "mixtral-8x22b\0mixtral-8x7b,56/6144/48/0/16384/32768\0"
     "qwen2.5-72b\0llama:80/8192/64/8/29568/152064/4096\0"
     "qwen3-4b\0llama:36/2560/32/8/9728/151936/4096,head_width=128,tied=1\0"
     "qwen3-32b\0llama:64/5120/64/8/25600/151936/4096,head_width=128\0"
-    "qwen3-235b-a22b\0llama:94/4096/64/4//151936/4096,head_width=128,experts=128,topk=8,"
+    "qwen3-235b-a22b\0llama:94/4096/64/4/0/151936/4096,head_width=128,experts=128,topk=8,"
     "expert_ffn=1536\0"
     "gemma-1.1-2b\0llama:18/2048/8/1/16384/256000/8192,head_width=256,tied=1\0"
     "gemma-2-9b\0llama:42/3584/16/8/14336/256000/8192,head_width=256,tied=1\0"
     "gemma-2-27b\0llama:46/4608/32/16/36864/256000/8192,head_width=128,tied=1\0"
-    "phi-3-mini\0llama:32/3072/32//8192/32064/4096\0"
-    "deepseek-v2\0llama:60/5120/128//12288/102400/4096,q_lora=1536,kv_lora=512,"
+    "phi-3-mini\0llama:32/3072/32/0/8192/32064/4096\0"
+    "deepseek-v2\0llama:60/5120/128/0/12288/102400/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
     "shared_ffn=3072,dense_layers=1\0"
-    "deepseek-v3\0llama:61/7168/128//18432/129280/4096,q_lora=1536,kv_lora=512,"
+    "deepseek-v3\0llama:61/7168/128/0/18432/129280/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
     "shared_ffn=2048,dense_layers=3\0"
     "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
@@ -92,14 +92,14 @@ static const char dpari_others[] =
     "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
     "dit-xl\0dit:28/1152/16,image=32x32,patch=2,channels=4,out_channels=8\0"
     "diffusion-5b\0dit:200/1152/16,image=256x256,patch=4,channels=16,out_channels=16\0"
-    "t5-large\0t5:24/1024/16//4096/32128/512,tied=1\0"
-    "t5-11b\0t5:24/1024/128//65536/32128/512,head_width=128,tied=1\0"
+    "t5-large\0t5:24/1024/16/0/4096/32128/512,tied=1\0"
+    "t5-11b\0t5:24/1024/128/0/65536/32128/512,head_width=128,tied=1\0"
     "transformer-1b\0llama:16/2048/32/8/8192/32000/131072\0"
     "transformer-1b-128k\0transformer-1b\0"
-    "resnet-50\0resnet:/64,image=224x224,channels=3,stack=torch\0"
-    "unet-50m\0unet:/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
+    "resnet-50\0resnet:0/64,image=224x224,channels=3,stack=torch\0"
+    "unet-50m\0unet:0/160,levels=3,blocks_per_level=4,image=720x1440,channels=104,"
     "stack=torch,element=4\0"
-    "unet-0.25deg\0unet:/128,levels=5,image=720x1440,channels=104,out_channels=104,"
+    "unet-0.25deg\0unet:0/128,levels=5,image=720x1440,channels=104,out_channels=104,"
     "stack=torch\0"
     "heat-3d\0grid:512x512x512,fields=1,halo=1,element=8\0"
     "shallow-water\0grid:3600x1800,fields=3,halo=2,element=8\0"
@@ -107,24 +107,24 @@ static const char dpari_others[] =
 
 static const char dpari_newer[] =
     "qwen3-30b-a3b\0qwen3-235b-a22b,48/2048/32,expert_ffn=768\0"
-    "qwen3-0.6b\0qwen3-4b,28/1024/16//3072\0"
-    "qwen3-1.7b\0qwen3-4b,28/2048/16//6144\0"
-    "qwen3-8b\0qwen3-32b,36/4096/32//12288\0"
-    "qwen3-14b\0qwen3-32b,40//40//17408\0"
-    "qwen3-next-80b-a3b\0llama:48/2048/16/2//151936/4096,head_width=256,experts=512,"
+    "qwen3-0.6b\0qwen3-4b,28/1024/16/0/3072\0"
+    "qwen3-1.7b\0qwen3-4b,28/2048/16/0/6144\0"
+    "qwen3-8b\0qwen3-32b,36/4096/32/0/12288\0"
+    "qwen3-14b\0qwen3-32b,40/0/40/0/17408\0"
+    "qwen3-next-80b-a3b\0llama:48/2048/16/2/0/151936/4096,head_width=256,experts=512,"
     "topk=10,expert_ffn=512,shared_ffn=512,q_gate=1,pattern=SSSF,scan=3,scan_heads=32,"
     "scan_groups=16,scan_width=128,scan_state=128\0"
     "qwen2.5-7b\0qwen2.5-72b,28/3584/28/4/18944\0"
-    "qwen2.5-32b\0qwen2.5-72b,64/5120/40//27648\0"
+    "qwen2.5-32b\0qwen2.5-72b,64/5120/40/0/27648\0"
     "llama-3.1-70b\0llama-3-70b\0"
     "llama-3.3-70b\0llama-3-70b\0"
     "llama-3.2-3b\0llama-3.2-1b,28/3072/24\0"
     "llama-4-scout\0llama:48/5120/40/8/16384/202048/8192,experts=16,topk=1,expert_ffn=8192,"
     "shared_ffn=8192,window=8192,pattern=WWWF\0"
     "llama-4-maverick\0llama-4-scout,experts=128,expert_step=2,expert_offset=1\0"
-    "mistral-nemo-12b\0mistral-7b,40/5120////131072,head_width=128\0"
+    "mistral-nemo-12b\0mistral-7b,40/5120/0/0/0/131072,head_width=128\0"
     "mistral-small-24b\0mistral-nemo-12b,ffn=32768\0"
-    "gpt-oss-120b\0llama:36/2880/64/8//201088/4096,head_width=64,experts=128,topk=4,"
+    "gpt-oss-120b\0llama:36/2880/64/8/0/201088/4096,head_width=64,experts=128,topk=4,"
     "expert_ffn=2880,window=128,pattern=WF\0"
     "gpt-oss-20b\0gpt-oss-120b,24,experts=32\0"
     "gemma-3-4b\0llama:34/2560/8/4/10240/262208/8192,head_width=256,tied=1,window=1024,"
@@ -132,14 +132,14 @@ static const char dpari_newer[] =
     "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
     "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
     "deepseek-r1\0deepseek-v3\0"
-    "kimi-k2\0deepseek-v3,//64///163840,experts=384,dense_layers=1\0"
+    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1\0"
     "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
     "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
-    "glm-4.5-air\0glm-4.5,46/4096///10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
+    "glm-4.5-air\0glm-4.5,46/4096/0/0/10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
     "dense_layers=1\0"
-    "olmoe-1b-7b\0llama:16/2048/16///50304/4096,experts=64,topk=8,expert_ffn=1024\0"
+    "olmoe-1b-7b\0llama:16/2048/16/0/0/50304/4096,experts=64,topk=8,expert_ffn=1024\0"
     "phi-4\0phi-3-mini,40/5120/40/10/17920/100352\0"
-    "bert-base\0gpt:12/768/12///30522/512,positions=514,causal=-1,head=3,tied=1\0"
+    "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
 static const char *dpari_behind(const char *text)
@@ -481,7 +481,7 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
 }
 
 /* "32/4096/32/8/14336/128256/8192", as the tables have it: layers, hidden, heads, kv_heads, ffn,
- * vocab, seq; nothing between two strokes says nothing. */
+ * vocab, seq; 0 says nothing. */
 static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     static const uint8_t key[7] = {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS,
@@ -494,10 +494,10 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
         while (end < n && s[end] != '/') {
             end++;
         }
-        if (end > at) {
-            if (!dpari_model_whole(s + at, end - at, INT32_MAX, &v) || v < 1) {
-                break;
-            }
+        if (!dpari_model_whole(s + at, end - at, INT32_MAX, &v) || v < 0) {
+            break;
+        }
+        if (v > 0) {
             *dpari_model_field(m, key[i]) = (int32_t)v;
         }
         at = end + 1;
@@ -518,7 +518,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
     while (k < n && s[k] != '=') {
         k++;
     }
-    if (k == n && n > 0 && s[0] >= '/' && s[0] <= '9') { /* the stroke is before the digits */
+    if (k == n && n > 0 && s[0] >= '0' && s[0] <= '9') {
         return dpari_model_row(m, s, n, why);
     }
     for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, name); key++) {
@@ -894,10 +894,10 @@ static const char dpari_types[] =
     "helium dbrx minimax_m2 minimax_m3 mistral3 mistral4 dots1 bailing_moe bailing_moe_v2 "
     "skywork_moe telechat openelm solar diffllama nemotron-nas csm ministral ministral3 "
     "lfm nanochat mimo step3_text\0llama:\0"
-    "llama codellama llava_llama vicuna\0llama:32/4096/32//11008/32000\0"
+    "llama codellama llava_llama vicuna\0llama:32/4096/32/0/11008/32000\0"
     "mistral\0llama:32/4096/32/8/14336/32000,window=4096,pattern=W\0"
     "mixtral\0llama:32/4096/32/8/14336/32000,experts=8,topk=2\0"
-    "phi3 phi3_v phi4mm\0llama:32/3072/32//8192/32064,pattern=W\0"
+    "phi3 phi3_v phi4mm\0llama:32/3072/32/0/8192/32064,pattern=W\0"
     "minicpm minicpm3 smollm3 ernie4_5 ernie4_5_moe ernie4_5_moe_vl ernie4_5_vl_moe_text "
     "grok-1 grok1 youtu\0llama:tied=1\0"
     "gemma\0llama:28/3072/16/16/24576/256000,head_width=256,tied=1\0"
@@ -916,7 +916,7 @@ static const char dpari_types[] =
     "afmoe\0llama:pattern=W,q_gate=1\0"
     "llama4_text llama4\0llama:48/5120/40/8/16384/202048,head_width=128,expert_ffn=8192,"
     "window=8192,pattern=WWWF,shared_ffn=1\0"
-    "deepseek_v4\0llama:///1,v_width=1\0"
+    "deepseek_v4\0llama:0/0/0/1,v_width=1\0"
     "qwen\0llama:\0"
     "chatglm\0llama:\0"
     "qwen3_next qwen3_5_text qwen3_5_moe_text qwen3_5 qwen3_5_moe\0llama:pattern=SSSF,"
@@ -941,18 +941,18 @@ static const char dpari_types[] =
 static const char dpari_types_more[] =
     "chatglm-6b\0gpt:rotary=1,tied=1\0"
     "persimmon\0gpt:rotary=1\0"
-    "gpt2 openai-gpt gpt-sw3\0gpt:12/768/12///50257/1024,tied=1\0"
+    "gpt2 openai-gpt gpt-sw3\0gpt:12/768/12/0/0/50257/1024,tied=1\0"
     "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
-    "gpt_bigcode\0gpt:///1,tied=1\0"
+    "gpt_bigcode\0gpt:0/0/0/1,tied=1\0"
     "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
-    "falcon\0gpt:///1,tied=1,rotary=1,biases=-1\0"
+    "falcon\0gpt:0/0/0/1,tied=1,rotary=1,biases=-1\0"
     "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
     "nemotron\0gpt:rotary=1,biases=-1\0"
     "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text distilbert "
     "megatron-bert big_bird roformer roberta-prelayernorm bert-generation "
-    "xlm-roberta-xl\0gpt:12/768/12//3072,causal=-1,tied=1,head=2\0"
+    "xlm-roberta-xl\0gpt:12/768/12/0/3072,causal=-1,tied=1,head=2\0"
     "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
-    "clip_text_model siglip_text_model\0gpt:12/512/8//2048/49408/77,head=1\0"
+    "clip_text_model siglip_text_model\0gpt:12/512/8/0/2048/49408/77,head=1\0"
     "t5\0t5:tied=1\0"
     "mt5 umt5\0t5:\0"
     "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0t5:tied=1,"
@@ -961,11 +961,11 @@ static const char dpari_types_more[] =
     "vit deit\0vit:12/768/12,image=224,patch=16,channels=3\0"
     "dinov2 dinov2_with_registers dinov3_vit ijepa\0vit:12/768/12,image=224,patch=14,"
     "channels=3,out_channels=-1\0"
-    "clip_vision_model intern_vit_6b internvl_vision\0vit:12/768/12//3072,image=224,"
+    "clip_vision_model intern_vit_6b internvl_vision\0vit:12/768/12/0/3072,image=224,"
     "patch=32,channels=3,out_channels=-1\0"
-    "siglip_vision_model siglip2_vision_model\0vit:12/768/12//3072,image=224,patch=16,"
+    "siglip_vision_model siglip2_vision_model\0vit:12/768/12/0/3072,image=224,patch=16,"
     "channels=3,out_channels=-1\0"
-    "pixtral\0vit:24/1024/16//4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
+    "pixtral\0vit:24/1024/16/0/4096,image=1024,patch=16,channels=3,out_channels=-1,gated=1\0"
     "DiTTransformer2DModel Transformer2DModel\0dit:\0";
 /* The type of the whole, of models that see: the projector and, where the files leave it out, the
  * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
@@ -1051,7 +1051,7 @@ static int32_t dpari_config_within(int64_t v, int64_t low, int64_t high)
 }
 
 /* The word [s, s + n) in a list of words with blanks between them, as their index; -1. */
-static int32_t dpari_word_of(const char *list, const char *s, size_t n)
+static int32_t dpari_word_in_list(const char *list, const char *s, size_t n)
 {
     int32_t i = 0;
     while (*list != 0) {
@@ -1070,7 +1070,7 @@ static int32_t dpari_word_of(const char *list, const char *s, size_t n)
 
 static int dpari_slice_is(const dpari_slice *s, const char *list)
 {
-    return s->n > 0 && dpari_word_of(list, s->at, s->n) >= 0;
+    return s->n > 0 && dpari_word_in_list(list, s->at, s->n) >= 0;
 }
 
 static int dpari_slice_holds(const char *s, size_t n, const char *part)
@@ -1138,7 +1138,7 @@ static int32_t dpari_config_find(const char *s, size_t n)
     const char *names = dpari_config_names;
     int32_t i = 0;
     for (; *names != 0; names = dpari_behind(names)) {
-        if (dpari_word_of(names, s, n) >= 0) {
+        if (dpari_word_in_list(names, s, n) >= 0) {
             return dpari_config_key[i];
         }
         i++;
@@ -1156,7 +1156,7 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
         "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config"};
     int32_t i;
     for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
-        if (dpari_word_of(names[i], item->key, item->key_length) >= 0) {
+        if (dpari_word_in_list(names[i], item->key, item->key_length) >= 0) {
             in = i < 4 ? DPARI_IN_TEXT + i : in;
             c->seen[in] = 1;
             return in;
@@ -1184,19 +1184,19 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
     if (in != DPARI_IN_WHOLE && in != DPARI_IN_TEXT) {
         return DPAR_OK;
     }
-    if (dpari_word_of(dpari_config_left, s, n) >= 0) {
+    if (dpari_word_in_list(dpari_config_left, s, n) >= 0) {
         dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
                           0);
     } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
                item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
-               dpari_word_of(dpari_config_idle, s, n) < 0) {
+               dpari_word_in_list(dpari_config_idle, s, n) < 0) {
         dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
                           (int64_t)item->number);
     } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
                dpari_same_bytes(s + n - 7, "_config", 7) &&
-               dpari_word_of("quantization_config generation_config projector_config "
-                             "sparse_attention_config task_specific_params",
-                             s, n) < 0) {
+               dpari_word_in_list("quantization_config generation_config projector_config "
+                                  "sparse_attention_config task_specific_params",
+                                  s, n) < 0) {
         dpari_config_note(c, "'@' is not read", s, n, 0);
     }
     return DPAR_OK;
@@ -1231,7 +1231,7 @@ static void dpari_config_feed(dpari_config_state *c, int32_t feed)
 /* Layer `at` is another one than those before it: the list is made as long. */
 static void dpari_config_at(dpari_config_state *c, int32_t key, double number)
 {
-    int32_t at = number >= 0.0 && number < DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
+    int32_t at = number >= 0.0 && number < (double)DPARI_LISTED ? (int32_t)number : DPARI_LISTED;
     if (key == DPARI_C_DENSE_AT && at < DPARI_LISTED) {
         while (c->feeds <= at) {
             dpari_config_feed(c, DPAR_FEED_EXPERTS);
@@ -1456,19 +1456,26 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
 {
     int32_t sees = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT;
     int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    return m->layers < 1                   ? dpari_config_missing(DPARI_M_LAYERS, why)
-           : m->hidden < 1                 ? dpari_config_missing(DPARI_M_HIDDEN, why)
-           : !heads                        ? dpari_config_missing(DPARI_M_HEADS, why)
-           : sees                          ? m->patch < 1      ? dpari_config_missing(DPARI_M_PATCH, why)
-                                             : m->image[0] < 1 ? dpari_config_missing(DPARI_C_SIDE, why)
-                                                               : DPAR_OK
-           : m->vocab < 1                  ? dpari_config_missing(DPARI_M_VOCAB, why)
-           : m->experts > 0 && m->topk < 1 ? dpari_config_missing(DPARI_M_TOPK, why)
-                                           : DPAR_OK;
+    int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
+                  : m->hidden < 1                     ? DPARI_M_HIDDEN
+                  : !heads                            ? DPARI_M_HEADS
+                  : sees && m->patch < 1              ? DPARI_M_PATCH
+                  : sees && m->image[0] < 1           ? DPARI_C_SIDE
+                  : !sees && m->vocab < 1             ? DPARI_M_VOCAB
+                  : m->experts > 0 && m->topk < 1     ? DPARI_M_TOPK
+                  : m->kv_lora > 0 && m->qk_width < 1 ? DPARI_M_QK_WIDTH
+                  : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
+                                                      : -1;
+    if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "config.json: num_key_value_heads=# does not divide num_attention_heads=#",
+                         m->kv_heads, m->heads, 0, 0);
+    }
+    return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
 
 /* a * b, 0 (not said) when it is too large. */
-static int32_t dpari_config_product(int32_t a, int64_t b)
+DPARI_APART int32_t dpari_config_product(int32_t a, int64_t b)
 {
     int64_t v = 0;
     return a > 0 && b > 0 && dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;

@@ -138,8 +138,8 @@ static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, in
     return op;
 }
 
-static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
-                                 double touch_back, double save)
+DPARI_APART dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
+                                      double touch_back, double save)
 {
     dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
     op->touch = touch;
@@ -609,13 +609,10 @@ DPARI_API DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int3
         mixes = (int32_t)dpari_length(mix);
     }
     dpari_zero(m->kinds, sizeof(m->kinds));
-    for (i = 0; i < m->layers; i++) {
-        int32_t feed = i < n                                    ? feeds[i]
-                       : m->experts < 1                         ? DPAR_FEED_DENSE
-                       : i < m->dense_layers                    ? DPAR_FEED_DENSE
-                       : m->expert_step < 2                     ? DPAR_FEED_EXPERTS
-                       : i % m->expert_step == m->expert_offset ? DPAR_FEED_EXPERTS
-                                                                : DPAR_FEED_DENSE;
+    for (i = 0; i < m->layers && m->layers <= 1000000; i++) {
+        int32_t moe = m->experts > 0 && i >= m->dense_layers &&
+                      (m->expert_step < 2 || i % m->expert_step == m->expert_offset);
+        int32_t feed = i < n ? feeds[i] : moe;
         int32_t expected = m->experts > 0 && i >= m->dense_layers;
         int32_t kind = mixes > 0 ? dpari_kind_of(mix[i % mixes], &feed) : DPAR_MIX_FULL;
         plain = plain && kind == DPAR_MIX_FULL && feed == expected;
@@ -632,7 +629,7 @@ static int dpari_model_mixed(const dpar_model *m)
     for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
         sum += m->kinds[i];
     }
-    return sum > 0;
+    return sum > 0 && sum == m->layers; /* else layers were changed: the pattern again */
 }
 
 /* Patches in, blocks that see every token of the image, and a projector: in front of the language

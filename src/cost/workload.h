@@ -3,7 +3,7 @@
  * their shapes. Prices, memory and plans are sums over it. So a new architecture is a new list, and
  * the cost of pricing does not grow with the number of layers.
  *
- *     static dpar_workload w;                                  28 KB
+ *     static dpar_workload w;                                  27 KB
  *     dpar_model_find(&model, "llama-3-8b", &why);             models.h
  *     dpar_workload_init(&w, &model, 0, &why); */
 #ifndef DPARI_COST_WORKLOAD_H
@@ -176,9 +176,12 @@ enum {
     DPAR_MIX_SCAN,   /* a recurrence: state space, linear attention, short convolution */
     DPAR_MIX_BOTH,   /* attention and a recurrence side by side */
     DPAR_MIX_NONE,
-    DPAR_MIXES /* one past the last */
+    DPAR_MIXES, /* one past the last */
+    DPAR_FEED_DENSE = 0,
+    DPAR_FEED_EXPERTS,
+    DPAR_FEED_NONE,
+    DPAR_FEEDS
 };
-enum { DPAR_FEED_DENSE, DPAR_FEED_EXPERTS, DPAR_FEED_NONE, DPAR_FEEDS };
 
 /* Recurrences, by the layer that made them known. */
 enum {

@@ -48,6 +48,12 @@ expect 0 'tiles' grid:1440x720x100,fields=5 --cluster derecho --gpus 64
 expect 0 'tp=8' gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,sp=1,pp=16,mbs=1,recompute=selective
 expect 0 'tp=2' llama-3-8b --cluster 1x8:h100-80 --fix tp=2 --top 2
 expect 0 'llama' tests/data/configs/llama-3-8b.json --cluster 1x8:h100-80 --seq 4096
+expect 0 'note: a tower of 27 layers' tests/data/cost/configs/qwen3-vl-8b-instruct.json --cluster 1x8:h100-80
+expect 0 '8.42G parameters' tests/data/cost/configs/qwen3-8b.json,mtp=1 --cluster 1x8:h100-80
+mkdir "$work/model" && cp tests/data/cost/configs/qwen3-8b.json "$work/model/config.json"
+expect 0 '8.19G parameters' "$work/model" --cluster 1x8:h100-80
+expect 0 'images a sample' resnet-50 --cluster 1x8:h100-80
+expect 2 "'a100-40' or 'a100-80'" llama-3-8b --cluster 8x8:a100
 expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
 expect 1 'GB a GPU, the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
 expect 1 '"message": "nothing fits' llama-3.1-405b --cluster 1x8:a100-80 --json

@@ -149,8 +149,38 @@ static void test_said(void)
     CHECK_INT(m.mtp, 1);
 }
 
+/* Sentences speak with the file's names. */
+static void test_sentences(void)
+{
+    static const struct {
+        const char *json;
+        dpar_status status;
+        const char *says;
+    } bad[] = {
+        {"{\"model_type\": \"glm\", " SHAPE "\"num_key_value_heads\": 5, \"vocab_size\": 99}",
+         DPAR_E_DIVIDE, "num_key_value_heads=5 does not divide num_attention_heads=16"},
+        {"{\"model_type\": \"deepseek_v3\", " SHAPE KV ", \"kv_lora_rank\": 8}", DPAR_E_PARSE,
+         "qk_nope_head_dim is missing"},
+        {"{\"model_type\": \"qwen3_moe\", " SHAPE KV ", \"num_experts\": 8}", DPAR_E_PARSE,
+         "num_experts_per_tok"},
+        {"{\"model_type\": \"newer\", \"layer_types\": [\"mamba\", \"attention\"], " SHAPE KV "}",
+         DPAR_E_UNKNOWN, "state space"}};
+    dpar_why why;
+    size_t i;
+    for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK_INT(read_text(bad[i].json, &why), bad[i].status);
+        if (strstr(why.text, bad[i].says) == NULL) {
+            printf("%s: %s\n", bad[i].json, why.text);
+        }
+        CHECK(strstr(why.text, bad[i].says) != NULL);
+    }
+    CHECK_INT(read_text("{\"model_type\": \"gemma2\", " SHAPE KV "},layers=4", &why), DPAR_OK);
+    CHECK_INT(w.blocks, 4);
+}
+
 int main(void)
 {
+    test_sentences();
     test_files();
     test_layers();
     test_said();

@@ -19,8 +19,8 @@ static void one(const char *text, size_t size)
         }
         return;
     }
-    if (m.layers < 1 || m.hidden < 1 || m.heads < 1 || m.kv_heads < 0 || m.ffn < 0 ||
-        m.shared_ffn < 0 || memchr(m.name, 0, sizeof m.name) == NULL) {
+    if (m.layers < 1 || m.hidden < 1 || (m.heads < 1 && m.scan == 0) || m.kv_heads < 0 ||
+        m.ffn < 0 || m.shared_ffn < 0 || memchr(m.name, 0, sizeof m.name) == NULL) {
         abort();
     }
     if (dpar_workload_init(&w, &m, 0, &why) == DPAR_OK && !(w.params > 0.0)) {
