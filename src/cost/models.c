@@ -1149,14 +1149,15 @@ static int32_t dpari_config_find(const char *s, size_t n)
 /* The object of that name inside another one. */
 static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari_json_item *item)
 {
-    static const char *const names[] = {
-        "text_config language_config llm_config text_model_config text_model decoder_config",
-        "vision_config vision_tower visual vision_encoder image_encoder vision vit_config",
-        "audio_config speech_config audio_encoder", "linear_attn_config",
-        "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config"};
+    static const char names[] =
+        "text_config language_config llm_config text_model_config text_model decoder_config\0"
+        "vision_config vision_tower visual vision_encoder image_encoder vision vit_config\0"
+        "audio_config speech_config audio_encoder\0linear_attn_config\0"
+        "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config";
+    const char *list = names;
     int32_t i;
-    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
-        if (dpari_word_in_list(names[i], item->key, item->key_length) >= 0) {
+    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++, list = dpari_behind(list)) {
+        if (dpari_word_in_list(list, item->key, item->key_length) >= 0) {
             in = i < 4 ? DPARI_IN_TEXT + i : in;
             c->seen[in] = 1;
             return in;
@@ -1205,8 +1206,8 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
 /* A letter of a pattern from a layer's word. */
 static char dpari_config_letter(const char *s, size_t n)
 {
-    static const char *const part[] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
-                                       "local",  "window", "chunked",   "hybrid", "moe", "mlp"};
+    static const char part[12][10] = {"linear", "mamba",  "recurrent", "conv",   "ssm", "sliding",
+                                      "local",  "window", "chunked",   "hybrid", "moe", "mlp"};
     static const char letter[] = "SSSSSWWWWBEDF";
     int32_t i;
     for (i = 0; i < 12 && !dpari_slice_holds(s, n, part[i]); i++) {
