@@ -49,8 +49,20 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_word(dpar_status status, dpar_why *w
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
-                                            int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
+                                                int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_word(status, why, form, "", 0, a, b, c, d);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
+                                                  int64_t b, int64_t c, int64_t d)
+{
+    return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
+                                                  const char *form, int64_t a, int64_t b, int64_t c)
+{
+    return dpari_say_all(status, why, form, a, b, c, 0);
 }
