@@ -1858,9 +1858,9 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
  * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
-DPARI_DOOR dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                      const char *word, size_t length, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
+                                       const char *word, size_t length, int64_t a, int64_t b,
+                                       int64_t c, int64_t d);
 DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                      int64_t b, int64_t c, int64_t d);
 /* The same for E_ARG, and of three numbers: six arguments, which all go in registers. */
@@ -1868,12 +1868,22 @@ DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t 
                                        int64_t c, int64_t d);
 DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
                                        int64_t a, int64_t b, int64_t c);
+DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
+                                            size_t length, int64_t a, int64_t b);
 DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                     int64_t b, int64_t c, int64_t d)
 {
     return DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
            : DPARI_KNOWN(d == 0)             ? dpari_say_three(status, why, form, a, b, c)
                                              : dpari_say_all(status, why, form, a, b, c, d);
+}
+DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                         const char *word, size_t length, int64_t a, int64_t b,
+                                         int64_t c, int64_t d)
+{
+    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+               ? dpari_say_wrong_word(why, form, word, length, a, b)
+               : dpari_say_every(status, why, form, word, length, a, b, c, d);
 }
 /* E_ARG; '@' becomes the type's name: "none" where it was left out. */
 DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
@@ -2237,9 +2247,9 @@ DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
     return used;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_word(dpar_status status, dpar_why *why,
-                                                 const char *form, const char *word, size_t length,
-                                                 int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
+                                                  const char *form, const char *word, size_t length,
+                                                  int64_t a, int64_t b, int64_t c, int64_t d)
 {
     int64_t value[4];
     size_t used = 0, i, k, next = 0;
@@ -2270,13 +2280,20 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_word(dpar_status status, dpar_why *w
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
                                                 int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return dpari_say_word(status, why, form, "", 0, a, b, c, d);
+    return dpari_say_every(status, why, form, "", 0, a, b, c, d);
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
                                                   int64_t b, int64_t c, int64_t d)
 {
     return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
+                                                       const char *word, size_t length, int64_t a,
+                                                       int64_t b)
+{
+    return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
