@@ -73,3 +73,10 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *
 {
     return dpari_say_all(status, why, form, a, b, c, 0);
 }
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form,
+                                                       int32_t type, int64_t a, int64_t b,
+                                                       int64_t c)
+{
+    return dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, 0);
+}

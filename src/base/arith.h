@@ -246,10 +246,14 @@ DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, cons
                : dpari_say_every(status, why, form, word, length, a, b, c, d);
 }
 /* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
-                                    int64_t b, int64_t c, int64_t d)
+DPARI_DOOR dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
+                                            int64_t a, int64_t b, int64_t c);
+DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                         int64_t b, int64_t c, int64_t d)
 {
-    return dpari_say_word(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
+    return DPARI_KNOWN(d == 0)
+               ? dpari_say_wrong_type(why, form, type, a, b, c)
+               : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }
 
 #endif
