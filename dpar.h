@@ -1682,6 +1682,15 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 #define DPARI_COLD
 #endif
 
+/* Inlined wherever it is called; what is true for certain when the code is made. */
+#if defined(__GNUC__)
+#define DPARI_AT_ONCE static inline __attribute__((always_inline)) DPARI_UNUSED
+#define DPARI_KNOWN(is) (__builtin_constant_p(is) && (is))
+#else
+#define DPARI_AT_ONCE DPARI_FN
+#define DPARI_KNOWN(is) 0
+#endif
+
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
@@ -1849,16 +1858,42 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
  * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
-DPARI_DOOR dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                      const char *word, size_t length, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
-DPARI_DOOR dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                 int64_t b, int64_t c, int64_t d);
-/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
+                                       const char *word, size_t length, int64_t a, int64_t b,
+                                       int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
+                                     int64_t b, int64_t c, int64_t d);
+/* The same for E_ARG, and of three numbers: six arguments, which all go in registers. */
+DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
+                                       int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
+                                       int64_t a, int64_t b, int64_t c);
+DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
+                                            size_t length, int64_t a, int64_t b);
+DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                     int64_t b, int64_t c, int64_t d)
 {
-    return dpari_say_word(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
+    return DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
+           : DPARI_KNOWN(d == 0)             ? dpari_say_three(status, why, form, a, b, c)
+                                             : dpari_say_all(status, why, form, a, b, c, d);
+}
+DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                         const char *word, size_t length, int64_t a, int64_t b,
+                                         int64_t c, int64_t d)
+{
+    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+               ? dpari_say_wrong_word(why, form, word, length, a, b)
+               : dpari_say_every(status, why, form, word, length, a, b, c, d);
+}
+/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
+DPARI_DOOR dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
+                                            int64_t a, int64_t b, int64_t c);
+DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                         int64_t b, int64_t c, int64_t d)
+{
+    return DPARI_KNOWN(d == 0)
+               ? dpari_say_wrong_type(why, form, type, a, b, c)
+               : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }
 
 /* ==== base/inner.h ==== */
@@ -2216,9 +2251,9 @@ DPARI_DOOR DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
     return used;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say_word(dpar_status status, dpar_why *why,
-                                                 const char *form, const char *word, size_t length,
-                                                 int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
+                                                  const char *form, const char *word, size_t length,
+                                                  int64_t a, int64_t b, int64_t c, int64_t d)
 {
     int64_t value[4];
     size_t used = 0, i, k, next = 0;
@@ -2246,10 +2281,36 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_word(dpar_status status, dpar_why *w
     return status;
 }
 
-DPARI_DOOR DPARI_COLD dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
-                                            int64_t a, int64_t b, int64_t c, int64_t d)
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
+                                                int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return dpari_say_word(status, why, form, "", 0, a, b, c, d);
+    return dpari_say_every(status, why, form, "", 0, a, b, c, d);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
+                                                  int64_t b, int64_t c, int64_t d)
+{
+    return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
+                                                       const char *word, size_t length, int64_t a,
+                                                       int64_t b)
+{
+    return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
+                                                  const char *form, int64_t a, int64_t b, int64_t c)
+{
+    return dpari_say_all(status, why, form, a, b, c, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form,
+                                                       int32_t type, int64_t a, int64_t b,
+                                                       int64_t c)
+{
+    return dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, 0);
 }
 
 /* ==== base/type.c ==== */
@@ -2273,7 +2334,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API const char *dpar_type_name(int32_t type)
+DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_NO_TYPE: return "none";
@@ -2299,7 +2360,7 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }
 
-DPAR_API const char *dpar_collective_name(int32_t kind)
+DPAR_API DPARI_COLD const char *dpar_collective_name(int32_t kind)
 {
     static const char name[DPAR_CALLS][16] = {
         "none",   "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
@@ -2384,7 +2445,7 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
 
 /* ==== base/text.c ==== */
 
-DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
+DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
     t->at = buffer;
     t->room = bytes;
@@ -2396,7 +2457,7 @@ DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
     }
 }
 
-DPARI_DOOR void dpari_text_char(dpar_text *t, char c)
+DPARI_DOOR DPARI_COLD void dpari_text_char(dpar_text *t, char c)
 {
     if (t->used + 1 < t->room) {
         t->at[t->used] = c;
@@ -2410,7 +2471,7 @@ DPARI_DOOR void dpari_text_char(dpar_text *t, char c)
     }
 }
 
-DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_DOOR DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
@@ -2418,7 +2479,7 @@ DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n)
     }
 }
 
-DPAR_API void dpar_text_put(dpar_text *t, const char *s)
+DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
         dpari_text_char(t, *s);
@@ -3908,8 +3969,8 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
-                                      dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts,
+                                                 int64_t *cut, dpar_why *why)
 {
     const int64_t *weight = NULL;
     int32_t d;
@@ -4047,7 +4108,7 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
-DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
+DPARI_DOOR DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 {
     switch (shape) {
     case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;
@@ -6674,7 +6735,8 @@ enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 /* ---- checking ------------------------------------------------------------------------------- */
 
 /* Is this Partial axis of `to` the same one in `from`? */
-static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, int32_t axis)
+static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
+                                          int32_t axis)
 {
     return axis < from->mesh.axes && from->axis[axis].kind == DPAR_PARTIAL &&
            from->axis[axis].op == to->axis[axis].op &&
@@ -7135,9 +7197,9 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
-                                          const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node)
+DPAR_API DPARI_COLD dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
+                                                     const dpar_layout *to, int32_t rank,
+                                                     int32_t direction, int32_t per_node)
 {
     int32_t i;
     if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
@@ -9600,7 +9662,7 @@ static int dpari_halo_in_one_piece(const dpar_placement *p)
            p->rule == DPAR_FLOOR || p->rule == DPAR_RAGGED;
 }
 
-static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int32_t i;
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
@@ -9914,7 +9976,7 @@ DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
 }
 
 /* Cells [at[0], at[1]) own which points? */
-static void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
+static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
 {
     if (!dpari_halo_more(h, d)) {
         return;

@@ -1599,11 +1599,17 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 
 /* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
  * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
-DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                        int64_t b, int64_t x, int64_t y);
 DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
                                              const char *word, size_t length, int64_t a, int64_t b,
                                              int64_t x, int64_t y);
+DPARI_DOOR dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
+                                             int64_t x, int64_t y);
+DPARI_AT_ONCE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
+                                           int64_t a, int64_t b, int64_t x, int64_t y)
+{
+    return DPARI_KNOWN(st == DPAR_E_ARG) ? dpari_comm_wrong_call(c, form, a, b, x, y)
+                                         : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
+}
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
 DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
@@ -2629,14 +2635,14 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-DPARI_DOOR void *dpari_os_pages(int64_t bytes)
+DPARI_DOOR DPARI_COLD void *dpari_os_pages(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-DPARI_DOOR void dpari_os_unmap(void *at, int64_t bytes)
+DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 {
     if (at) {
         munmap(at, (size_t)bytes);
@@ -6401,7 +6407,7 @@ static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
     dpar_text_put(t, ": ");
 }
 
-static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -6409,8 +6415,9 @@ static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const cha
     return DPAR_E_ARG;
 }
 
-static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, const char *name,
-                                         int64_t got, const char *domain)
+static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call,
+                                                    const char *name, int64_t got,
+                                                    const char *domain)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -6422,7 +6429,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
-static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, const char *domain)
+static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call,
+                                                  const char *domain)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -6446,7 +6454,7 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
-DPARI_DOOR const char *dpari_op_name(int32_t op)
+DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
 {
     switch (op) {
     case DPAR_SUM: return "sum";
@@ -6533,7 +6541,8 @@ DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
+static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call,
+                                                   int64_t count)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -6776,7 +6785,7 @@ static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_statu
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
+static DPARI_COLD dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
 {
     dpar_text t;
     if (!work->comm) {
@@ -7087,7 +7096,8 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 /* ---- groups, memory, the rest -----------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
+                                                dpar_comm **out)
 {
     dpar_status st;
     if (!c || !out) {
@@ -7273,7 +7283,7 @@ DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
     return c ? c->engine.close(c) : DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpar_text t;
     if (!c || !memory) {
@@ -7343,12 +7353,12 @@ static int64_t dpari_real_bits(double v)
     return bits;
 }
 
-DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v)
+DPARI_DOOR DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
 {
     return dpari_hash(h, dpari_real_bits(v));
 }
 
-DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
@@ -7466,8 +7476,8 @@ DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
-static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
-                          int32_t kind)
+static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
+                                     int32_t kind)
 {
     if (f->count == f->keep) {
         f->before = f->hash;
@@ -7482,22 +7492,26 @@ static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64
     f->count++;
 }
 
-DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+DPARI_DOOR DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index,
+                                      int64_t value)
 {
     dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
+DPARI_DOOR DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
+                                           int32_t type)
 {
     dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
+DPARI_DOOR DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
+                                           double value)
 {
     dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
-DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
+DPARI_DOOR DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
+                                           uint64_t hash)
 {
     dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
@@ -7675,20 +7689,22 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                             const char *word, size_t length, int64_t a, int64_t b,
-                                             int64_t x, int64_t y)
+DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
+                                                        const char *form, const char *word,
+                                                        size_t length, int64_t a, int64_t b,
+                                                        int64_t x, int64_t y)
 {
     return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                        int64_t b, int64_t x, int64_t y)
+DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
+                                                        int64_t b, int64_t x, int64_t y)
 {
-    return dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
+    return dpari_comm_wrong_word(c, DPAR_E_ARG, form, "", 0, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
+                                                       const dpar_why *why)
 {
     if (c->status < 0) {
         return c->status;
@@ -7707,8 +7723,8 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     return r->at != NULL ? r->at + at : NULL;
 }
 
-DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                        const char *module, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                                   const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {
@@ -8127,7 +8143,7 @@ DPARI_API double dpari_beat_age(uint32_t beat, double now)
     return (double)(dpari_beat(now) - beat) / 1000.0;
 }
 
-DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_DOOR DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
@@ -8254,7 +8270,8 @@ DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t byte
 
 /* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
  * -1: there is none. */
-static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit, int32_t *place)
+static DPARI_COLD int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
+                                         int32_t *place)
 {
     const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
     const int64_t end = begin + w->head->heap_bytes;
@@ -8267,7 +8284,7 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
 }
 
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
 {
     const int64_t page = dpari_os_page();
     int32_t place = 0;
@@ -8953,7 +8970,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 
 /* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
  * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
-DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
@@ -9768,7 +9785,7 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
            f.op == k->call.op && f.root == k->call.root;
 }
 
-static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
+static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
 {
     const int32_t me = g->comm.rank, first = me < other ? me : other;
     dpar_why why;
@@ -9993,7 +10010,7 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
+static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpar_text t;
     dpar_why why;
@@ -12061,7 +12078,7 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpari_text_char(&t, ')');
 }
 
-static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     dpar_status status;
@@ -12074,7 +12091,7 @@ static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
     return status;
 }
 
-static void dpari_shm_release(dpar_comm *c, void *memory)
+static DPARI_COLD void dpari_shm_release(dpar_comm *c, void *memory)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     dpari_lock(n);
@@ -12827,7 +12844,7 @@ DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_
     return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
 }
 
-DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {
@@ -12850,7 +12867,7 @@ typedef struct dpari_job_row {
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
 
-static const char *dpari_job_environ(const void *user, const char *name)
+static DPARI_COLD const char *dpari_job_environ(const void *user, const char *name)
 {
     char **at = dpari_os_environment();
     size_t n = dpari_length(name);
@@ -15214,7 +15231,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
 /* ---- one number from all ------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes)
+DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
 {
     void *memory = NULL;
     return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
@@ -15260,7 +15277,7 @@ typedef struct dpari_alike {
     int64_t unit; /* bytes of an element */
 } dpari_alike;
 
-static void dpari_alike_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
     dpari_fact(f, "count", 0, s->count);

@@ -2041,7 +2041,7 @@ static const char dpari_cal_name[DPAR_CALS][12] = {
     "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
     "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
 
-DPAR_API const char *dpar_calibration_name(int32_t which)
+DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
     return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
 }
@@ -2080,7 +2080,7 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     0};
 
-DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
+DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
 {
     int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
@@ -2182,12 +2182,12 @@ static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const c
     return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
 }
 
-DPAR_API const char *dpar_gpu_name(int32_t index)
+DPAR_API DPARI_COLD const char *dpar_gpu_name(int32_t index)
 {
     return dpari_nth(dpari_gpu_text, index < DPARI_GPUS ? index : -1, 2);
 }
 
-DPAR_API const char *dpar_cluster_name(int32_t index)
+DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
 {
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
@@ -7533,7 +7533,7 @@ DPAR_API DPARI_COLD void dpar_traffic_count(const dpar_job *job, const dpar_stra
 
 /* ==== cost/step.c ==== */
 
-DPAR_API const char *dpar_time_name(int32_t term)
+DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
     static const char name[DPAR_TIMES][12] = {
         "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
@@ -11091,7 +11091,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
 
 /* ==== cost/halo_cost.c ==== */
 
-DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
+DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
     rates->copy_Bps = 20e9;
     rates->run_s = 3e-9;

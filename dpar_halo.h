@@ -2704,8 +2704,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                    int on)
+DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory,
+                                               int64_t bytes, int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -3258,8 +3258,8 @@ static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
     }
 }
 
-static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
-                                         uint64_t value)
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer,
+                                                    const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
@@ -5024,7 +5024,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 }
 
 /* Where the parts of field f are, for this rank and, as refs, for its peers. */
-static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+static DPARI_COLD void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
@@ -5267,8 +5267,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t by
                          options ? options->fields : 0, options, 0, plan, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
-                                             void *halos)
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f,
+                                                        void *data, void *halos)
 {
     dpari_hx_array *a;
     int32_t s;

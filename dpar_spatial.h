@@ -569,8 +569,8 @@ static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
     return dpari_most(0, b - a);
 }
 
-DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                       dpar_taps *taps)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                                  dpar_taps *taps)
 {
     int64_t m, lo = 0, hi = 0;
     dpar_taps t;
@@ -1341,8 +1341,8 @@ static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t
     return at;
 }
 
-DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                             int32_t last)
+DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
+                                        int64_t planes, int32_t last)
 {
     int64_t step = last ? planes : 1;
     int32_t d;
@@ -1821,8 +1821,8 @@ static int64_t dpari_norm_planes(const dpar_norm *n)
     return (int64_t)n->samples * n->channels;
 }
 
-DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
-                              int64_t *scratch)
+DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+                                         int64_t *scratch)
 {
     const int64_t sets = dpari_norm_sets(n);
     if (saved != NULL) {
@@ -2066,7 +2066,7 @@ static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64
 }
 
 /* The layer's numbers are those of a window. */
-static dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
 {
     const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
     if (a->window < 1 || (a->tokens.rule != DPAR_CHUNK && a->tokens.rule != DPAR_EVEN) ||
@@ -2166,7 +2166,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
 }
 
 /* Plans both exchanges. */
-static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
@@ -2186,7 +2186,7 @@ static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
     return st;
 }
 
-static dpar_status dpari_windows_close(dpari_attention *p)
+static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
     const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);

@@ -2428,7 +2428,7 @@ static double dpari_optim_power(double b, int64_t t)
     return power;
 }
 
-DPAR_API double dpar_optimizer_clip(double norm, double limit)
+DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 {
     if (!(limit > 0.0)) {
         return 1.0;
@@ -5274,7 +5274,7 @@ static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_mem_layers dpar_mem_host_layers(void)
+DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
 {
     dpar_mem_layers l;
     l.squares = dpari_mem_squares;
@@ -5296,7 +5296,7 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void)
 
 /* ---- in the memory of a communicator --------------------------------------------------------- */
 
-static dpar_status dpari_do_without(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {
@@ -6153,7 +6153,7 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
     d->pass = d->under_way;
 }
 
-DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 {
     int32_t i;
     if (d == NULL) {
@@ -6184,7 +6184,7 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 }
 
 /* "'wte'" or "parameter 3". */
-static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
 {
     const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
     dpar_text_put(t, name != NULL ? "'" : "parameter ");
@@ -7628,7 +7628,7 @@ typedef struct dpari_fsdp_given {
 } dpari_fsdp_given;
 
 /* Replicas of one shard of as many. */
-static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
+static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
         f->of = "across replicas: ";
@@ -7676,7 +7676,7 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     }
 }
 
-static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     dpari_fsdp_state_place(f, g);
@@ -7851,7 +7851,7 @@ static int dpari_fsdp_broken(const dpar_fsdp *d)
 }
 
 /* Waits for all weights that are on their way; what was gathered counts no longer. */
-static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -8020,7 +8020,7 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
                             piece != NULL ? piece : &unwanted);
 }
 
-DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
 {
     const unsigned char *from = (const unsigned char *)values;
     dpar_piece piece;
@@ -8369,7 +8369,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
     }
 }
 
-DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 {
     int32_t u;
     if (d == NULL || dpari_fsdp_broken(d)) {
@@ -8422,7 +8422,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
@@ -8434,7 +8434,7 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t directio
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
         return d == NULL ? DPAR_E_ARG
@@ -8583,8 +8583,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
 /* ---- state ------------------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements,
-                               int32_t *type)
+DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u,
+                                          int64_t *elements, int32_t *type)
 {
     const int gradient = array == DPAR_FSDP_GRADIENT;
     const int there =
@@ -8612,8 +8612,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
-                                      dpar_layout *layout, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
+                                                 int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
@@ -8738,7 +8738,7 @@ DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction)
     return dpar_fsdp_unshard(f, u, direction) == DPAR_OK ? dpar_fsdp_weight(f, u) : NULL;
 }
 
-DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
 {
     const dpar_status st = dpar_fsdp_reshard(f, u, direction);
     return st == DPAR_OK && direction == DPAR_BACKWARD ? dpar_fsdp_ready(f, u) : st;
@@ -8860,8 +8860,8 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- what layers share ----------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
-                                      int64_t *counts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type,
+                                                 int64_t tokens, int64_t *counts, dpar_why *why)
 {
     dpar_tensor made;
     dpar_status st;
@@ -8889,8 +8889,9 @@ static int64_t dpari_tensor_tokens(const dpar_tensor *t, int32_t rank)
 }
 
 /* What one rank alone finds wrong, all hear of. */
-static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, const char *form,
-                                       int64_t a, int64_t b, int64_t c, int64_t d)
+static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st,
+                                                  const char *form, int64_t a, int64_t b, int64_t c,
+                                                  int64_t d)
 {
     dpar_why why;
     (void)dpari_say(st, &why, form, a, b, c, d);
@@ -8908,7 +8909,7 @@ static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
                                            t->comm->rank, 0, 0, 0);
 }
 
-static dpar_status dpari_tensor_check(const dpar_tensor *t)
+static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
 {
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
@@ -9211,8 +9212,8 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
                                                  layer->out);
 }
 
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                                    const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
     return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
@@ -9280,8 +9281,8 @@ static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear
     return st;
 }
 
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
-                                          const dpar_linear_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                                     const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
     return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
@@ -9319,7 +9320,8 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 }
 
 /* Ids of all tokens, and the vocabulary of so many ranks. */
-static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v,
+                                                const int32_t *ids)
 {
     dpar_status st = dpari_tensor_there(t, v != NULL);
     int64_t i;
@@ -10205,9 +10207,9 @@ static void dpari_seq_push(dpari_attention *p)
 }
 
 /* The kernel's arguments that both directions have. */
-static void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
-                              const dpari_seq_block *b, const dpari_seq_walk *w,
-                              dpar_attention_call *call)
+static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
+                                         const dpari_seq_block *b, const dpari_seq_walk *w,
+                                         dpar_attention_call *call)
 {
     const dpar_attention *a = &p->head.layer;
     dpari_zero(call, sizeof *call);
@@ -10573,8 +10575,8 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
 }
 
 /* How an array of a layer (its defaults filled in) is exchanged. */
-static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpari_ulysses_layer *u,
-                                    dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array,
+                                               dpari_ulysses_layer *u, dpar_why *why)
 {
     const int64_t all = a->tokens.ends[a->tokens.docs];
     dpar_status st;
@@ -10660,7 +10662,7 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
     return st;
 }
 
-static void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
+static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
 {
     int32_t i;
     dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
@@ -10672,7 +10674,7 @@ static void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer
 }
 
 /* Tells one exchange from another. */
-static void dpari_ulysses_state_one(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
     dpari_ulysses_state_tokens(f, u);
@@ -11101,7 +11103,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
 }
 
 /* What ranks compare besides the layer. */
-static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
+static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
 {
     dpari_ulysses_layer u;
     if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
@@ -13422,7 +13424,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
     return st;
 }
 
-DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
+DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
 {
     dpar_slot_counts n;
     if (p == NULL) {

@@ -42,6 +42,15 @@
 #define DPARI_COLD
 #endif
 
+/* Inlined wherever it is called; what is true for certain when the code is made. */
+#if defined(__GNUC__)
+#define DPARI_AT_ONCE static inline __attribute__((always_inline)) DPARI_UNUSED
+#define DPARI_KNOWN(is) (__builtin_constant_p(is) && (is))
+#else
+#define DPARI_AT_ONCE DPARI_FN
+#define DPARI_KNOWN(is) 0
+#endif
+
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
@@ -209,16 +218,42 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
  * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
-DPARI_DOOR dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                      const char *word, size_t length, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
-DPARI_DOOR dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                 int64_t b, int64_t c, int64_t d);
-/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_FN dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
+                                       const char *word, size_t length, int64_t a, int64_t b,
+                                       int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
+                                     int64_t b, int64_t c, int64_t d);
+/* The same for E_ARG, and of three numbers: six arguments, which all go in registers. */
+DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
+                                       int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
+                                       int64_t a, int64_t b, int64_t c);
+DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
+                                            size_t length, int64_t a, int64_t b);
+DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                     int64_t b, int64_t c, int64_t d)
 {
-    return dpari_say_word(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
+    return DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
+           : DPARI_KNOWN(d == 0)             ? dpari_say_three(status, why, form, a, b, c)
+                                             : dpari_say_all(status, why, form, a, b, c, d);
+}
+DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                         const char *word, size_t length, int64_t a, int64_t b,
+                                         int64_t c, int64_t d)
+{
+    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+               ? dpari_say_wrong_word(why, form, word, length, a, b)
+               : dpari_say_every(status, why, form, word, length, a, b, c, d);
+}
+/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
+DPARI_DOOR dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
+                                            int64_t a, int64_t b, int64_t c);
+DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type, int64_t a,
+                                         int64_t b, int64_t c, int64_t d)
+{
+    return DPARI_KNOWN(d == 0)
+               ? dpari_say_wrong_type(why, form, type, a, b, c)
+               : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
 }
 
 #endif

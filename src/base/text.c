@@ -4,7 +4,7 @@
 #include "inner.h"
 #include "real.h"
 
-DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
+DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
     t->at = buffer;
     t->room = bytes;
@@ -16,7 +16,7 @@ DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
     }
 }
 
-DPARI_DOOR void dpari_text_char(dpar_text *t, char c)
+DPARI_DOOR DPARI_COLD void dpari_text_char(dpar_text *t, char c)
 {
     if (t->used + 1 < t->room) {
         t->at[t->used] = c;
@@ -30,7 +30,7 @@ DPARI_DOOR void dpari_text_char(dpar_text *t, char c)
     }
 }
 
-DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n)
+DPARI_DOOR DPARI_COLD void dpari_text_slice(dpar_text *t, const char *s, size_t n)
 {
     size_t i;
     for (i = 0; i < n && s[i] != 0; i++) {
@@ -38,7 +38,7 @@ DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n)
     }
 }
 
-DPAR_API void dpar_text_put(dpar_text *t, const char *s)
+DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
         dpari_text_char(t, *s);

@@ -22,12 +22,12 @@ static int64_t dpari_real_bits(double v)
     return bits;
 }
 
-DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v)
+DPARI_DOOR DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
 {
     return dpari_hash(h, dpari_real_bits(v));
 }
 
-DPARI_DOOR uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_DOOR DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
@@ -145,8 +145,8 @@ DPARI_DOOR dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
-static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
-                          int32_t kind)
+static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
+                                     int32_t kind)
 {
     if (f->count == f->keep) {
         f->before = f->hash;
@@ -161,22 +161,26 @@ static void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64
     f->count++;
 }
 
-DPARI_DOOR void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+DPARI_DOOR DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index,
+                                      int64_t value)
 {
     dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_DOOR void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type)
+DPARI_DOOR DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
+                                           int32_t type)
 {
     dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_DOOR void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value)
+DPARI_DOOR DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
+                                           double value)
 {
     dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
-DPARI_DOOR void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash)
+DPARI_DOOR DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
+                                           uint64_t hash)
 {
     dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
@@ -354,20 +358,22 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                             const char *word, size_t length, int64_t a, int64_t b,
-                                             int64_t x, int64_t y)
+DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
+                                                        const char *form, const char *word,
+                                                        size_t length, int64_t a, int64_t b,
+                                                        int64_t x, int64_t y)
 {
     return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                        int64_t b, int64_t x, int64_t y)
+DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
+                                                        int64_t b, int64_t x, int64_t y)
 {
-    return dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
+    return dpari_comm_wrong_word(c, DPAR_E_ARG, form, "", 0, a, b, x, y);
 }
 
-DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
+                                                       const dpar_why *why)
 {
     if (c->status < 0) {
         return c->status;
@@ -386,8 +392,8 @@ DPARI_DOOR void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     return r->at != NULL ? r->at + at : NULL;
 }
 
-DPARI_DOOR dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                        const char *module, dpar_why *why)
+DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
+                                                   const char *module, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
     if (memory != NULL && bytes >= need && past == 0) {

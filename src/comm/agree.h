@@ -61,11 +61,17 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
 
 /* A call that one rank makes wrongly: st, with a sentence in c->why, as dpari_say. Of a broken
  * communicator its own status, and its sentence stays: it says why the call came to be wrong. */
-DPARI_DOOR dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form, int64_t a,
-                                        int64_t b, int64_t x, int64_t y);
 DPARI_DOOR dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
                                              const char *word, size_t length, int64_t a, int64_t b,
                                              int64_t x, int64_t y);
+DPARI_DOOR dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
+                                             int64_t x, int64_t y);
+DPARI_AT_ONCE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
+                                           int64_t a, int64_t b, int64_t x, int64_t y)
+{
+    return DPARI_KNOWN(st == DPAR_E_ARG) ? dpari_comm_wrong_call(c, form, a, b, x, y)
+                                         : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
+}
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
 DPARI_DOOR dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 

@@ -514,7 +514,7 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
            f.op == k->call.op && f.root == k->call.root;
 }
 
-static dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
+static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
 {
     const int32_t me = g->comm.rank, first = me < other ? me : other;
     dpar_why why;
@@ -739,7 +739,7 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
+static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
 {
     dpar_text t;
     dpar_why why;

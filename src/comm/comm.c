@@ -17,7 +17,7 @@ static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
     dpar_text_put(t, ": ");
 }
 
-static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -25,8 +25,9 @@ static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const cha
     return DPAR_E_ARG;
 }
 
-static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, const char *name,
-                                         int64_t got, const char *domain)
+static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call,
+                                                    const char *name, int64_t got,
+                                                    const char *domain)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -38,7 +39,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
-static dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call, const char *domain)
+static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call,
+                                                  const char *domain)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -62,7 +64,7 @@ static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
     return DPAR_E_ARG;
 }
 
-DPARI_DOOR const char *dpari_op_name(int32_t op)
+DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
 {
     switch (op) {
     case DPAR_SUM: return "sum";
@@ -149,7 +151,8 @@ DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
+static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call,
+                                                   int64_t count)
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
@@ -392,7 +395,7 @@ static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_statu
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
+static DPARI_COLD dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
 {
     dpar_text t;
     if (!work->comm) {
@@ -703,7 +706,8 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 /* ---- groups, memory, the rest -----------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
+                                                dpar_comm **out)
 {
     dpar_status st;
     if (!c || !out) {
@@ -889,7 +893,7 @@ DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
     return c ? c->engine.close(c) : DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpar_text t;
     if (!c || !memory) {

@@ -271,7 +271,7 @@ DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 
 /* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
  * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
-DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
     return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&

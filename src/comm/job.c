@@ -9,7 +9,7 @@ typedef struct dpari_job_row {
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
 
-static const char *dpari_job_environ(const void *user, const char *name)
+static DPARI_COLD const char *dpari_job_environ(const void *user, const char *name)
 {
     char **at = dpari_os_environment();
     size_t n = dpari_length(name);

@@ -64,7 +64,7 @@ DPARI_DOOR const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_
     return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
 }
 
-DPARI_DOOR dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_DOOR DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
 {
     const dpar_status st = dpar_barrier(p->comm, NULL);
     if (st == DPAR_OK) {

@@ -532,7 +532,7 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpari_text_char(&t, ')');
 }
 
-static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     dpar_status status;
@@ -545,7 +545,7 @@ static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
     return status;
 }
 
-static void dpari_shm_release(dpar_comm *c, void *memory)
+static DPARI_COLD void dpari_shm_release(dpar_comm *c, void *memory)
 {
     dpari_node *n = dpari_shm_of(c)->node;
     dpari_lock(n);

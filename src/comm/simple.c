@@ -280,7 +280,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
 /* ---- one number from all ------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes)
+DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
 {
     void *memory = NULL;
     return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
@@ -326,7 +326,7 @@ typedef struct dpari_alike {
     int64_t unit; /* bytes of an element */
 } dpari_alike;
 
-static void dpari_alike_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
     dpari_fact(f, "count", 0, s->count);

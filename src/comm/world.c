@@ -351,7 +351,7 @@ DPARI_API double dpari_beat_age(uint32_t beat, double now)
     return (double)(dpari_beat(now) - beat) / 1000.0;
 }
 
-DPARI_DOOR void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_DOOR DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
@@ -478,7 +478,8 @@ DPARI_DOOR uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t byte
 
 /* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
  * -1: there is none. */
-static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit, int32_t *place)
+static DPARI_COLD int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
+                                         int32_t *place)
 {
     const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
     const int64_t end = begin + w->head->heap_bytes;
@@ -491,7 +492,7 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
 }
 
-DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
 {
     const int64_t page = dpari_os_page();
     int32_t place = 0;

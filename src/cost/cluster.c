@@ -246,7 +246,7 @@ static const char dpari_cal_name[DPAR_CALS][12] = {
     "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
     "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
 
-DPAR_API const char *dpar_calibration_name(int32_t which)
+DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
     return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
 }
@@ -285,7 +285,7 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     0};
 
-DPAR_API void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
+DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t generation)
 {
     int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
@@ -387,12 +387,12 @@ static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const c
     return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
 }
 
-DPAR_API const char *dpar_gpu_name(int32_t index)
+DPAR_API DPARI_COLD const char *dpar_gpu_name(int32_t index)
 {
     return dpari_nth(dpari_gpu_text, index < DPARI_GPUS ? index : -1, 2);
 }
 
-DPAR_API const char *dpar_cluster_name(int32_t index)
+DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
 {
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }

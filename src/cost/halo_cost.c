@@ -4,7 +4,7 @@
 #include "../base/arith.h"
 #include "../index/inner.h"
 
-DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates)
+DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
 {
     rates->copy_Bps = 20e9;
     rates->run_s = 3e-9;

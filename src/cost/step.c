@@ -4,7 +4,7 @@
 #include "../base/real.h"
 #include "terms.h"
 
-DPAR_API const char *dpar_time_name(int32_t term)
+DPAR_API DPARI_COLD const char *dpar_time_name(int32_t term)
 {
     static const char name[DPAR_TIMES][12] = {
         "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",

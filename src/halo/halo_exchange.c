@@ -1089,7 +1089,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 }
 
 /* Where the parts of field f are, for this rank and, as refs, for its peers. */
-static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+static DPARI_COLD void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
@@ -1332,8 +1332,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_init(void *memory, int64_t by
                          options ? options->fields : 0, options, 0, plan, why);
 }
 
-DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
-                                             void *halos)
+DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f,
+                                                        void *data, void *halos)
 {
     dpari_hx_array *a;
     int32_t s;

@@ -126,8 +126,8 @@ DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 }
 
 /* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
-DPARI_DOOR dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
-                                    int on)
+DPARI_DOOR DPARI_COLD dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory,
+                                               int64_t bytes, int on)
 {
     dpar_status st = DPAR_OK;
     int32_t i;

@@ -202,8 +202,8 @@ static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
     }
 }
 
-static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
-                                         uint64_t value)
+static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer,
+                                                    const uint64_t *word, uint64_t value)
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};

@@ -577,8 +577,8 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts, int64_t *cut,
-                                      dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_cart_create(const dpar_cart_grid *grid, int32_t *parts,
+                                                 int64_t *cut, dpar_why *why)
 {
     const int64_t *weight = NULL;
     int32_t d;
@@ -716,7 +716,7 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
-DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
+DPARI_DOOR DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 {
     switch (shape) {
     case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;

@@ -14,7 +14,7 @@ static int dpari_halo_in_one_piece(const dpar_placement *p)
            p->rule == DPAR_FLOOR || p->rule == DPAR_RAGGED;
 }
 
-static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
+static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int32_t i;
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
@@ -328,7 +328,7 @@ DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
 }
 
 /* Cells [at[0], at[1]) own which points? */
-static void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
+static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
 {
     if (!dpari_halo_more(h, d)) {
         return;

@@ -9,7 +9,8 @@ enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 /* ---- checking ------------------------------------------------------------------------------- */
 
 /* Is this Partial axis of `to` the same one in `from`? */
-static int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to, int32_t axis)
+static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_layout *to,
+                                          int32_t axis)
 {
     return axis < from->mesh.axes && from->axis[axis].kind == DPAR_PARTIAL &&
            from->axis[axis].op == to->axis[axis].op &&
@@ -470,9 +471,9 @@ static void dpari_stand(dpar_transfers *w, int32_t rank)
     w->fresh = 1;
 }
 
-DPAR_API dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
-                                          const dpar_layout *to, int32_t rank, int32_t direction,
-                                          int32_t per_node)
+DPAR_API DPARI_COLD dpar_status dpar_transfers_first(dpar_transfers *w, const dpar_layout *from,
+                                                     const dpar_layout *to, int32_t rank,
+                                                     int32_t direction, int32_t per_node)
 {
     int32_t i;
     if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||

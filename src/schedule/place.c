@@ -293,7 +293,7 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
+static DPARI_COLD dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 {
     const dpar_pipe_job *job = how->job;
     const dpar_schedule *given = how->given;
@@ -315,7 +315,7 @@ static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 }
 
 /* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
-static int64_t dpari_placing_rest(const dpar_placing *how)
+static DPARI_COLD int64_t dpari_placing_rest(const dpar_placing *how)
 {
     dpar_times none;
     dpar_simulation timed;
@@ -334,7 +334,7 @@ static int64_t dpari_placing_rest(const dpar_placing *how)
     return bytes < 0 ? -1 : 8 * dpari_ceil_div(bytes, 8);
 }
 
-DPAR_API int64_t dpar_schedule_place_bytes(const dpar_placing *how)
+DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_placing *how)
 {
     int64_t s = how->job->stages, rest;
     if (dpari_placing_shape(how, NULL) != DPAR_OK) {

@@ -227,8 +227,8 @@ static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
     return dpari_most(0, b - a);
 }
 
-DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                       dpar_taps *taps)
+DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                                  dpar_taps *taps)
 {
     int64_t m, lo = 0, hi = 0;
     dpar_taps t;
@@ -999,8 +999,8 @@ static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t
     return at;
 }
 
-DPAR_API void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                             int32_t last)
+DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_box *box,
+                                        int64_t planes, int32_t last)
 {
     int64_t step = last ? planes : 1;
     int32_t d;
@@ -1479,8 +1479,8 @@ static int64_t dpari_norm_planes(const dpar_norm *n)
     return (int64_t)n->samples * n->channels;
 }
 
-DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
-                              int64_t *scratch)
+DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+                                         int64_t *scratch)
 {
     const int64_t sets = dpari_norm_sets(n);
     if (saved != NULL) {

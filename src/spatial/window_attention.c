@@ -39,7 +39,7 @@ static int64_t dpari_windows_beside(const dpar_attention *a, int32_t rank, int64
 }
 
 /* The layer's numbers are those of a window. */
-static dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention *a, dpar_why *why)
 {
     const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->values);
     if (a->window < 1 || (a->tokens.rule != DPAR_CHUNK && a->tokens.rule != DPAR_EVEN) ||
@@ -139,7 +139,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
 }
 
 /* Plans both exchanges. */
-static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
 {
     dpari_windows *w = dpari_windows_of(p);
     dpar_halo_options o;
@@ -159,7 +159,7 @@ static dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
     return st;
 }
 
-static dpar_status dpari_windows_close(dpari_attention *p)
+static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
     const dpar_status st = dpar_halo_exchange_close(w->exchange[0]);

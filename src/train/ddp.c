@@ -294,7 +294,7 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
     d->pass = d->under_way;
 }
 
-DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 {
     int32_t i;
     if (d == NULL) {
@@ -325,7 +325,7 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 }
 
 /* "'wte'" or "parameter 3". */
-static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
 {
     const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
     dpar_text_put(t, name != NULL ? "'" : "parameter ");

@@ -292,7 +292,7 @@ typedef struct dpari_fsdp_given {
 } dpari_fsdp_given;
 
 /* Replicas of one shard of as many. */
-static void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
+static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
         f->of = "across replicas: ";
@@ -340,7 +340,7 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     }
 }
 
-static void dpari_fsdp_state_load(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
     dpari_fsdp_state_place(f, g);
@@ -515,7 +515,7 @@ static int dpari_fsdp_broken(const dpar_fsdp *d)
 }
 
 /* Waits for all weights that are on their way; what was gathered counts no longer. */
-static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
@@ -684,7 +684,7 @@ DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
                             piece != NULL ? piece : &unwanted);
 }
 
-DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
 {
     const unsigned char *from = (const unsigned char *)values;
     dpar_piece piece;
@@ -1033,7 +1033,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
     }
 }
 
-DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 {
     int32_t u;
     if (d == NULL || dpari_fsdp_broken(d)) {
@@ -1086,7 +1086,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
     return st;
 }
 
-DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
         (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
@@ -1098,7 +1098,7 @@ DPAR_API dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32_t directio
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
         return d == NULL ? DPAR_E_ARG
@@ -1247,8 +1247,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
 /* ---- state ------------------------------------------------------------------------------------
  */
 
-DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements,
-                               int32_t *type)
+DPAR_API DPARI_COLD void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u,
+                                          int64_t *elements, int32_t *type)
 {
     const int gradient = array == DPAR_FSDP_GRADIENT;
     const int there =
@@ -1276,8 +1276,8 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
     return at;
 }
 
-DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
-                                      dpar_layout *layout, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first,
+                                                 int32_t ranks, dpar_layout *layout, dpar_why *why)
 {
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;

@@ -43,7 +43,7 @@ DPAR_API const void *dpar_fsdp_use(dpar_fsdp *f, int32_t u, int32_t direction)
     return dpar_fsdp_unshard(f, u, direction) == DPAR_OK ? dpar_fsdp_weight(f, u) : NULL;
 }
 
-DPAR_API dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_done(dpar_fsdp *f, int32_t u, int32_t direction)
 {
     const dpar_status st = dpar_fsdp_reshard(f, u, direction);
     return st == DPAR_OK && direction == DPAR_BACKWARD ? dpar_fsdp_ready(f, u) : st;

@@ -717,7 +717,7 @@ static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-DPAR_API dpar_mem_layers dpar_mem_host_layers(void)
+DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
 {
     dpar_mem_layers l;
     l.squares = dpari_mem_squares;
@@ -739,7 +739,7 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void)
 
 /* ---- in the memory of a communicator --------------------------------------------------------- */
 
-static dpar_status dpari_do_without(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {

@@ -101,7 +101,7 @@ static double dpari_optim_power(double b, int64_t t)
     return power;
 }
 
-DPAR_API double dpar_optimizer_clip(double norm, double limit)
+DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 {
     if (!(limit > 0.0)) {
         return 1.0;

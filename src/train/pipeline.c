@@ -596,7 +596,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
     return st;
 }
 
-DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
+DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
 {
     dpar_slot_counts n;
     if (p == NULL) {

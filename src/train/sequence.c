@@ -683,9 +683,9 @@ static void dpari_seq_push(dpari_attention *p)
 }
 
 /* The kernel's arguments that both directions have. */
-static void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
-                              const dpari_seq_block *b, const dpari_seq_walk *w,
-                              dpar_attention_call *call)
+static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
+                                         const dpari_seq_block *b, const dpari_seq_walk *w,
+                                         dpar_attention_call *call)
 {
     const dpar_attention *a = &p->head.layer;
     dpari_zero(call, sizeof *call);

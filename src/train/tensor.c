@@ -113,8 +113,8 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- what layers share ----------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
-                                      int64_t *counts, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type,
+                                                 int64_t tokens, int64_t *counts, dpar_why *why)
 {
     dpar_tensor made;
     dpar_status st;
@@ -142,8 +142,9 @@ static int64_t dpari_tensor_tokens(const dpar_tensor *t, int32_t rank)
 }
 
 /* What one rank alone finds wrong, all hear of. */
-static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, const char *form,
-                                       int64_t a, int64_t b, int64_t c, int64_t d)
+static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st,
+                                                  const char *form, int64_t a, int64_t b, int64_t c,
+                                                  int64_t d)
 {
     dpar_why why;
     (void)dpari_say(st, &why, form, a, b, c, d);
@@ -161,7 +162,7 @@ static dpar_status dpari_tensor_there(const dpar_tensor *t, int described)
                                            t->comm->rank, 0, 0, 0);
 }
 
-static dpar_status dpari_tensor_check(const dpar_tensor *t)
+static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor *t)
 {
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
@@ -464,8 +465,8 @@ static dpar_status dpari_linear_forward(const dpar_tensor *t, const dpar_linear 
                                                  layer->out);
 }
 
-DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
-                                         const dpar_linear_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                                    const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
     return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
@@ -533,8 +534,8 @@ static dpar_status dpari_linear_backward(const dpar_tensor *t, const dpar_linear
     return st;
 }
 
-DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
-                                          const dpar_linear_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                                     const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
     return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
@@ -572,7 +573,8 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
 }
 
 /* Ids of all tokens, and the vocabulary of so many ranks. */
-static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v,
+                                                const int32_t *ids)
 {
     dpar_status st = dpari_tensor_there(t, v != NULL);
     int64_t i;

@@ -74,8 +74,8 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
 }
 
 /* How an array of a layer (its defaults filled in) is exchanged. */
-static dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array, dpari_ulysses_layer *u,
-                                    dpar_why *why)
+static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention *a, int32_t array,
+                                               dpari_ulysses_layer *u, dpar_why *why)
 {
     const int64_t all = a->tokens.ends[a->tokens.docs];
     dpar_status st;
@@ -161,7 +161,7 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
     return st;
 }
 
-static void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
+static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
 {
     int32_t i;
     dpari_fact(f, "the rule of the cut", 0, u->tokens.rule);
@@ -173,7 +173,7 @@ static void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer
 }
 
 /* Tells one exchange from another. */
-static void dpari_ulysses_state_one(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given)
 {
     const dpari_ulysses_layer *u = (const dpari_ulysses_layer *)given;
     dpari_ulysses_state_tokens(f, u);
@@ -602,7 +602,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
 }
 
 /* What ranks compare besides the layer. */
-static void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
+static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention *a)
 {
     dpari_ulysses_layer u;
     if (dpari_ulysses_of(a, DPAR_ATTENTION_Q, &u, NULL) == DPAR_OK) {
