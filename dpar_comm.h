@@ -893,6 +893,8 @@ typedef struct dpari_ended {
 } dpari_ended;
 /* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
+/* Is it one of those? */
+DPARI_DOOR int dpari_ended_is(const dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
 
@@ -7206,6 +7208,11 @@ static dpar_status dpari_ended_close(dpar_comm *c)
 {
     (void)c;
     return DPAR_E_ARG;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+{
+    return c->engine.close == dpari_ended_close;
 }
 
 DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
