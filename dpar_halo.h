@@ -414,7 +414,10 @@ typedef struct dpar_grid_desc {
                      this type, dense in C order with its halo: your own arrays need no
                      dpar_grid_attach. They may move from call to call, on each rank for itself.
                      0: an address that is not known is E_ARG */
-    int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
+    int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
+    dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
+                           dpar_mpi_grid, grid->comm is gone then. Each rank its own; as long as the
+                           grid. NULL: nowhere */
 } dpar_grid_desc;
 
 /* Made by dpar_grid_make; to be read. */
@@ -467,7 +470,8 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
                                     dpar_why *why);
 /* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
  * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back. After
+ * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back; the
+ * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
  * dpar_comm_close of its communicator it is local and gives the grid's own memory back: OK.
  * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
  * grid->comm is NULL.) */
@@ -5970,6 +5974,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpar_comm *c = g ? g->head.comm : NULL; /* NULL: the world was closed, and all its memory */
     dpari_gx_plan *p;
     const int ended = c && dpari_ended_is(c);
+    dpar_why *said = g ? g->d.free_why : NULL;
     dpar_status st = DPAR_OK, closed;
     int32_t i;
     for (p = c ? g->plans : NULL; p; p = p->next) {
@@ -5977,6 +5982,9 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
             return dpari_comm_wrong(c, DPAR_E_ARG, "grid: an exchange of # arrays has not ended",
                                     p->n, 0, 0, 0);
         }
+    }
+    if (c && !ended && g->d.closes && !g->plans) { /* else they wait for the others, and say why */
+        st = dpar_barrier(c, NULL);
     }
     while (g && g->plans) {
         closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
@@ -6002,9 +6010,15 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     if (g) {
         const int32_t closes = g->d.closes && !ended;
         dpari_on_end_drop(c, &g->ending);
+        if (st != DPAR_OK && said) {
+            *said = c->why;
+        }
         dpari_os_unmap(g, g->bytes);
         closed = closes ? dpar_comm_close(c) : DPAR_OK;
-        st = st == DPAR_OK ? closed : st;
+        if (st == DPAR_OK && closed != DPAR_OK) {
+            st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
+                                dpar_status_text(closed), 80, 0, 0, 0, 0);
+        }
     }
     return st;
 }

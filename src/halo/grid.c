@@ -549,6 +549,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpar_comm *c = g ? g->head.comm : NULL; /* NULL: the world was closed, and all its memory */
     dpari_gx_plan *p;
     const int ended = c && dpari_ended_is(c);
+    dpar_why *said = g ? g->d.free_why : NULL;
     dpar_status st = DPAR_OK, closed;
     int32_t i;
     for (p = c ? g->plans : NULL; p; p = p->next) {
@@ -556,6 +557,9 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
             return dpari_comm_wrong(c, DPAR_E_ARG, "grid: an exchange of # arrays has not ended",
                                     p->n, 0, 0, 0);
         }
+    }
+    if (c && !ended && g->d.closes && !g->plans) { /* else they wait for the others, and say why */
+        st = dpar_barrier(c, NULL);
     }
     while (g && g->plans) {
         closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
@@ -581,9 +585,15 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     if (g) {
         const int32_t closes = g->d.closes && !ended;
         dpari_on_end_drop(c, &g->ending);
+        if (st != DPAR_OK && said) {
+            *said = c->why;
+        }
         dpari_os_unmap(g, g->bytes);
         closed = closes ? dpar_comm_close(c) : DPAR_OK;
-        st = st == DPAR_OK ? closed : st;
+        if (st == DPAR_OK && closed != DPAR_OK) {
+            st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
+                                dpar_status_text(closed), 80, 0, 0, 0, 0);
+        }
     }
     return st;
 }

@@ -68,7 +68,10 @@ typedef struct dpar_grid_desc {
                      this type, dense in C order with its halo: your own arrays need no
                      dpar_grid_attach. They may move from call to call, on each rank for itself.
                      0: an address that is not known is E_ARG */
-    int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
+    int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
+    dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
+                           dpar_mpi_grid, grid->comm is gone then. Each rank its own; as long as the
+                           grid. NULL: nowhere */
 } dpar_grid_desc;
 
 /* Made by dpar_grid_make; to be read. */
@@ -121,7 +124,8 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
                                     dpar_why *why);
 /* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
  * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back. After
+ * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back; the
+ * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
  * dpar_comm_close of its communicator it is local and gives the grid's own memory back: OK.
  * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
  * grid->comm is NULL.) */
