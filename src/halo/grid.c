@@ -1191,15 +1191,42 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
     return DPAR_OK;
 }
 
+/* Which arrays the ranks handed in. */
+typedef struct dpari_gx_numbers {
+    const dpari_gx *g;
+    void *const *list;
+    int32_t n, depth;
+} dpari_gx_numbers;
+
+/* Of what kind they are. */
+static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *f, const void *given)
+{
+    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    int32_t i;
+    dpari_fact(f, "the number of arrays", 0, a->n);
+    dpari_fact(f, "depth", 0, a->depth);
+    for (i = 0; i < a->n; i++) {
+        const dpari_gx_shape *s = dpari_gx_shape_at(a->g, a->list[i]);
+        dpari_fact_type(f, "the type of array #", i, s->type);
+        dpari_fact(f, "the number of components of array #", i, s->components);
+        dpari_fact(f, "packed (1: array # is of desc.type, not made known)", i, s->packed);
+    }
+}
+
 /* Plans an exchange of known arrays. COLLECTIVE. */
 static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
     dpar_comm *c = g->head.comm;
     dpari_gx_plan *p = NULL, **last = &g->plans;
+    dpari_gx_numbers given;
     dpar_halo_options o;
     dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
-    st = dpari_agree_on(c, st, "grid exchange", NULL, NULL, why);
+    given.g = g;
+    given.list = list;
+    given.n = n;
+    given.depth = depth;
+    st = dpari_agree_on(c, st, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (st == DPAR_OK) {
         void *memory = dpari_gx_lay_out_rest(g, p);
         dpari_gx_options(p, &o);
@@ -1238,13 +1265,6 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32
     }
     return NULL;
 }
-
-/* Which arrays the ranks handed in. */
-typedef struct dpari_gx_numbers {
-    const dpari_gx *g;
-    void *const *list;
-    int32_t n, depth;
-} dpari_gx_numbers;
 
 static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
 {

@@ -864,6 +864,13 @@ static int64_t refused_places(dpar_comm *c)
     CHECK_INT(dpar_grid_end(g, v), DPAR_OK);
     CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
     mistakes += ring_wrong(g, u, 1) + ring_wrong(g, v, 2);
+    if (c->size > 1) { /* arrays of another kind in a first exchange: of which types they are */
+        float *w = (float *)dpar_grid_array(g, DPAR_F32);
+        list[0] = c->rank + 1 < c->size ? (void *)w : (void *)(own + 50), list[1] = u;
+        CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_MISMATCH);
+        CHECK(says_who_differs(c->why.text, c->size, "grid exchange: the type of array 0", "f32",
+                               "f64"));
+    }
     /* another array where one of the user's was takes its place; parts of an array do not */
     CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_grid_exchange(g, v), DPAR_E_ARG);
@@ -1007,6 +1014,20 @@ static void closed_before(dpar_comm *c)
         CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
         CHECK_INT(dpar_barrier(part, NULL), DPAR_E_ARG);
         says(part->why.text, "closed before");
+        for (i = 0; i < 2; i++) { /* its sentence, when it fails */
+            dpar_why kept;
+            memset(&kept, 0, sizeof kept);
+            d.free_why = &kept;
+            CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+            CHECK_INT(dpar_grid_make(part, &d, &g[0], NULL), DPAR_OK);
+            CHECK(i == 0 || dpar_grid_exchange(g[0], dpar_grid_array(g[0], DPAR_F64)) == DPAR_OK);
+            CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+            if (c->rank == 0) {
+                dpar_comm_abort(part, DPAR_E_SYSTEM, "the disk is full");
+            }
+            CHECK_INT(dpar_grid_free(g[0]), DPAR_E_SYSTEM);
+            says(kept.text, "the disk is full");
+        }
     }
 }
 
