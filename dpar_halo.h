@@ -509,7 +509,11 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  * A rank that calls another operation instead, a barrier say, is E_MISMATCH. That is told at once
  * in the first exchange of a combination, and in a grid with check = 1. Else it takes a second at
  * most between ranks that share memory. Between others it takes the deadline. The sentence says
- * where each is. */
+ * where each is.
+ *
+ * Ranks that exchange different arrays wait for each other until the deadline, where both exchanges
+ * are planned and check is 0. Each rank's sentence may then name another one, or itself, as the one
+ * that did not come. With check = 1 it is told at once, with the arrays. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
