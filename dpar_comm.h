@@ -893,6 +893,8 @@ typedef struct dpari_ended {
 } dpari_ended;
 /* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
+/* Is it one of those? */
+DPARI_DOOR int dpari_ended_is(const dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
 
@@ -1591,6 +1593,10 @@ DPARI_DOOR dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *
                                       dpari_state *state, const void *given, dpar_why *why);
 
 DPARI_DOOR uint64_t dpari_hash_real(uint64_t h, double v);
+
+/* A broadcast from rank 0, which sentences name as the planning of that. */
+DPARI_DOOR dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                          const char *plan);
 
 /* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
  * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
@@ -7218,6 +7224,11 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+{
+    return c->engine.close == dpari_ended_close;
+}
+
 DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
 {
     e->next = c->ends;
@@ -7667,6 +7678,19 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
                ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
                                 0)
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
+                                                     int32_t type, const char *plan)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_BROADCAST;
+    call.type = type;
+    call.in = call.out = buffer;
+    call.count = count;
+    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0;
+    return dpar_post(c, &call, NULL);
 }
 
 DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -8592,7 +8616,9 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
 static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
-           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=zero1|zero1=fsdp|fsdp=fsdp load|"
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
+           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
+           "refuses=fsdp|fsdp=fsdp load|"
            "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
            "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
            "dpar_comm_agree=";
@@ -8615,7 +8641,7 @@ DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
-    if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
+    if (f->tag < DPARI_PLAN_TAGS && (f->kind == DPAR_ALL_REDUCE || f->kind == DPAR_BROADCAST)) {
         const char *w = dpari_plan_words();
         int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
         dpar_text_put(t, "the planning of ");
@@ -8625,7 +8651,9 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         for (; *w != 0 && *w != '='; w++) {
             dpari_text_char(t, *w);
         }
-        dpar_text_put(t, " (all-reduce #");
+        dpar_text_put(t, " (");
+        dpar_text_put(t, dpar_collective_name(f->kind));
+        dpar_text_put(t, " #");
         dpari_text_int(t, f->sequence);
         dpari_text_char(t, ')');
         return;

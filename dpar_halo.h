@@ -414,7 +414,10 @@ typedef struct dpar_grid_desc {
                      this type, dense in C order with its halo: your own arrays need no
                      dpar_grid_attach. They may move from call to call, on each rank for itself.
                      0: an address that is not known is E_ARG */
-    int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
+    int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
+    dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
+                           dpar_mpi_grid, grid->comm is gone then. Each rank its own; as long as the
+                           grid. NULL: nowhere */
     int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
                                    not compared. E_ARG on all ranks where the grid's cut gives
                                    others, because your rule is another or dims are in another
@@ -445,7 +448,7 @@ typedef struct dpar_grid_field {
                                       the outer ones shared with its neighbours, and the halo
                                       beyond; the upper shared one gets the neighbour's value */
     uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
-                                      the velocity across it does */
+                                      the velocity across it does. No bits of others */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
                                       dense with its halo */
     int64_t component_stride;      /* elements between components; 0: 1, they lie together */
@@ -471,9 +474,11 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
                                     dpar_why *why);
 /* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
  * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back. After
- * dpar_comm_close of its world it is local and gives the grid's own memory back: OK. (Between the
- * two grid->comm is NULL, and all else that is asked of the grid is E_ARG.) */
+ * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back; the
+ * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
+ * dpar_comm_close of its communicator it is local and gives the grid's own memory back: OK.
+ * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
+ * grid->comm is NULL.) */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
 /* An array with its halo from the communicator's memory, where neighbours read it directly: the
  * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
@@ -483,10 +488,17 @@ DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
 DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
 /* Makes an array of your own known by `u`, the address of its first own point. field NULL: cells,
  * dense in C order with the grid's halo, as those of desc.type. In registered memory neighbours
- * read it where it lies. It stays where it is as long as it is exchanged. A second one at the same
- * address takes its place. What lies beyond the grid's open ends needs no memory. COLLECTIVE.
- * E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. Strides that put two points into one
- * place are E_ARG, those that reach beyond 2^57 bytes E_RANGE. */
+ * read it where it lies. It stays where it is as long as it is exchanged. What lies beyond the
+ * grid's open ends needs no memory.
+ *
+ * A second one at the same address takes its place. So does one that has elements in common with
+ * it: memory may be given back and used again. Some components of a known array may be a second
+ * one: the same points and strides. Then both are known.
+ *
+ * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks, and nothing is changed.
+ * Strides that put two points into one place are E_ARG, those that reach beyond 2^57 bytes E_RANGE.
+ * E_ARG: an exchange of what lies there has not ended, or it has elements in common with an array
+ * of dpar_grid_array. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
@@ -494,13 +506,18 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  *
  * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
  * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
- * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
- * wait for it until the deadline. Else errors as these two.
+ * an array. E_ARG: an address that is no array of the grid, or one within another array, or an
+ * array whose exchange has begun and not ended. It is of this rank alone, whose others then wait
+ * for it until the deadline. Else errors as these two.
  *
  * A rank that calls another operation instead, a barrier say, is E_MISMATCH. That is told at once
  * in the first exchange of a combination, and in a grid with check = 1. Else it takes a second at
  * most between ranks that share memory. Between others it takes the deadline. The sentence says
- * where each is. */
+ * where each is.
+ *
+ * Ranks that exchange different arrays wait for each other until the deadline, where both exchanges
+ * are planned and check is 0. Each rank's sentence may then name another one, or itself, as the one
+ * that did not come. With check = 1 it is told at once, with the arrays. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);
@@ -3836,20 +3853,23 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
+/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
+static dpar_status dpari_hx_further(dpar_halo_exchange *x, int wait)
+{
+    if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+        x->active = x->messages = 0;
+    }
+    return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
+}
+
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
 {
-    if (!x) {
-        return DPAR_E_ARG;
-    }
-    return x->active ? dpari_hx_run(x, 0) : dpari_hx_broken(x);
+    return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
 {
-    if (!x) {
-        return DPAR_E_ARG;
-    }
-    return x->active ? dpari_hx_run(x, 1) : dpari_hx_broken(x);
+    return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
@@ -3870,6 +3890,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     dpar_status st;
     if (!x) {
         return DPAR_OK;
+    }
+    if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+        x->active = x->messages = 0;
     }
     st = dpari_hx_broken(x);
     if (x->active && st == DPAR_OK) {
@@ -5436,8 +5459,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_tune(void *memory, int64_t by
 
 enum {
     DPARI_GX_SHAPES = 256,
-    DPARI_GX_KNOWN = 120, /* arrays in a page */
-    DPARI_GX_PICKS = 64,  /* of a mask */
+    DPARI_GX_KNOWN = 72, /* arrays in a page */
+    DPARI_GX_PICKS = 64, /* of a mask */
     DPARI_GX_ALIGN = 64,
     DPARI_GX_PAGE = 4096,
     DPARI_GX_SKEW = 320 /* bytes from one array to the next modulo a page: no two begin alike */
@@ -5457,6 +5480,7 @@ typedef struct dpari_gx_array {
     const dpari_gx_shape *shape;
     void *memory; /* of dpar_grid_array, to be given back; NULL: the user's */
     int64_t number;
+    int64_t low, high; /* where its points begin and end */
 } dpari_gx_array;
 
 typedef struct dpari_gx_page {
@@ -5476,7 +5500,7 @@ typedef struct dpari_gx_mirror {
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_exchange *x;
-    void **at; /* of each array; the shapes of all */
+    void **at; /* of each array, or the plan's own address: to be bound again; their shapes */
     const dpari_gx_shape **shape;
     dpar_halo *halo; /* where it is narrower than there is room */
     dpar_halo_field *field;
@@ -5495,12 +5519,14 @@ typedef struct dpari_gx {
     const dpar_mem *mem;
     int64_t low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS], widest;
     dpar_halo halo;
-    dpari_gx_shape plain; /* of desc.type: addresses that are not known otherwise */
+    dpari_gx_shape plain;          /* of desc.type: addresses that are not known otherwise; */
+    int64_t plain_low, plain_high; /* bytes from such an address to its points' ends */
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
     int64_t arrays, bytes;
     int32_t shapes_known;
+    int32_t under_way; /* exchanges that have begun and not ended */
     void *picked[DPARI_GX_PICKS];
 } dpari_gx;
 
@@ -5745,7 +5771,7 @@ static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int3
 static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t type,
                                                    const dpar_grid_field *f, dpar_why *why)
 {
-    uint32_t odd = 0;
+    uint32_t odd = 0, none;
     int32_t d;
     if (dpar_type_bytes(type) == 0) {
         return dpari_say_type(why, "grid: arrays of type @ (#) have no whole bytes", type, type, 0,
@@ -5755,11 +5781,17 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
         return dpari_say(DPAR_E_ARG, why, "grid: # components (0 to 2^24), order # (0, 1)",
                          f->components, f->order, 0, 0);
     }
+    none = f->components > 31 ? 0 : ~(uint32_t)0 << (f->components > 1 ? f->components : 1);
     for (d = 0; d < g->head.dims; d++) {
         if (!dpari_gx_flag(f->at[d])) {
             return dpari_say(DPAR_E_ARG, why,
                              "grid: points of dim # are at #: cells (0) or faces (1)", d, f->at[d],
                              0, 0);
+        }
+        if (f->odd[d] & none) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "grid: odd[#] is #, a bit a component: there are # components", d,
+                             f->odd[d], f->components > 1 ? f->components : 1, 0);
         }
         odd |= f->odd[d];
     }
@@ -5906,6 +5938,8 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why
     if (st == DPAR_OK) {
         dpari_gx_shape_of(g, g->d.type, &none, &g->plain);
         st = dpari_gx_check_span(g, &g->plain, rank, &low, &high, why);
+        g->plain_low = st == DPAR_OK ? low * dpar_type_bytes(g->d.type) : 0;
+        g->plain_high = st == DPAR_OK ? high * dpar_type_bytes(g->d.type) : 0;
         g->plain.packed = 1;
         g->shapes = &g->plain;
         g->shapes_known = 1;
@@ -5963,6 +5997,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     dpari_gx *g = (dpari_gx *)(void *)grid;
     dpar_comm *c = g ? g->head.comm : NULL; /* NULL: the world was closed, and all its memory */
     dpari_gx_plan *p;
+    const int ended = c && dpari_ended_is(c);
+    dpar_why *said = g ? g->d.free_why : NULL;
     dpar_status st = DPAR_OK, closed;
     int32_t i;
     for (p = c ? g->plans : NULL; p; p = p->next) {
@@ -5971,9 +6007,12 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
                                     p->n, 0, 0, 0);
         }
     }
+    if (c && !ended && g->d.closes && !g->plans) { /* else they wait for the others, and say why */
+        st = dpar_barrier(c, NULL);
+    }
     while (g && g->plans) {
         closed = c ? dpar_halo_exchange_close(g->plans->x) : DPAR_OK;
-        st = st == DPAR_OK ? closed : st;
+        st = st == DPAR_OK && !ended ? closed : st;
         p = g->plans;
         g->plans = p->next;
         dpari_os_unmap(p->rest, p->rest_bytes);
@@ -5993,11 +6032,17 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
         dpari_os_unmap(s, s == &g->plain ? 0 : (int64_t)sizeof *s);
     }
     if (g) {
-        const int32_t closes = g->d.closes;
+        const int32_t closes = g->d.closes && !ended;
         dpari_on_end_drop(c, &g->ending);
+        if (st != DPAR_OK && said) {
+            *said = c->why;
+        }
         dpari_os_unmap(g, g->bytes);
         closed = closes ? dpar_comm_close(c) : DPAR_OK;
-        st = st == DPAR_OK ? closed : st;
+        if (st == DPAR_OK && closed != DPAR_OK) {
+            st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
+                                dpar_status_text(closed), 80, 0, 0, 0, 0);
+        }
     }
     return st;
 }
@@ -6067,11 +6112,114 @@ static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
     return NULL;
 }
 
+/* An array of a shape, as the full API wants it. */
+static DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dpari_gx_shape *s, void *at,
+                                      dpar_halo_field *f)
+{
+    int32_t d;
+    f->halo = &s->halo;
+    f->type = s->type;
+    f->components = s->components;
+    f->component_stride = s->f.component_stride;
+    f->data = at;
+    f->mem = g->mem;
+    for (d = 0; d < g->head.dims; d++) {
+        f->stride[d] = s->f.stride[d];
+    }
+}
+
+/* Some components of another array: the same points at the same strides? */
+static DPARI_COLD int dpari_gx_part_of(const dpari_gx *g, const dpari_gx_shape *s, const void *at,
+                                       const dpari_gx_array *a)
+{
+    const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)a->at;
+    const int64_t step = s->f.component_stride * dpar_type_bytes(s->type);
+    const int64_t most = dpari_most(s->components, a->shape->components);
+    int same = s->type == a->shape->type && step != 0 &&
+               s->f.component_stride == a->shape->f.component_stride && apart % step == 0 &&
+               apart / step < most && apart / step > -most;
+    int32_t d;
+    for (d = 0; d < g->head.dims; d++) {
+        same = same && s->f.at[d] == a->shape->f.at[d] && s->f.stride[d] == a->shape->f.stride[d];
+    }
+    return same;
+}
+
+/* A known array that has elements in common with one at `at`, whose points begin and end at low and
+ * high; NULL: there is none. One that is a part of the other does not count. */
+static dpari_gx_array *dpari_gx_met_by(const dpari_gx *g, const dpari_gx_shape *s, void *at,
+                                       int64_t low, int64_t high)
+{
+    dpar_halo_field f[2];
+    int64_t span[8];
+    dpari_gx_page *p;
+    int32_t i;
+    for (p = g->pages; p; p = p->next) {
+        for (i = 0; i < p->count; i++) {
+            dpari_gx_array *a = &p->array[i];
+            if (a->low >= high || low >= a->high || a->at == at || dpari_gx_part_of(g, s, at, a)) {
+                continue;
+            }
+            dpari_zero(f, sizeof f);
+            dpari_gx_field(g, a->shape, a->at, &f[0]);
+            dpari_gx_field(g, s, at, &f[1]);
+            if (dpari_hx_disjoint(f, 2, g->head.comm->rank, span, NULL) != DPAR_OK) {
+                return a;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* One that an address of desc.type has elements in common with. */
+static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *g, void *at)
+{
+    const int64_t address = (int64_t)(uintptr_t)at;
+    return dpari_gx_met_by(g, &g->plain, at, address + g->plain_low, address + g->plain_high);
+}
+
 /* NULL: it is no array of the grid. */
-static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *g, const void *at)
+static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *g, void *at)
 {
     const dpari_gx_array *a = dpari_gx_find(g, at);
-    return a ? a->shape : at && g->d.type != 0 ? &g->plain : NULL;
+    return a                                                            ? a->shape
+           : at && g->d.type != 0 && dpari_gx_in_another(g, at) == NULL ? &g->plain
+                                                                        : NULL;
+}
+
+/* The exchange under way that u takes part in; NULL: there is none. */
+static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
+{
+    dpari_gx_plan *p;
+    int32_t i;
+    for (p = g->under_way > 0 ? g->plans : NULL; p; p = p->next) {
+        for (i = 0; p->active && i < p->n; i++) {
+            if (p->at[i] == u) {
+                return p;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* May an array be attached there? */
+static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpari_gx_shape *s,
+                                                   void *u, int64_t low, int64_t high,
+                                                   dpar_why *why)
+{
+    const int32_t rank = g->head.comm->rank;
+    const dpari_gx_array *a = dpari_gx_met_by(g, s, u, low, high);
+    if (dpari_gx_way(g, u) || (a && dpari_gx_way(g, a->at))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "grid: the exchange of the array of rank # at this place has not ended",
+                         rank, 0, 0, 0);
+    }
+    return a && a->memory
+               ? dpari_say(DPAR_E_ARG, why,
+                           "grid: the array of rank # has elements in common with one of "
+                           "dpar_grid_array, # bytes behind its first own point",
+                           rank, (int64_t)(uintptr_t)u - (int64_t)(uintptr_t)a->at, 0, 0)
+               : DPAR_OK;
 }
 
 /* Memory for what is to be remembered of one more array. */
@@ -6091,9 +6239,28 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh,
                                    (int64_t)(sizeof **fresh + sizeof *p), 0, 0, 0);
 }
 
+/* Arrays with points between low and high, in common with this one: their memory has been given
+ * back, or they are an error that their next exchange tells. */
+static DPARI_COLD void dpari_gx_forget(dpari_gx *g, const dpari_gx_shape *s, void *u, int64_t low,
+                                       int64_t high)
+{
+    dpari_gx_array *a;
+    dpari_gx_plan *p;
+    int32_t i;
+    while ((a = dpari_gx_met_by(g, s, u, low, high)) != NULL) {
+        for (p = g->plans; p; p = p->next) {
+            for (i = 0; i < p->n; i++) {
+                p->at[i] = p->at[i] == a->at ? p : p->at[i];
+            }
+        }
+        a->at = a; /* where no array is */
+        a->low = a->high = 0;
+    }
+}
+
 /* Remembers it; all ranks are well. fresh: for a new shape. */
 static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpari_gx_shape *fresh,
-                                         void *u, void *memory)
+                                         void *u, void *memory, int64_t low, int64_t high)
 {
     dpari_gx_array *a = dpari_gx_find(g, u);
     dpari_gx_plan *p;
@@ -6107,11 +6274,12 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
     }
     for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
-        /* another shape at an old address */
-        for (i = 0; i < p->n; i++) {
-            p->at[i] = p->at[i] == u ? NULL : p->at[i];
+        /* another shape at an old address; those of desc.type are looked at again */
+        for (i = 0; i < p->n && !p->active; i++) {
+            p->at[i] = p->at[i] == u || p->shape[i] == &g->plain ? p : p->at[i];
         }
     }
+    dpari_gx_forget(g, known, u, low, high);
     if (!a) {
         a = &g->pages->array[g->pages->count++];
         a->at = u;
@@ -6119,6 +6287,8 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
     }
     a->shape = known;
     a->number = g->arrays++;
+    a->low = low;
+    a->high = high;
 }
 
 /* An array of one's own, `u`, or one from the communicator. */
@@ -6164,6 +6334,11 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
             (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
         }
     }
+    low = (int64_t)(uintptr_t)u + low * dpar_type_bytes(type);
+    high = (int64_t)(uintptr_t)u + high * dpar_type_bytes(type);
+    if (*st == DPAR_OK && attached) {
+        *st = dpari_gx_check_place(g, fresh, u, low, high, why);
+    }
     given.s = fresh;
     *st = dpari_agree_on(c, *st, "grid", dpari_gx_state_array, &given, why);
     if (*st == DPAR_OK) {
@@ -6179,7 +6354,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
         return NULL;
     }
-    dpari_gx_remember(g, known, fresh, u, memory);
+    dpari_gx_remember(g, known, fresh, u, memory, low, high);
     return u;
 }
 
@@ -6365,21 +6540,13 @@ static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
 /* ---- plans ------------------------------------------------------------------------------------
  */
 
-/* Array i of a plan, as the full API wants it. */
+/* Array i of a plan: where the exchange is narrower, so is its halo. */
 static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, int32_t i)
 {
     const dpari_gx_shape *s = p->shape[i];
     dpar_halo_field *f = &p->field[i];
     int32_t d;
-    f->halo = &s->halo;
-    f->type = s->type;
-    f->components = s->components;
-    f->component_stride = s->f.component_stride;
-    f->data = p->at[i];
-    f->mem = g->mem;
-    for (d = 0; d < g->head.dims; d++) {
-        f->stride[d] = s->f.stride[d];
-    }
+    dpari_gx_field(g, s, p->at[i], f);
     if (p->depth > 0) {
         p->halo[i] = s->halo;
         f->halo = &p->halo[i];
@@ -6473,15 +6640,42 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
     return DPAR_OK;
 }
 
+/* Which arrays the ranks handed in. */
+typedef struct dpari_gx_numbers {
+    const dpari_gx *g;
+    void *const *list;
+    int32_t n, depth;
+} dpari_gx_numbers;
+
+/* Of what kind they are. */
+static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *f, const void *given)
+{
+    const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
+    int32_t i;
+    dpari_fact(f, "the number of arrays", 0, a->n);
+    dpari_fact(f, "depth", 0, a->depth);
+    for (i = 0; i < a->n; i++) {
+        const dpari_gx_shape *s = dpari_gx_shape_at(a->g, a->list[i]);
+        dpari_fact_type(f, "the type of array #", i, s->type);
+        dpari_fact(f, "the number of components of array #", i, s->components);
+        dpari_fact(f, "packed (1: array # is of desc.type, not made known)", i, s->packed);
+    }
+}
+
 /* Plans an exchange of known arrays. COLLECTIVE. */
 static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
     dpar_comm *c = g->head.comm;
     dpari_gx_plan *p = NULL, **last = &g->plans;
+    dpari_gx_numbers given;
     dpar_halo_options o;
     dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
-    st = dpari_agree_on(c, st, "grid exchange", NULL, NULL, why);
+    given.g = g;
+    given.list = list;
+    given.n = n;
+    given.depth = depth;
+    st = dpari_agree_on(c, st, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (st == DPAR_OK) {
         void *memory = dpari_gx_lay_out_rest(g, p);
         dpari_gx_options(p, &o);
@@ -6521,13 +6715,6 @@ static dpari_gx_plan *dpari_gx_match(const dpari_gx *g, void *const *list, int32
     return NULL;
 }
 
-/* Which arrays the ranks handed in. */
-typedef struct dpari_gx_numbers {
-    const dpari_gx *g;
-    void *const *list;
-    int32_t n, depth;
-} dpari_gx_numbers;
-
 static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
 {
     const dpari_gx_numbers *a = (const dpari_gx_numbers *)given;
@@ -6545,14 +6732,25 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const
 {
     int32_t i;
     if (!list || n < 1 || n > 4096) {
-        return dpari_say(DPAR_E_ARG, why, "grid: a list of # arrays (1 to 4096)", list ? n : 0, 0,
-                         0, 0);
+        return dpari_say(DPAR_E_ARG, why,
+                         list ? "grid: a list of # arrays (1 to 4096)"
+                              : "grid: the list is NULL, of # arrays",
+                         n, 0, 0, 0);
     }
     if (depth < 0 || depth > g->widest) {
         return dpari_say(DPAR_E_RANGE, why, "grid: depth #, the halo is # wide", depth, g->widest,
                          0, 0);
     }
     for (i = 0; i < n; i++) {
+        const dpari_gx_array *a = !list[i] || g->d.type == 0 || dpari_gx_find(g, list[i])
+                                      ? NULL
+                                      : dpari_gx_in_another(g, list[i]);
+        if (a) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "grid: number # of the arrays given lies in another, # bytes behind "
+                             "its first own point: wanted is the address of that",
+                             i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)a->at, 0, 0);
+        }
         if (!dpari_gx_shape_at(g, list[i])) {
             return dpari_say_word(DPAR_E_ARG, why,
                                   n > 1 ? "grid: number # of the arrays given @"
@@ -6619,8 +6817,9 @@ static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint
     *picked = 0;
     if (!list || n < 1 || n > DPARI_GX_PICKS) {
         return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                "grid: a list of # arrays to choose from (1 to #)", list ? n : 0,
-                                DPARI_GX_PICKS, 0, 0);
+                                list ? "grid: a list of # arrays to choose from (1 to #)"
+                                     : "grid: the list is NULL, of # arrays",
+                                n, DPARI_GX_PICKS, 0, 0);
     }
     for (i = 0; i < n; i++) {
         if (mask >> i & 1u) {
@@ -6633,10 +6832,26 @@ static dpar_status dpari_gx_pick(dpari_gx *g, void *const *list, int32_t n, uint
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
+/* While others are under way: may these be exchanged? */
+static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
+{
+    int32_t i;
+    for (i = 0; list && i < n; i++) {
+        if (dpari_gx_way(g, list[i])) {
+            return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
+                                    "grid: the exchange of number # of the # arrays given has "
+                                    "begun and not ended: dpar_grid_end first",
+                                    i, n, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
 static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
 {
     dpari_gx_plan *p;
-    dpar_status st = dpari_gx_take(g, list, n, depth, &p);
+    dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
+    st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
     st = st == DPAR_OK ? dpar_halo_exchange_run(p->x) : st;
     return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
 }
@@ -6673,10 +6888,12 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *
 static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
 {
     dpari_gx_plan *p;
-    dpar_status st = dpari_gx_take(g, list, n, depth, &p);
+    dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
+    st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
     st = st == DPAR_OK ? dpar_halo_exchange_begin(p->x) : st;
     if (st == DPAR_OK) {
         p->active = 1;
+        g->under_way++;
     }
     return st;
 }
@@ -6699,19 +6916,11 @@ DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, in
 static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan **plan)
 {
     const dpari_gx *g = dpari_gx_of(grid);
-    dpari_gx_plan *p;
-    int32_t i;
-    for (p = g ? g->plans : NULL; p; p = p->next) {
-        for (i = 0; p->active && i < p->n; i++) {
-            if (p->at[i] == u) {
-                *plan = p;
-                return DPAR_OK;
-            }
-        }
-    }
-    return g ? dpari_comm_wrong(grid->comm, DPAR_E_ARG, "grid: no exchange of this array has begun",
-                                0, 0, 0, 0)
-             : DPAR_E_ARG;
+    *plan = g ? dpari_gx_way(g, u) : NULL;
+    return *plan ? DPAR_OK
+           : g   ? dpari_comm_wrong(grid->comm, DPAR_E_ARG,
+                                    "grid: no exchange of this array has begun", 0, 0, 0, 0)
+                 : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
@@ -6728,6 +6937,7 @@ DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
     if (st == DPAR_OK) {
         st = dpar_halo_exchange_end(p->x);
         p->active = 0;
+        dpari_gx_of(grid)->under_way--;
         st = st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(dpari_gx_of(grid), p) : st;
     }
     return st;

@@ -140,7 +140,8 @@
 
 /* Options of dpar_mpi_make, the same on all ranks. All zero means the defaults. */
 typedef struct dpar_mpi_options {
-    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    double timeout_s;   /* deadline of one operation; 0: what DPAR_TIMEOUT in the environment says
+                           (seconds, the same on all ranks), else 300 s; < 0: none */
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
                            run: all-to-all of pieces, sums, all-gather */
     int32_t check;      /* 1: compare kind, type, count, op, root and tag before each collective */
@@ -162,8 +163,8 @@ typedef struct dpar_mpi_options {
  * memory and do not.
  *
  * E_ARG: MPI is not initialised or is finalised, `user` is MPI_COMM_NULL or an inter-communicator,
- * or blocking comes with a deadline. E_MISMATCH: the ranks give different options. DPAR_E_SYSTEM:
- * an error of MPI, with its own words. */
+ * DPAR_TIMEOUT is no number, or blocking comes with a deadline. E_MISMATCH: the ranks give
+ * different options. DPAR_E_SYSTEM: an error of MPI, with its own words. */
 DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
 
@@ -179,8 +180,9 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
  * with desc.order DPAR_FIRST_FASTEST from the last to the first, as Fortran's arrays lie. What desc
  * says of dims and parts must be the same, or 0. A communicator without a process grid will do if
  * desc says all of them. *grid: its communicator is (*grid)->comm, and dpar_grid_free closes both,
- * before MPI_Finalize. COLLECTIVE over cart. E_ARG: dims or parts that differ, no process grid.
- * Else errors as these two, and nothing is left open. Costs as these two. */
+ * before MPI_Finalize. Its sentence is in desc.free_why, where you give one. COLLECTIVE over cart.
+ * E_ARG: dims or parts that differ, no process grid. Else errors as these two, and nothing is left
+ * open. Costs as these two. */
 DPAR_API dpar_status dpar_mpi_grid(MPI_Comm cart, const dpar_mpi_options *options,
                                    const dpar_grid_desc *desc, dpar_grid **grid, dpar_why *why);
 
@@ -3904,8 +3906,18 @@ static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     dpari_mpi_task *t;
     dpar_status status = dpari_mpi_tag_fits(c, call);
     int32_t block = c->options.blocking && !dpari_kind_sends(call->kind);
+    int finalized = 0;
     if (status < 0) {
         return status;
+    }
+    if (call->kind == DPAR_BARRIER) { /* plans and grids that are closed too late begin with one */
+        MPI_Finalized(&finalized);
+        if (finalized) {
+            comm->status = DPAR_E_ARG;
+            dpari_mpi_put_why(&comm->why, "MPI is finalised already: close plans, grids and "
+                                          "communicators before MPI_Finalize");
+            return DPAR_E_ARG;
+        }
     }
     if (block) {
         dpari_mpi_bring_along(c);
@@ -5002,25 +5014,59 @@ static int dpari_mpi_env(const char *name)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* Ranks with different options would call different functions of MPI. */
+/* The deadline: of the options, of the environment, the usual one. */
+static dpar_status dpari_mpi_deadline(dpar_mpi_options *o, dpar_why *why)
+{
+    dpari_site site;
+    dpar_options chosen;
+    dpar_status status = DPAR_OK;
+    memset(&chosen, 0, sizeof chosen);
+    if (!(o->timeout_s < 0 || o->timeout_s > 0)) {
+        dpari_site_here(&site);
+        status = dpari_timeout_here(&site, &chosen, why);
+        o->timeout_s = chosen.timeout_s < 0 || chosen.timeout_s > 0 ? chosen.timeout_s : 300;
+    }
+    return status;
+}
+
+/* Ranks with different options would call different functions of MPI, or wait for others that have
+ * given up. */
 static dpar_status dpari_mpi_same_options(MPI_Comm comm, dpar_mpi_options *o, dpar_why *why)
 {
-    int32_t bits = (o->rank_order != 0) | (o->check != 0) << 1 | (o->blocking != 0) << 2 |
-                   (o->timeout_s < 0) << 3;
-    int32_t v[3];
+    const dpar_status own = dpari_mpi_deadline(o, why);
+    const int32_t bits = (o->rank_order != 0) | (o->check != 0) << 1 | (o->blocking != 0) << 2;
+    double v[6];
+    dpar_text t;
     int code;
     v[0] = bits;
     v[1] = -bits;
     v[2] = o->flat != 0 || dpari_mpi_env("DPAR_MPI_FLAT") != 0;
-    code = MPI_Allreduce(MPI_IN_PLACE, v, 3, MPI_INT32_T, MPI_MAX, comm);
+    v[3] = o->timeout_s;
+    v[4] = -o->timeout_s;
+    v[5] = own < 0;
+    code = MPI_Allreduce(MPI_IN_PLACE, v, 6, MPI_DOUBLE, MPI_MAX, comm);
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "comparing the options", code);
         return DPAR_E_SYSTEM;
     }
-    o->flat = v[2];
-    if (v[0] != -v[1]) {
-        dpari_mpi_put_why(why, "ranks give different options (rank_order, check, blocking, "
-                               "timeout_s < 0)");
+    if (v[5] > 0) {
+        if (own == DPAR_OK) {
+            dpari_mpi_put_why(why, "DPAR_TIMEOUT of another rank is no number of seconds");
+        }
+        return DPAR_E_ARG;
+    }
+    o->flat = v[2] > 0;
+    if (v[0] + v[1] > 0) {
+        dpari_mpi_put_why(why, "ranks give different options (rank_order, check, blocking)");
+        return DPAR_E_MISMATCH;
+    }
+    if (v[3] + v[4] > 0) {
+        dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+        dpar_text_put(&t, "ranks give deadlines (timeout_s, DPAR_TIMEOUT) from ");
+        dpari_text_real(&t, -v[4], 6);
+        dpar_text_put(&t, " to ");
+        dpari_text_real(&t, v[3], 6);
+        dpar_text_put(&t, " s");
         return DPAR_E_MISMATCH;
     }
     if (o->blocking && o->timeout_s >= 0) {
@@ -5217,9 +5263,6 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_options *option
     memset(&chosen, 0, sizeof chosen);
     if (options != NULL) {
         chosen = *options;
-    }
-    if (!(chosen.timeout_s < 0 || chosen.timeout_s > 0)) {
-        chosen.timeout_s = 300;
     }
     code = MPI_Comm_dup(user, &own);
     if (code != MPI_SUCCESS) {

@@ -612,8 +612,9 @@ typedef struct dpar_ddp_array {
  * 2^20). */
 DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
                                    dpar_ddp **ddp, dpar_why *why);
-/* dpar_ddp_over of several arrays, none within another. `list` is read here alone. Arrays of less
- * than 64 KiB are copied, to travel as one. Errors as dpar_ddp_over. O(arrays). */
+/* dpar_ddp_over of several arrays. `list` is read here alone. Arrays of less than 64 KiB are
+ * copied, to travel as one. Errors as dpar_ddp_over. E_ARG, too: two of them have bytes in common.
+ * O(arrays log(arrays)). */
 DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
                                         int32_t type, dpar_ddp **ddp, dpar_why *why);
 /* Says that these `count` gradients are whole, and are not touched before the end of the pass.
@@ -669,9 +670,11 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  * COLLECTIVE. A reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n /
  * ranks). The first step takes the state from dpar_comm_alloc: (moments) n / ranks elements.
  *
- * E_ARG: an optimizer that is none or another one, params is NULL, d is of a list or not of
- * dpar_ddp_over. E_MEMORY, E_MISMATCH in the first step. Errors as comm.h. The sentence is in
- * c->why. */
+ * E_ARG: an optimizer that is none or another one, a rate or clip that is no number, params is
+ * NULL, d is of a list or not of dpar_ddp_over. Where all ranks are E_ARG nothing is done, and the
+ * next step may be right. E_MEMORY, E_MISMATCH in the first step leave all well. Later, where ranks
+ * give different numbers or one is E_ARG alone, E_MISMATCH breaks the communicator. Errors as
+ * comm.h. The sentence is in c->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
                                      double rate, double clip);
 
@@ -2040,6 +2043,9 @@ DPARI_API void dpari_random_round(void *to, const void *from, int64_t count, uin
 DPARI_API int32_t dpari_optimizer_moments(const dpar_optimizer *o);
 /* And their type, beside weights of this one. */
 DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
+/* E_ARG, with a sentence whose '#' are these numbers in order. */
+DPARI_API dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a, double b,
+                                          double c);
 
 /* ==== train/lanes.h ==== */
 
@@ -2365,6 +2371,23 @@ DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t w
                                           : DPAR_F32;
 }
 
+DPARI_API DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
+                                                     double b, double c)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    for (; *form != 0; form++) {
+        if (*form != '#') {
+            dpari_text_char(&t, *form);
+            continue;
+        }
+        dpari_text_real(&t, a, 9);
+        a = b;
+        b = c;
+    }
+    return DPAR_E_ARG;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                                      int32_t *moments, int32_t *moment_type,
                                                      dpar_why *why)
@@ -2383,17 +2406,19 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                               o->moment_type, 0, 0, 0, 0);
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
+        return dpari_optimizer_say(why, "optimizer: decay is #: 0 or more, and finite", o->decay,
+                                   0.0, 0.0);
     }
     if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
                                   !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: AdamW's betas are within 0 and below 1, epsilon above 0", 0, 0,
-                         0, 0);
+        return dpari_optimizer_say(why,
+                                   "optimizer: AdamW's beta1 is #, beta2 # (0 or more, below 1), "
+                                   "epsilon # (above 0, finite)",
+                                   o->beta1, o->beta2, o->epsilon);
     }
     if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
-                         0, 0);
+        return dpari_optimizer_say(why, "optimizer: SGD's momentum is # (0 or more, below 1)",
+                                   o->momentum, 0.0, 0.0);
     }
     if (!dpari_is_float(weight_type)) {
         return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
@@ -6581,7 +6606,7 @@ static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
     if (c->rank == 0) {
         dpari_over_close_buckets(o);
     }
-    st = dpar_broadcast(c, &o->buckets, 1, DPAR_I32, 0, NULL);
+    st = dpari_broadcast_as(c, &o->buckets, 1, DPAR_I32, "ddp end");
     st = st == DPAR_OK ? dpar_broadcast(c, o->bucket, o->buckets * INT64_C(2), DPAR_I64, 0, NULL)
                        : st;
     o->planned = st == DPAR_OK;
@@ -6865,12 +6890,53 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
                              list[k].count, list[k].data == NULL, 0);
         }
         if (list[k].count > INT64_MAX / 16 - *elements) {
-            return dpari_say(DPAR_E_RANGE, why, "ddp: # and # elements", *elements, list[k].count,
-                             0, 0);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "ddp: array # has # elements, those before it #: in all they are at "
+                             "most 2^59 - 1",
+                             k, list[k].count, *elements, 0);
         }
         *elements += list[k].count;
     }
     return DPAR_OK;
+}
+
+/* Has no array an element of another? They are sorted by where they lie, in steps that become 1. */
+static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
+                                               int32_t arrays, int64_t each, dpar_why *why)
+{
+    int32_t *at = (int32_t *)dpari_made_room(c, arrays * (int64_t)sizeof *at);
+    int32_t i, k, step, n = 0;
+    dpar_status st = DPAR_OK;
+    if (at == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare # arrays", arrays, 0, 0, 0);
+    }
+    for (k = 0; k < arrays; k++) {
+        at[n] = k;
+        n += list[k].count > 0;
+    }
+    for (step = n / 2; step > 0; step = step == 2 ? 1 : (int32_t)(step * INT64_C(5) / 11)) {
+        for (i = step; i < n; i++) {
+            const int32_t moves = at[i];
+            for (k = i;
+                 k >= step && (uintptr_t)list[at[k - step]].data > (uintptr_t)list[moves].data;
+                 k -= step) {
+                at[k] = at[k - step];
+            }
+            at[k] = moves;
+        }
+    }
+    for (i = 1; i < n && st == DPAR_OK; i++) {
+        const dpar_ddp_array *a = &list[at[i - 1]];
+        const uintptr_t apart = (uintptr_t)list[at[i]].data - (uintptr_t)a->data;
+        if (apart < (uintptr_t)(a->count * each)) {
+            st = dpari_say(DPAR_E_ARG, why,
+                           "ddp: array # begins # bytes behind the beginning of array #, which has "
+                           "# bytes: none may lie in another",
+                           at[i], (int64_t)apart, at[i - 1], a->count * each);
+        }
+    }
+    dpari_made_give(at);
+    return st;
 }
 
 /* What lies outside of its own memory. */
@@ -6953,6 +7019,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     }
     dpari_zero(&counted, sizeof counted);
     st = dpari_over_judge(list, arrays, type, &counted.elements, why);
+    st = st == DPAR_OK && arrays > 1 ? dpari_over_apart(c, list, arrays, dpar_type_bytes(type), why)
+                                     : st;
     counted.d.c = c;
     counted.d.ends = dpari_over_end;
     counted.d.options.type = type;
@@ -7013,6 +7081,7 @@ typedef struct dpari_zero1_given {
     const dpar_optimizer *of;
     int32_t moments, moment_type;
     int64_t steps;
+    double rate, clip;
     const dpar_zero1_group *group;
     int32_t groups;
 } dpari_zero1_given;
@@ -7026,6 +7095,14 @@ static DPARI_COLD void dpari_zero1_state_of(dpari_facts *f, const void *given)
     dpari_fact(f, "optimizer.stochastic", 0, g->of->stochastic);
     dpari_fact_hash(f, "optimizer.seed", 0, g->of->seed);
     dpari_fact(f, "the number of steps", 0, g->steps);
+    dpari_fact_real(f, "the rate", 0, g->rate);
+    dpari_fact_real(f, "the clip", 0, g->clip);
+    dpari_fact(f, "optimizer.nesterov", 0, g->of->nesterov);
+    dpari_fact_real(f, "optimizer.beta1", 0, g->of->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, g->of->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, g->of->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, g->of->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, g->of->decay);
 }
 
 static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_given *g,
@@ -7170,9 +7247,10 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "zero1: decay and rate of group # are 0 or more, and finite", i, 0, 0,
-                             0);
+            return dpari_optimizer_say(why,
+                                       "zero1: group # has decay # and rate #: each is 0 or more, "
+                                       "and finite",
+                                       i, p->decay, p->rate);
         }
         at = p->first + p->count;
     }
@@ -7290,11 +7368,52 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
-static int dpari_zero1_meets(const dpari_over *o, const void *params)
+/* Adds to the sentence that is there. */
+static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
 {
-    const uintptr_t p = (uintptr_t)params, g = (uintptr_t)o->array->data;
-    const uintptr_t bytes = (uintptr_t)(o->elements * dpar_type_bytes(o->d.options.type));
-    return p < g + bytes && g < p + bytes;
+    const dpar_why said = c->why;
+    dpar_text t;
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, said.text);
+    dpar_text_put(&t, by);
+    dpar_text_put(&t, more);
+}
+
+/* What is wrong with what a step is given beside the optimizer. */
+static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *params, double rate,
+                                          double clip, dpar_why *why)
+{
+    const int64_t apart = (int64_t)((uintptr_t)params - (uintptr_t)o->array->data);
+    const int64_t bytes = o->elements * dpar_type_bytes(o->d.options.type);
+    if (!dpari_finite(rate) || clip != clip) {
+        return dpari_optimizer_say(why, "zero1: the rate is # (finite), the clip # (a number)",
+                                   rate, clip, 0.0);
+    }
+    if (bytes > 0 && params == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: params are NULL", 0, 0, 0, 0);
+    }
+    return apart < bytes && -apart < bytes
+               ? dpari_say(DPAR_E_ARG, why,
+                           "zero1: params lie where the gradients are: # bytes behind their # "
+                           "bytes' beginning",
+                           apart, bytes, 0, 0)
+               : DPAR_OK;
+}
+
+/* This rank refuses a step. Where all do, nothing has happened; else the others, which call
+ * something else, hear that. */
+static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
+{
+    dpar_why why = *own;
+    st = dpari_agree_on(c, st, "zero1 refused", NULL, NULL, &why);
+    if (c->status == DPAR_OK) {
+        c->why = *own;
+    } else {
+        (void)dpari_say_word(st, &why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        c->why = *own;
+        dpari_zero1_add(c, "; ", why.text);
+    }
+    return st;
 }
 
 /* What all ranks must give a step alike, beside the state's kind. */
@@ -7320,14 +7439,10 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
     }
     dpari_zero(&g, sizeof g);
     g.of = optimizer;
+    g.rate = rate;
+    g.clip = clip;
     st = dpari_zero1_check(o, optimizer, &g, &why);
-    if (st == DPAR_OK && (!dpari_finite(rate) || clip != clip)) {
-        st = dpari_say(DPAR_E_ARG, &why, "zero1: the rate or the clip is no number", 0, 0, 0, 0);
-    }
-    if (st == DPAR_OK && o->elements > 0 && (params == NULL || dpari_zero1_meets(o, params))) {
-        st = dpari_say(DPAR_E_ARG, &why, "zero1: params are NULL, or lie where the gradients are",
-                       0, 0, 0, 0);
-    }
+    st = st == DPAR_OK ? dpari_zero1_check_step(o, params, rate, clip, &why) : st;
     if (o->zero1.kind == 0) { /* the first step: all ranks hear */
         st = dpari_zero1_begin(o, st, &g, &why);
         if (st != DPAR_OK) {
@@ -7336,7 +7451,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
         }
     }
     if (st != DPAR_OK) {
-        return dpari_comm_wrong_all(d->c, st, &why);
+        return dpari_zero1_refuse(d->c, st, &why);
     }
     st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
     o->ended = 0;
@@ -7348,8 +7463,15 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
         call.t = ++o->zero1.steps;
         st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
     }
-    return st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip))
-                         : st;
+    st =
+        st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip)) : st;
+    if (st == DPAR_E_MISMATCH && d->c->status == st) {
+        why = d->c->why;
+        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is #, the clip #. ", rate, clip,
+                                  0.0);
+        dpari_zero1_add(d->c, "", why.text);
+    }
+    return st;
 }
 
 /* ==== train/fsdp.c ==== */

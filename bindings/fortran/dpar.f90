@@ -922,6 +922,8 @@ module dpar
         ! dense in C order with its halo.
         integer(c_int32_t) :: type = 0
         integer(c_int32_t) :: closes = 0 ! 1: dpar_grid_free closes the communicator, too
+        ! where dpar_grid_free puts its sentence, too.
+        type(c_ptr) :: free_why = c_null_ptr
         ! this rank's cells as your code has them.
         integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0
     end type
@@ -946,7 +948,8 @@ module dpar
         integer(c_int32_t) :: order = 0
         ! DPAR_AT_CELLS or DPAR_AT_FACES.
         integer(c_int32_t) :: at(0:DPAR_MAX_DIMS - 1) = 0
-        ! bit k: component k changes its sign at mirrors of this dim, as the velocity across it does
+        ! bit k: component k changes its sign at mirrors of this dim, as the velocity across it
+        ! does.
         integer(c_int32_t) :: odd(0:DPAR_MAX_DIMS - 1) = 0
         ! elements between neighbours, any order and padding.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
@@ -1015,7 +1018,9 @@ module dpar
 
     ! Options of dpar_mpi_make, the same on all ranks.
     type, bind(c) :: dpar_mpi_options
-        real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
+        ! deadline of one operation; 0: what DPAR_TIMEOUT in the environment says (seconds, the same
+        ! on all ranks), else 300 s.
+        real(c_double) :: timeout_s = 0.0_c_double
         ! 1: reductions in rank order, the same bits on all ranks and in every run.
         integer(c_int32_t) :: rank_order = 0
         ! 1: compare kind, type, count, op, root and tag before each collective

@@ -338,6 +338,19 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, c
                : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
 }
 
+DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
+                                                     int32_t type, const char *plan)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_BROADCAST;
+    call.type = type;
+    call.in = call.out = buffer;
+    call.count = count;
+    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0;
+    return dpar_post(c, &call, NULL);
+}
+
 DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                         const char *what, dpar_work *work)
 {

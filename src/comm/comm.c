@@ -828,6 +828,11 @@ static dpar_status dpari_ended_close(dpar_comm *c)
     return DPAR_E_ARG;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+{
+    return c->engine.close == dpari_ended_close;
+}
+
 DPARI_DOOR DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
 {
     e->next = c->ends;

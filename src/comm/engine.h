@@ -42,6 +42,8 @@ typedef struct dpari_ended {
 } dpari_ended;
 /* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
 DPARI_DOOR dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
+/* Is it one of those? */
+DPARI_DOOR int dpari_ended_is(const dpar_comm *c);
 /* At the end: the next one to be freed, NULL when there is none. */
 DPARI_DOOR dpar_comm *dpari_ended_take(dpari_ended *closed);
 

@@ -800,7 +800,9 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
 static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
-           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=zero1|zero1=fsdp|fsdp=fsdp load|"
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
+           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
+           "refuses=fsdp|fsdp=fsdp load|"
            "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
            "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
            "dpar_comm_agree=";
@@ -823,7 +825,7 @@ DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
-    if (f->tag < DPARI_PLAN_TAGS && f->kind == DPAR_ALL_REDUCE) {
+    if (f->tag < DPARI_PLAN_TAGS && (f->kind == DPAR_ALL_REDUCE || f->kind == DPAR_BROADCAST)) {
         const char *w = dpari_plan_words();
         int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
         dpar_text_put(t, "the planning of ");
@@ -833,7 +835,9 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         for (; *w != 0 && *w != '='; w++) {
             dpari_text_char(t, *w);
         }
-        dpar_text_put(t, " (all-reduce #");
+        dpar_text_put(t, " (");
+        dpar_text_put(t, dpar_collective_name(f->kind));
+        dpar_text_put(t, " #");
         dpari_text_int(t, f->sequence);
         dpari_text_char(t, ')');
         return;

@@ -68,7 +68,10 @@ typedef struct dpar_grid_desc {
                      this type, dense in C order with its halo: your own arrays need no
                      dpar_grid_attach. They may move from call to call, on each rank for itself.
                      0: an address that is not known is E_ARG */
-    int32_t closes; /* 1: dpar_grid_free closes the communicator, too */
+    int32_t closes;     /* 1: dpar_grid_free closes the communicator, too */
+    dpar_why *free_why; /* where dpar_grid_free puts its sentence, too: with closes, and with
+                           dpar_mpi_grid, grid->comm is gone then. Each rank its own; as long as the
+                           grid. NULL: nowhere */
     int64_t own[DPAR_MAX_DIMS]; /* this rank's cells as your code has them; they differ by rank. 0:
                                    not compared. E_ARG on all ranks where the grid's cut gives
                                    others, because your rule is another or dims are in another
@@ -99,7 +102,7 @@ typedef struct dpar_grid_field {
                                       the outer ones shared with its neighbours, and the halo
                                       beyond; the upper shared one gets the neighbour's value */
     uint32_t odd[DPAR_MAX_DIMS];   /* bit k: component k changes its sign at mirrors of this dim, as
-                                      the velocity across it does */
+                                      the velocity across it does. No bits of others */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, any order and padding; all 0:
                                       dense with its halo */
     int64_t component_stride;      /* elements between components; 0: 1, they lie together */
@@ -125,9 +128,11 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
                                     dpar_why *why);
 /* Closes what was planned and gives the arrays of dpar_grid_array back. The grid is gone then:
  * nothing may be asked of it, nor a second free. COLLECTIVE. NULL is fine. E_ARG, and nothing done:
- * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back. After
- * dpar_comm_close of its world it is local and gives the grid's own memory back: OK. (Between the
- * two grid->comm is NULL, and all else that is asked of the grid is E_ARG.) */
+ * an exchange has not ended. Else errors as dpar_halo_exchange_close, and all is given back; the
+ * sentence is in desc.free_why, and in the communicator's why where that is not closed. After
+ * dpar_comm_close of its communicator it is local and gives the grid's own memory back: OK.
+ * (Between the two all else that is asked of the grid is E_ARG. After the close of its world
+ * grid->comm is NULL.) */
 DPAR_API dpar_status dpar_grid_free(dpar_grid *grid);
 /* An array with its halo from the communicator's memory, where neighbours read it directly: the
  * fastest. Zeroed. Returns the address of its first own point (aligned to 64); NULL on all ranks:
@@ -137,10 +142,17 @@ DPAR_API void *dpar_grid_array(dpar_grid *grid, int32_t type);
 DPAR_API void *dpar_grid_array_of(dpar_grid *grid, int32_t type, const dpar_grid_field *field);
 /* Makes an array of your own known by `u`, the address of its first own point. field NULL: cells,
  * dense in C order with the grid's halo, as those of desc.type. In registered memory neighbours
- * read it where it lies. It stays where it is as long as it is exchanged. A second one at the same
- * address takes its place. What lies beyond the grid's open ends needs no memory. COLLECTIVE.
- * E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks. Strides that put two points into one
- * place are E_ARG, those that reach beyond 2^57 bytes E_RANGE. */
+ * read it where it lies. It stays where it is as long as it is exchanged. What lies beyond the
+ * grid's open ends needs no memory.
+ *
+ * A second one at the same address takes its place. So does one that has elements in common with
+ * it: memory may be given back and used again. Some components of a known array may be a second
+ * one: the same points and strides. Then both are known.
+ *
+ * COLLECTIVE. E_ARG, E_RANGE, E_MISMATCH with the sentence on all ranks, and nothing is changed.
+ * Strides that put two points into one place are E_ARG, those that reach beyond 2^57 bytes E_RANGE.
+ * E_ARG: an exchange of what lies there has not ended, or it has elements in common with an array
+ * of dpar_grid_array. */
 DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
                                       const dpar_grid_field *field, dpar_why *why);
 
@@ -148,13 +160,18 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
  *
  * All of these are COLLECTIVE, with the same arrays in the same order on all ranks. The first of a
  * combination costs as dpar_halo_exchange_init, later ones as dpar_halo_exchange_run and some 10 ns
- * an array. E_ARG: an address that is no array of the grid, of this rank alone, whose others then
- * wait for it until the deadline. Else errors as these two.
+ * an array. E_ARG: an address that is no array of the grid, or one within another array, or an
+ * array whose exchange has begun and not ended. It is of this rank alone, whose others then wait
+ * for it until the deadline. Else errors as these two.
  *
  * A rank that calls another operation instead, a barrier say, is E_MISMATCH. That is told at once
  * in the first exchange of a combination, and in a grid with check = 1. Else it takes a second at
  * most between ranks that share memory. Between others it takes the deadline. The sentence says
- * where each is. */
+ * where each is.
+ *
+ * Ranks that exchange different arrays wait for each other until the deadline, where both exchanges
+ * are planned and check is 0. Each rank's sentence may then name another one, or itself, as the one
+ * that did not come. With check = 1 it is told at once, with the arrays. */
 
 /* Fills the halo of one array; of n arrays with one message a neighbour. */
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u);

@@ -780,20 +780,23 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
+/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
+static dpar_status dpari_hx_further(dpar_halo_exchange *x, int wait)
+{
+    if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+        x->active = x->messages = 0;
+    }
+    return x->active ? dpari_hx_run(x, wait) : dpari_hx_broken(x);
+}
+
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
 {
-    if (!x) {
-        return DPAR_E_ARG;
-    }
-    return x->active ? dpari_hx_run(x, 0) : dpari_hx_broken(x);
+    return x ? dpari_hx_further(x, 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
 {
-    if (!x) {
-        return DPAR_E_ARG;
-    }
-    return x->active ? dpari_hx_run(x, 1) : dpari_hx_broken(x);
+    return x ? dpari_hx_further(x, 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
@@ -814,6 +817,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     dpar_status st;
     if (!x) {
         return DPAR_OK;
+    }
+    if (x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
+        x->active = x->messages = 0;
     }
     st = dpari_hx_broken(x);
     if (x->active && st == DPAR_OK) {

@@ -2,6 +2,7 @@
 #include "optimizer.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/type.h"
 #include "../comm/elements.h"
 #include "../comm/os.h"
@@ -38,6 +39,23 @@ DPARI_API int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t w
                                           : DPAR_F32;
 }
 
+DPARI_API DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
+                                                     double b, double c)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    for (; *form != 0; form++) {
+        if (*form != '#') {
+            dpari_text_char(&t, *form);
+            continue;
+        }
+        dpari_text_real(&t, a, 9);
+        a = b;
+        b = c;
+    }
+    return DPAR_E_ARG;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, int32_t weight_type,
                                                      int32_t *moments, int32_t *moment_type,
                                                      dpar_why *why)
@@ -56,17 +74,19 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                               o->moment_type, 0, 0, 0, 0);
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
+        return dpari_optimizer_say(why, "optimizer: decay is #: 0 or more, and finite", o->decay,
+                                   0.0, 0.0);
     }
     if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
                                   !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: AdamW's betas are within 0 and below 1, epsilon above 0", 0, 0,
-                         0, 0);
+        return dpari_optimizer_say(why,
+                                   "optimizer: AdamW's beta1 is #, beta2 # (0 or more, below 1), "
+                                   "epsilon # (above 0, finite)",
+                                   o->beta1, o->beta2, o->epsilon);
     }
     if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
-                         0, 0);
+        return dpari_optimizer_say(why, "optimizer: SGD's momentum is # (0 or more, below 1)",
+                                   o->momentum, 0.0, 0.0);
     }
     if (!dpari_is_float(weight_type)) {
         return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",

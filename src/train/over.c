@@ -161,7 +161,7 @@ static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
     if (c->rank == 0) {
         dpari_over_close_buckets(o);
     }
-    st = dpar_broadcast(c, &o->buckets, 1, DPAR_I32, 0, NULL);
+    st = dpari_broadcast_as(c, &o->buckets, 1, DPAR_I32, "ddp end");
     st = st == DPAR_OK ? dpar_broadcast(c, o->bucket, o->buckets * INT64_C(2), DPAR_I64, 0, NULL)
                        : st;
     o->planned = st == DPAR_OK;
@@ -445,12 +445,53 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
                              list[k].count, list[k].data == NULL, 0);
         }
         if (list[k].count > INT64_MAX / 16 - *elements) {
-            return dpari_say(DPAR_E_RANGE, why, "ddp: # and # elements", *elements, list[k].count,
-                             0, 0);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "ddp: array # has # elements, those before it #: in all they are at "
+                             "most 2^59 - 1",
+                             k, list[k].count, *elements, 0);
         }
         *elements += list[k].count;
     }
     return DPAR_OK;
+}
+
+/* Has no array an element of another? They are sorted by where they lie, in steps that become 1. */
+static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
+                                               int32_t arrays, int64_t each, dpar_why *why)
+{
+    int32_t *at = (int32_t *)dpari_made_room(c, arrays * (int64_t)sizeof *at);
+    int32_t i, k, step, n = 0;
+    dpar_status st = DPAR_OK;
+    if (at == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare # arrays", arrays, 0, 0, 0);
+    }
+    for (k = 0; k < arrays; k++) {
+        at[n] = k;
+        n += list[k].count > 0;
+    }
+    for (step = n / 2; step > 0; step = step == 2 ? 1 : (int32_t)(step * INT64_C(5) / 11)) {
+        for (i = step; i < n; i++) {
+            const int32_t moves = at[i];
+            for (k = i;
+                 k >= step && (uintptr_t)list[at[k - step]].data > (uintptr_t)list[moves].data;
+                 k -= step) {
+                at[k] = at[k - step];
+            }
+            at[k] = moves;
+        }
+    }
+    for (i = 1; i < n && st == DPAR_OK; i++) {
+        const dpar_ddp_array *a = &list[at[i - 1]];
+        const uintptr_t apart = (uintptr_t)list[at[i]].data - (uintptr_t)a->data;
+        if (apart < (uintptr_t)(a->count * each)) {
+            st = dpari_say(DPAR_E_ARG, why,
+                           "ddp: array # begins # bytes behind the beginning of array #, which has "
+                           "# bytes: none may lie in another",
+                           at[i], (int64_t)apart, at[i - 1], a->count * each);
+        }
+    }
+    dpari_made_give(at);
+    return st;
 }
 
 /* What lies outside of its own memory. */
@@ -533,6 +574,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     }
     dpari_zero(&counted, sizeof counted);
     st = dpari_over_judge(list, arrays, type, &counted.elements, why);
+    st = st == DPAR_OK && arrays > 1 ? dpari_over_apart(c, list, arrays, dpar_type_bytes(type), why)
+                                     : st;
     counted.d.c = c;
     counted.d.ends = dpari_over_end;
     counted.d.options.type = type;

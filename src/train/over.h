@@ -46,8 +46,9 @@ typedef struct dpar_ddp_array {
  * 2^20). */
 DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
                                    dpar_ddp **ddp, dpar_why *why);
-/* dpar_ddp_over of several arrays, none within another. `list` is read here alone. Arrays of less
- * than 64 KiB are copied, to travel as one. Errors as dpar_ddp_over. O(arrays). */
+/* dpar_ddp_over of several arrays. `list` is read here alone. Arrays of less than 64 KiB are
+ * copied, to travel as one. Errors as dpar_ddp_over. E_ARG, too: two of them have bytes in common.
+ * O(arrays log(arrays)). */
 DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
                                         int32_t type, dpar_ddp **ddp, dpar_why *why);
 /* Says that these `count` gradients are whole, and are not touched before the end of the pass.

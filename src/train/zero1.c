@@ -10,6 +10,7 @@
 #include "layers_run.h"
 #include "made.h"
 #include "optimizer.h"
+#include "optimizer_run.h"
 #include "over_run.h"
 
 /* ---- state ------------------------------------------------------------------------------------
@@ -19,6 +20,7 @@ typedef struct dpari_zero1_given {
     const dpar_optimizer *of;
     int32_t moments, moment_type;
     int64_t steps;
+    double rate, clip;
     const dpar_zero1_group *group;
     int32_t groups;
 } dpari_zero1_given;
@@ -32,6 +34,14 @@ static DPARI_COLD void dpari_zero1_state_of(dpari_facts *f, const void *given)
     dpari_fact(f, "optimizer.stochastic", 0, g->of->stochastic);
     dpari_fact_hash(f, "optimizer.seed", 0, g->of->seed);
     dpari_fact(f, "the number of steps", 0, g->steps);
+    dpari_fact_real(f, "the rate", 0, g->rate);
+    dpari_fact_real(f, "the clip", 0, g->clip);
+    dpari_fact(f, "optimizer.nesterov", 0, g->of->nesterov);
+    dpari_fact_real(f, "optimizer.beta1", 0, g->of->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, g->of->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, g->of->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, g->of->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, g->of->decay);
 }
 
 static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_given *g,
@@ -176,9 +186,10 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "zero1: decay and rate of group # are 0 or more, and finite", i, 0, 0,
-                             0);
+            return dpari_optimizer_say(why,
+                                       "zero1: group # has decay # and rate #: each is 0 or more, "
+                                       "and finite",
+                                       i, p->decay, p->rate);
         }
         at = p->first + p->count;
     }
@@ -296,11 +307,52 @@ static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
     return st;
 }
 
-static int dpari_zero1_meets(const dpari_over *o, const void *params)
+/* Adds to the sentence that is there. */
+static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
 {
-    const uintptr_t p = (uintptr_t)params, g = (uintptr_t)o->array->data;
-    const uintptr_t bytes = (uintptr_t)(o->elements * dpar_type_bytes(o->d.options.type));
-    return p < g + bytes && g < p + bytes;
+    const dpar_why said = c->why;
+    dpar_text t;
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, said.text);
+    dpar_text_put(&t, by);
+    dpar_text_put(&t, more);
+}
+
+/* What is wrong with what a step is given beside the optimizer. */
+static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *params, double rate,
+                                          double clip, dpar_why *why)
+{
+    const int64_t apart = (int64_t)((uintptr_t)params - (uintptr_t)o->array->data);
+    const int64_t bytes = o->elements * dpar_type_bytes(o->d.options.type);
+    if (!dpari_finite(rate) || clip != clip) {
+        return dpari_optimizer_say(why, "zero1: the rate is # (finite), the clip # (a number)",
+                                   rate, clip, 0.0);
+    }
+    if (bytes > 0 && params == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "zero1: params are NULL", 0, 0, 0, 0);
+    }
+    return apart < bytes && -apart < bytes
+               ? dpari_say(DPAR_E_ARG, why,
+                           "zero1: params lie where the gradients are: # bytes behind their # "
+                           "bytes' beginning",
+                           apart, bytes, 0, 0)
+               : DPAR_OK;
+}
+
+/* This rank refuses a step. Where all do, nothing has happened; else the others, which call
+ * something else, hear that. */
+static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
+{
+    dpar_why why = *own;
+    st = dpari_agree_on(c, st, "zero1 refused", NULL, NULL, &why);
+    if (c->status == DPAR_OK) {
+        c->why = *own;
+    } else {
+        (void)dpari_say_word(st, &why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        c->why = *own;
+        dpari_zero1_add(c, "; ", why.text);
+    }
+    return st;
 }
 
 /* What all ranks must give a step alike, beside the state's kind. */
@@ -326,14 +378,10 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
     }
     dpari_zero(&g, sizeof g);
     g.of = optimizer;
+    g.rate = rate;
+    g.clip = clip;
     st = dpari_zero1_check(o, optimizer, &g, &why);
-    if (st == DPAR_OK && (!dpari_finite(rate) || clip != clip)) {
-        st = dpari_say(DPAR_E_ARG, &why, "zero1: the rate or the clip is no number", 0, 0, 0, 0);
-    }
-    if (st == DPAR_OK && o->elements > 0 && (params == NULL || dpari_zero1_meets(o, params))) {
-        st = dpari_say(DPAR_E_ARG, &why, "zero1: params are NULL, or lie where the gradients are",
-                       0, 0, 0, 0);
-    }
+    st = st == DPAR_OK ? dpari_zero1_check_step(o, params, rate, clip, &why) : st;
     if (o->zero1.kind == 0) { /* the first step: all ranks hear */
         st = dpari_zero1_begin(o, st, &g, &why);
         if (st != DPAR_OK) {
@@ -342,7 +390,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
         }
     }
     if (st != DPAR_OK) {
-        return dpari_comm_wrong_all(d->c, st, &why);
+        return dpari_zero1_refuse(d->c, st, &why);
     }
     st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
     o->ended = 0;
@@ -354,6 +402,13 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
         call.t = ++o->zero1.steps;
         st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
     }
-    return st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip))
-                         : st;
+    st =
+        st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip)) : st;
+    if (st == DPAR_E_MISMATCH && d->c->status == st) {
+        why = d->c->why;
+        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is #, the clip #. ", rate, clip,
+                                  0.0);
+        dpari_zero1_add(d->c, "", why.text);
+    }
+    return st;
 }

@@ -39,9 +39,11 @@
  * COLLECTIVE. A reduce-scatter and an all-gather of n, with a clip an all-reduce of 8 bytes; O(n /
  * ranks). The first step takes the state from dpar_comm_alloc: (moments) n / ranks elements.
  *
- * E_ARG: an optimizer that is none or another one, params is NULL, d is of a list or not of
- * dpar_ddp_over. E_MEMORY, E_MISMATCH in the first step. Errors as comm.h. The sentence is in
- * c->why. */
+ * E_ARG: an optimizer that is none or another one, a rate or clip that is no number, params is
+ * NULL, d is of a list or not of dpar_ddp_over. Where all ranks are E_ARG nothing is done, and the
+ * next step may be right. E_MEMORY, E_MISMATCH in the first step leave all well. Later, where ranks
+ * give different numbers or one is E_ARG alone, E_MISMATCH breaks the communicator. Errors as
+ * comm.h. The sentence is in c->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
                                      double rate, double clip);
 

@@ -166,8 +166,49 @@ static void closed_first(MPI_Comm cart)
     CHECK_INT(dpar_grid_free(made), DPAR_OK);
 }
 
+/* The deadline of the environment, where the options say none; the same on all ranks. */
+static void deadlines(MPI_Comm cart, int rank, int size)
+{
+    dpar_grid_desc d;
+    dpar_mpi_options o;
+    dpar_grid *g = NULL;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    memset(&d, 0, sizeof d);
+    memset(&o, 0, sizeof o);
+    d.halo = 1, d.cells[0] = N0, d.cells[1] = N1;
+    CHECK_INT(dpar_mpi_make(cart, NULL, &c, &why), DPAR_OK);
+    CHECK(c->timeout_s == 300.0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    setenv("DPAR_TIMEOUT", "12.5", 1);
+    CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_OK);
+    CHECK(g->comm->timeout_s == 12.5);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    o.timeout_s = 7;
+    CHECK_INT(dpar_mpi_make(cart, &o, &c, &why), DPAR_OK);
+    CHECK(c->timeout_s == 7.0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    if (rank == size - 1) {
+        setenv("DPAR_TIMEOUT", "soon", 1);
+    }
+    CHECK_INT(dpar_mpi_make(cart, NULL, &c, &why), DPAR_E_ARG);
+    says(why.text, rank == size - 1 ? "DPAR_TIMEOUT is \"soon\", which is no number of seconds"
+                                    : "DPAR_TIMEOUT of another rank is no number of seconds");
+    if (size > 1) {
+        setenv("DPAR_TIMEOUT", rank == 0 ? "20" : "30", 1);
+        CHECK_INT(dpar_mpi_grid(cart, NULL, &d, &g, &why), DPAR_E_MISMATCH);
+        says(why.text, "ranks give deadlines (timeout_s, DPAR_TIMEOUT) from 20 to 30 s");
+    }
+    unsetenv("DPAR_TIMEOUT");
+}
+
 int main(int argc, char **argv)
 {
+    dpar_grid_desc late;
+    dpar_grid *g = NULL;
+    dpar_why why, freed;
+    dpar_status st;
+    double u[200] = {0};
     int rank, size, parts[2] = {0, 0}, failed, k;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -183,10 +224,24 @@ int main(int argc, char **argv)
             refusals(cart, parts, rank, size);
             own_sizes(cart, parts, rank, size);
             closed_first(cart);
+            deadlines(cart, rank, size);
+        }
+        if (k == 3) { /* freed too late: by messages of MPI that is told, in memory it is fine */
+            memset(&late, 0, sizeof late);
+            memset(&freed, 0, sizeof freed);
+            late.halo = 1, late.cells[0] = late.cells[1] = 8, late.free_why = &freed;
+            late.type = DPAR_F64;
+            CHECK_INT(dpar_mpi_grid(cart, NULL, &late, &g, &why), DPAR_OK);
+            CHECK_INT(dpar_grid_exchange(g, u + 40), DPAR_OK);
         }
         MPI_Comm_free(&cart);
     }
-    failed = CHECK_DONE();
     MPI_Finalize();
+    st = dpar_grid_free(g);
+    CHECK(st == DPAR_OK || st == DPAR_E_ARG);
+    if (st != DPAR_OK) {
+        says(freed.text, "MPI is finalised already");
+    }
+    failed = CHECK_DONE();
     return failed;
 }

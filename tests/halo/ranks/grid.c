@@ -118,7 +118,7 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     a->attached = strided || k->d.mem || below(lot, 2);
     for (int d = 0; d < dims; d++) {
         a->f.at[d] = below(lot, 3) == 0;
-        a->f.odd[d] = (uint32_t)below(lot, 8);
+        a->f.odd[d] = (uint32_t)below(lot, 8) & ((1u << a->comps) - 1u);
         a->points[d] = k->low[d] + k->g->own[d] + (a->f.at[d] ? 1 : 0) + k->high[d];
     }
     step = planes ? 1 : a->comps;
@@ -709,6 +709,9 @@ static void refused_arrays(dpar_comm *c)
     f.at[0] = 0, f.odd[0] = 1;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F8, &f, &why), DPAR_E_ARG);
     says(why.text, "f8 has no sign");
+    f.odd[0] = 4;
+    CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
+    says(why.text, "odd[0] is 4, a bit a component: there are 1 components");
     f.odd[0] = 0, f.stride[0] = INT64_C(1) << 60;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_RANGE);
@@ -724,7 +727,10 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG);
     says(c->why.text, "number 1 of the arrays given");
     CHECK_INT(dpar_grid_exchange_all(g, list, 0), DPAR_E_ARG);
-    CHECK_INT(dpar_grid_exchange_all(g, NULL, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_exchange_all(g, NULL, 2), DPAR_E_ARG);
+    says(c->why.text, "the list is NULL, of 2 arrays");
+    CHECK_INT(dpar_grid_exchange_some(g, NULL, 2, 1, 0), DPAR_E_ARG);
+    says(c->why.text, "the list is NULL, of 2 arrays");
     CHECK_INT(dpar_grid_exchange_some(g, list, 65, 1, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_some(g, list, 2, 0, 0), DPAR_DONE);
     CHECK_INT(dpar_grid_exchange_some(g, list, 2, 4, 0), DPAR_DONE);
@@ -812,6 +818,75 @@ static void refused_strides(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
+/* Addresses within known arrays, and exchanges under way: told, and nothing is changed. */
+static int64_t refused_places(dpar_comm *c)
+{
+    double own[60] = {0}, *u, *v = own + 20;
+    void *list[2];
+    dpar_grid_desc d;
+    dpar_grid_field f;
+    dpar_grid *g;
+    dpar_why why;
+    int64_t mistakes = 0;
+    int i;
+    memset(&d, 0, sizeof d);
+    memset(&f, 0, sizeof f);
+    d.dims = 1, d.halo = 1, d.periodic[0] = 1, d.type = DPAR_F64;
+    d.cells[0] = 3 * (int64_t)c->size;
+    CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
+    u = (double *)dpar_grid_array(g, DPAR_F64);
+    CHECK_INT(dpar_grid_attach(g, v, DPAR_F64, NULL, NULL), DPAR_OK);
+    for (i = -4; i <= 4; i++) { /* u and v have 5 elements */
+        if (i != 0) {
+            CHECK_INT(dpar_grid_exchange(g, u + i), DPAR_E_ARG);
+            CHECK_INT(dpar_grid_begin(g, v + i), DPAR_E_ARG);
+            CHECK_INT(dpar_grid_attach(g, u + i, DPAR_F64, NULL, &why), DPAR_E_ARG);
+            says(why.text, "in common with one of dpar_grid_array");
+        }
+    }
+    CHECK_INT(dpar_grid_exchange(g, u + 2), DPAR_E_ARG);
+    says(c->why.text, "number 0 of the arrays given lies in another, 16 bytes behind its first");
+    CHECK_INT(dpar_grid_exchange(g, v + 5), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, v - 5), DPAR_OK);
+    ring_fill(g, u, 1);
+    ring_fill(g, v, 2);
+    list[0] = u, list[1] = v;
+    CHECK_INT(dpar_grid_begin_some(g, list, 2, 3, 0), DPAR_OK);
+    for (i = 0; i < 2; i++) {
+        CHECK_INT(dpar_grid_attach(g, list[i], DPAR_F64, NULL, &why), DPAR_E_ARG);
+        says(why.text, "at this place has not ended");
+        CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, NULL, &why), DPAR_E_ARG);
+        CHECK_INT(dpar_grid_begin(g, list[i]), DPAR_E_ARG);
+        says(c->why.text, "number 0 of the 1 arrays given has begun and not ended");
+        CHECK_INT(dpar_grid_exchange(g, list[i]), DPAR_E_ARG);
+        CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_ARG);
+    }
+    CHECK_INT(dpar_grid_end(g, v), DPAR_OK);
+    CHECK_INT(dpar_grid_end(g, u), DPAR_E_ARG);
+    mistakes += ring_wrong(g, u, 1) + ring_wrong(g, v, 2);
+    if (c->size > 1) { /* arrays of another kind in a first exchange: of which types they are */
+        float *w = (float *)dpar_grid_array(g, DPAR_F32);
+        list[0] = c->rank + 1 < c->size ? (void *)w : (void *)(own + 50), list[1] = u;
+        CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_E_MISMATCH);
+        CHECK(says_who_differs(c->why.text, c->size, "grid exchange: the type of array 0", "f32",
+                               "f64"));
+    }
+    /* another array where one of the user's was takes its place; parts of an array do not */
+    CHECK_INT(dpar_grid_attach(g, v + 1, DPAR_F64, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, v), DPAR_E_ARG);
+    ring_fill(g, v + 1, 3);
+    CHECK_INT(dpar_grid_exchange(g, v + 1), DPAR_OK);
+    mistakes += ring_wrong(g, v + 1, 3);
+    f.components = 2;
+    CHECK_INT(dpar_grid_attach(g, own + 40, DPAR_F64, &f, &why), DPAR_OK);
+    f.components = 1, f.stride[0] = 2;
+    CHECK_INT(dpar_grid_attach(g, own + 41, DPAR_F64, &f, &why), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, own + 40), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, own + 41), DPAR_OK);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+    return mistakes;
+}
+
 /* ---- arrays of the grid's type, which nobody attaches ---- */
 
 static int64_t of_a_type(dpar_comm *c)
@@ -893,6 +968,15 @@ static void closed_before(dpar_comm *c)
     dpar_box box;
     double *u, *gone = NULL;
     int i;
+    for (i = 0; i < 2; i++) { /* with an exchange under way */
+        CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+        g[0] = ring(part, 0);
+        u = (double *)dpar_grid_array(g[0], DPAR_F64);
+        CHECK_INT(dpar_grid_begin(g[0], u), DPAR_OK);
+        CHECK_INT(dpar_comm_close(part), DPAR_OK);
+        CHECK_INT(i ? dpar_grid_end(g[0], u) : dpar_grid_test(g[0], u), DPAR_E_ARG);
+        CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
+    }
     for (i = 0; i < 3; i++) {
         CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
         g[i] = ring(part, 0);
@@ -906,7 +990,7 @@ static void closed_before(dpar_comm *c)
         if (i == 1) { /* it is remembered that it was closed */
             CHECK_INT(dpar_grid_exchange(g[1], u), DPAR_E_ARG);
             says(g[1]->comm->why.text, "closed before");
-            CHECK_INT(dpar_grid_free(g[1]), DPAR_E_ARG);
+            CHECK_INT(dpar_grid_free(g[1]), DPAR_OK);
         }
     }
     for (i = 0; i < 17; i++) { /* until the first one's memory is gone */
@@ -930,6 +1014,20 @@ static void closed_before(dpar_comm *c)
         CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
         CHECK_INT(dpar_barrier(part, NULL), DPAR_E_ARG);
         says(part->why.text, "closed before");
+        for (i = 0; i < 2; i++) { /* its sentence, when it fails */
+            dpar_why kept;
+            memset(&kept, 0, sizeof kept);
+            d.free_why = &kept;
+            CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_OK);
+            CHECK_INT(dpar_grid_make(part, &d, &g[0], NULL), DPAR_OK);
+            CHECK(i == 0 || dpar_grid_exchange(g[0], dpar_grid_array(g[0], DPAR_F64)) == DPAR_OK);
+            CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+            if (c->rank == 0) {
+                dpar_comm_abort(part, DPAR_E_SYSTEM, "the disk is full");
+            }
+            CHECK_INT(dpar_grid_free(g[0]), DPAR_E_SYSTEM);
+            says(kept.text, "the disk is full");
+        }
     }
 }
 
@@ -1052,6 +1150,7 @@ static int each(dpar_comm *c, void *arg)
     refusals(c);
     refused_arrays(c);
     refused_strides(c);
+    mistakes += refused_places(c);
     mistakes += of_a_type(c);
     closed_before(c);
     pictures(c);

@@ -298,7 +298,9 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_ddp_over(c, NULL, 1, DPAR_F32, &d, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_over(c, grads, 1, DPAR_NO_TYPE, &d, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "ddp: gradients of type ") == why.text);
-    CHECK_INT(dpar_ddp_over(c, grads, INT64_MAX / 8, DPAR_F32, &d, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_ddp_over(c, grads, INT64_MAX, DPAR_F32, &d, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "ddp: array 0 has 9223372036854775807 elements, those before it 0: in all "
+                         "they are at most 2^59 - 1");
     CHECK_INT(dpar_ddp_over_list(c, NULL, 2, DPAR_F32, &d, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_over(NULL, grads, 1, DPAR_F32, &d, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_over(c, grads, 1, DPAR_F32, NULL, &why), DPAR_E_ARG);
@@ -340,6 +342,22 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_ddp_over(c, NULL, 0, DPAR_F32, &d, &why), DPAR_OK); /* no gradients */
     CHECK_INT(dpar_ddp_end(d), DPAR_OK);
     CHECK_INT(dpar_ddp_end(d), DPAR_OK);
+    CHECK_INT(dpar_ddp_free(d), DPAR_OK);
+    list[0].data = list[1].data = grads; /* the same, one within another, one that begins in it */
+    list[0].count = list[1].count = 20;
+    CHECK_INT(dpar_ddp_over_list(c, list, 2, DPAR_F32, &d, &why), DPAR_E_ARG);
+    list[0].data = grads + 10, list[0].count = 5;
+    CHECK_INT(dpar_ddp_over_list(c, list, 2, DPAR_F32, &d, &why), DPAR_E_ARG);
+    list[0].data = grads + 19;
+    CHECK_INT(dpar_ddp_over_list(c, list, 2, DPAR_F32, &d, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "ddp: array 0 begins 76 bytes behind the beginning of array 1, which has "
+                         "80 bytes: none may lie in another");
+    if (c->size > 1) { /* of one rank: all hear */
+        list[0].data = grads + (c->rank == last ? 19 : 20);
+        CHECK_INT(dpar_ddp_over_list(c, list, 2, DPAR_F32, &d, &why), DPAR_E_ARG);
+    }
+    list[0].data = grads + 20;
+    CHECK_INT(dpar_ddp_over_list(c, list, 2, DPAR_F32, &d, &why), DPAR_OK);
     CHECK_INT(dpar_ddp_free(d), DPAR_OK);
     list[0].data = grads;
     list[0].count = 5;
@@ -620,6 +638,15 @@ static void zero1_refused(dpar_comm *c)
     CHECK(c->why.text[0] != 0);
     CHECK_INT(dpar_zero1_step(m.f.d, m.params, NULL, 0.1, 0.0), DPAR_E_ARG);
     CHECK_INT(dpar_zero1_step(NULL, m.params, &o, 0.1, 0.0), DPAR_E_ARG);
+    o.kind = DPAR_ADAMW, o.beta1 = 1.5;
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, 0.1, 0.0), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "AdamW's beta1 is 1.5, beta2 0.999 (0 or more, below 1)") != NULL);
+    o = adamw(), o.decay = -0.5;
+    CHECK_INT(dpar_zero1_resume(m.f.d, &o, 0, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "optimizer: decay is -0.5: 0 or more, and finite") != NULL);
+    o = sgd(1.0);
+    CHECK_INT(dpar_zero1_resume(m.f.d, &o, 0, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "SGD's momentum is 1 (0 or more, below 1)") != NULL);
     o = adamw();
     CHECK_INT(dpar_zero1_resume(m.f.d, &o, -1, &why), DPAR_E_ARG);
     g[0].first = 10;
@@ -634,6 +661,7 @@ static void zero1_refused(dpar_comm *c)
     g[1].first = 20;
     g[1].rate = -1.0;
     CHECK_INT(dpar_zero1_groups(m.f.d, g, 2, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "zero1: group 1 has decay 0 and rate -1: each is 0 or more, and finite");
     g[1].rate = NAN;
     CHECK_INT(dpar_zero1_groups(m.f.d, g, 2, &why), DPAR_E_ARG);
     CHECK_INT(dpar_zero1_groups(m.f.d, NULL, 1, &why), DPAR_E_ARG);
@@ -643,8 +671,26 @@ static void zero1_refused(dpar_comm *c)
         CHECK_INT(dpar_zero1_groups(m.f.d, g, 2, &why), DPAR_E_MISMATCH);
         CHECK(says_who_differs(why.text, c->size, "zero1: group[0].decay", "0.25", "0.5"));
         CHECK_INT(dpar_zero1_resume(m.f.d, &o, c->rank == last, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, c->rank == last ? 0.2 : 0.1, 0.0),
+                  DPAR_E_MISMATCH); /* the first step: nothing is broken */
+        CHECK(says_who_differs(c->why.text, c->size, "zero1: the rate", "0.1", "0.2"));
     }
     CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, 0.1, 0.0), DPAR_OK);
+    /* what all ranks give wrongly, in a later step: nothing is done, and the next one goes on */
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, 0.1, NAN), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "zero1: the rate is 0.1 (finite), the clip nan (a number)") != NULL);
+    CHECK_INT(dpar_ddp_done(m.f.d, m.f.grads, 50), DPAR_OK);
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, INFINITY, 0.0), DPAR_E_ARG);
+    CHECK_INT(dpar_zero1_step(m.f.d, NULL, &o, 0.1, 0.0), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "zero1: params are NULL") != NULL);
+    CHECK_INT(dpar_zero1_step(m.f.d, m.f.grads, &o, 0.1, 0.0), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "zero1: params lie where the gradients are: 0 bytes behind") != NULL);
+    o.beta2 = -0.5;
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, 0.1, 0.0), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "beta2 -0.5 (0 or more") != NULL);
+    o.beta2 = 0.999;
+    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &o, 0.1, 0.0), DPAR_OK);
+    CHECK_INT(c->status, DPAR_OK);
     CHECK_INT(dpar_ddp_free(m.f.d), DPAR_OK);
     model_close(&m);
 }
@@ -663,6 +709,27 @@ static void zero1_rate(dpar_comm *world)
     CHECK_INT(dpar_zero1_step(m.f.d, m.params, &m.of, c->rank == c->size - 1 ? 0.2 : 0.1, 0.0),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 || strstr(c->why.text, "zero1: params, rate, clip") != NULL);
+    CHECK(c->size == 1 || strstr(c->why.text, c->rank == c->size - 1
+                                                  ? "zero1: here the rate is 0.2, the clip 0. "
+                                                  : "zero1: here the rate is 0.1, the clip 0. "));
+    (void)dpar_ddp_free(m.f.d);
+    model_close(&m);
+    (void)dpar_comm_close(c);
+}
+
+/* One rank ends the first pass, the others take a step: the sentence names these calls. */
+static void zero1_or_end(dpar_comm *world)
+{
+    model m;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
+    model_init(&m, c, 50, DPAR_F32);
+    CHECK_INT(dpar_ddp_over(c, m.f.grads, 50, DPAR_F32, &m.f.d, &why), DPAR_OK);
+    CHECK_INT(c->rank == 0 ? dpar_ddp_end(m.f.d)
+                           : dpar_zero1_step(m.f.d, m.params, &m.of, 0.1, 0.0),
+              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 || strstr(c->why.text, "a first dpar_ddp_end or dpar_zero1_step (broad"));
     (void)dpar_ddp_free(m.f.d);
     model_close(&m);
     (void)dpar_comm_close(c);
@@ -673,6 +740,7 @@ static void zero1_other(dpar_comm *world)
 {
     model m;
     dpar_comm *c = NULL;
+    dpar_status st;
     dpar_why why;
     CHECK_INT(dpar_comm_split(world, 0, 0, &c), DPAR_OK);
     model_init(&m, c, 50, DPAR_F32);
@@ -681,10 +749,15 @@ static void zero1_other(dpar_comm *world)
     if (c->rank == c->size - 1) {
         m.of = sgd(0.9);
     }
-    CHECK_INT(dpar_zero1_step(m.f.d, m.params, &m.of, 0.1, 0.0), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "zero1: an optimizer of kind 2 with 1 moments") != NULL);
-    CHECK_INT(dpar_ddp_done(m.f.d, m.f.grads, 1), DPAR_E_ARG); /* broken: it says so at once */
-    CHECK_INT(dpar_ddp_end(m.f.d), DPAR_E_ARG);
+    st = dpar_zero1_step(m.f.d, m.params, &m.of, 0.1, 0.0);
+    CHECK_INT(st, c->size > 1 ? DPAR_E_MISMATCH : DPAR_E_ARG);
+    CHECK(c->rank < c->size - 1 ||
+          strstr(c->why.text, "zero1: an optimizer of kind 2 with 1 moments") != NULL);
+    CHECK(c->size == 1 || strstr(c->why.text, "a dpar_zero1_step that it refuses") != NULL);
+    if (c->size > 1) {
+        CHECK_INT(dpar_ddp_done(m.f.d, m.f.grads, 1), st); /* broken: it says so at once */
+        CHECK_INT(dpar_ddp_end(m.f.d), st);
+    }
     CHECK_INT(dpar_ddp_free(m.f.d), DPAR_OK);
     model_close(&m);
     (void)dpar_comm_close(c);
@@ -722,6 +795,7 @@ static int everything(dpar_comm *c, void *arg)
     zero1_refused(c);
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
     zero1_rate(c);
+    zero1_or_end(c);
     zero1_other(c);
 #endif
 #ifdef DEVICE_MEMORY
