@@ -15265,7 +15265,7 @@ DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
     return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
 }
 
-static double dpari_scalar(dpar_comm *c, double x, int32_t op)
+DPARI_APART double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;
     if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {

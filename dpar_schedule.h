@@ -1389,7 +1389,7 @@ static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
            actions >= 0 && actions <= INT64_MAX / 16;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
+DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
     if (!dpari_schedule_fits(ranks, stages, actions)) {
         return -1;
@@ -1425,8 +1425,8 @@ DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int3
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem,
-                                                   int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why)
 {
     return dpari_schedule_empty(s, s->ranks, s->stages, actions, mem, bytes, why);
 }
@@ -1447,7 +1447,7 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static DPARI_COLD void dpari_action_put(const dpar_action *a, dpar_text *t)
+static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
     if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
         return;
@@ -2649,8 +2649,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
-                                                dpar_why *why)
+static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -3486,9 +3485,9 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
                                               : dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                                    const dpar_lowering *how, void *mem,
-                                                    int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why)
 {
     dpar_lowering h;
     dpar_schedule got;
@@ -3679,8 +3678,7 @@ static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
            ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
-                                                      const dpar_checking *how)
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
@@ -8887,7 +8885,7 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static DPARI_COLD dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
+static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 {
     const dpar_pipe_job *job = how->job;
     const dpar_schedule *given = how->given;
@@ -8909,7 +8907,7 @@ static DPARI_COLD dpar_status dpari_placing_shape(const dpar_placing *how, dpar_
 }
 
 /* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
-static DPARI_COLD int64_t dpari_placing_rest(const dpar_placing *how)
+static int64_t dpari_placing_rest(const dpar_placing *how)
 {
     dpar_times none;
     dpar_simulation timed;

@@ -177,8 +177,7 @@ static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
            ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
-                                                      const dpar_checking *how)
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s, const dpar_checking *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);

@@ -70,8 +70,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
 }
 
 /* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
-static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
-                                                dpar_why *why)
+static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
 {
     int32_t r, i;
     int64_t k;
@@ -907,9 +906,9 @@ DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_l
                                               : dpari_lower_size(in, dpari_lower_actions(in, &h));
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
-                                                    const dpar_lowering *how, void *mem,
-                                                    int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why)
 {
     dpar_lowering h;
     dpar_schedule got;

@@ -293,7 +293,7 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 /* Only numbers of the shape are looked at. */
-static DPARI_COLD dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
+static dpar_status dpari_placing_shape(const dpar_placing *how, dpar_why *why)
 {
     const dpar_pipe_job *job = how->job;
     const dpar_schedule *given = how->given;
@@ -315,7 +315,7 @@ static DPARI_COLD dpar_status dpari_placing_shape(const dpar_placing *how, dpar_
 }
 
 /* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
-static DPARI_COLD int64_t dpari_placing_rest(const dpar_placing *how)
+static int64_t dpari_placing_rest(const dpar_placing *how)
 {
     dpar_times none;
     dpar_simulation timed;

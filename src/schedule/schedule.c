@@ -12,7 +12,7 @@ static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
            actions >= 0 && actions <= INT64_MAX / 16;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
+DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
     if (!dpari_schedule_fits(ranks, stages, actions)) {
         return -1;
@@ -48,8 +48,8 @@ DPARI_API dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int3
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem,
-                                                   int64_t bytes, dpar_why *why)
+DPAR_API dpar_status dpar_schedule_init(dpar_schedule *s, int64_t actions, void *mem, int64_t bytes,
+                                        dpar_why *why)
 {
     return dpari_schedule_empty(s, s->ranks, s->stages, actions, mem, bytes, why);
 }
@@ -70,7 +70,7 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static DPARI_COLD void dpari_action_put(const dpar_action *a, dpar_text *t)
+static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
     if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
         return;
