@@ -3,7 +3,7 @@
 !
 !   cc -I. -c bindings/fortran/dpar.c -o build/06.o
 !   gfortran -Jbuild/ -o build/06 bindings/fortran/dpar.f90 examples/06_heat.f90 build/06.o
-!   build/06
+!   build/06 --ranks 4
 !
 !   4 ranks: 1079.3662 is the sum of all cells after 500 steps
 
@@ -55,5 +55,5 @@ end module
 
 program main
     use plate
-    if (dpar_launch(4, heat, c_null_ptr) < 0) error stop
+    if (dpar_launch_program(heat) /= 0) stop 1 ! --ranks 4 here, or mpiexec, srun, torchrun
 end program

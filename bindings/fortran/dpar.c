@@ -8,6 +8,12 @@
 #include "dpar_cost.h"
 #include "dpar_debug.h"
 
+/* The arguments come from the module. */
+DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, void *arg);
+DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, void *arg) {
+    return dpar_launch_main(argc, argv, fn, arg);
+}
+
 #ifdef USE_MPI
 #include "dpar_mpi.h"
 

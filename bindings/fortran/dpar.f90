@@ -38,8 +38,9 @@
 ! wherever the code between the two can see them, dummy arguments too; else their elements may be
 ! kept in registers, or the array copied.
 !
-! Ranks that dpar_launch began end by C's _exit, which writes out what C has buffered, not what
-! Fortran has: flush (6) after the last print of a rank, and before dpar_launch.
+! dpar_launch_program starts a program both ways, under a launcher and by itself. Ranks that it or
+! dpar_launch began end by C's _exit, which writes out what C has buffered, not what Fortran has:
+! flush (6) after the last print of a rank, and before them.
 !
 ! Constants that differ from a function by their case alone end in _KIND: DPAR_SEND_KIND.
 module dpar
@@ -2626,6 +2627,44 @@ contains
             n = n + 1
         end do
         if (n > 0) s = dpar_string_of_characters(c(:n))
+    end function
+
+    ! Runs fn on the ranks that mpiexec, srun or torchrun started, or, without a launcher, on ranks
+    ! forked here, as many as `--ranks N` among the program's arguments says. 0, or what to stop with:
+    !     if (dpar_launch_program(work) /= 0) stop 1
+    ! C's dpar_launch_main (dpar_comm.h).
+    integer(c_int) function dpar_launch_program(fn, arg)
+        procedure(dpar_main) :: fn
+        type(c_ptr), intent(in), optional :: arg
+        interface
+            integer(c_int) function launch(argc, argv, fn, arg) bind(c, name="dpar_launch_main_f")
+                import :: c_int, c_ptr, dpar_main
+                integer(c_int), value :: argc
+                type(c_ptr), intent(in) :: argv(*)
+                procedure(dpar_main) :: fn
+                type(c_ptr), value :: arg
+            end function
+        end interface
+        integer, parameter :: longest = 1023
+        character(kind=c_char), allocatable, target :: words(:, :)
+        type(c_ptr), allocatable :: argv(:)
+        character(len=longest) :: word
+        type(c_ptr) :: given
+        integer :: i, k, n
+        n = command_argument_count()
+        allocate (words(longest + 1, 0:n), argv(0:n + 1))
+        do i = 0, n
+            call get_command_argument(i, word)
+            do k = 1, len_trim(word)
+                words(k, i) = word(k:k)
+            end do
+            words(len_trim(word) + 1, i) = c_null_char
+            argv(i) = c_loc(words(1, i))
+        end do
+        argv(n + 1) = c_null_ptr
+        given = c_null_ptr
+        if (present(arg)) given = arg
+        dpar_launch_program = launch(int(n + 1, c_int), argv, fn, given)
     end function
 
     ! The rank in a communicator, and how many it has.
