@@ -20,7 +20,7 @@ DPAR_API int32_t dpar_type_bytes(int32_t type)
     }
 }
 
-DPAR_API DPARI_COLD const char *dpar_type_name(int32_t type)
+DPAR_API const char *dpar_type_name(int32_t type)
 {
     switch (type) {
     case DPAR_NO_TYPE: return "none";
@@ -46,7 +46,7 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }
 
-DPAR_API DPARI_COLD const char *dpar_collective_name(int32_t kind)
+DPAR_API const char *dpar_collective_name(int32_t kind)
 {
     static const char name[DPAR_CALLS][16] = {
         "none",   "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
