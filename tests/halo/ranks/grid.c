@@ -1056,7 +1056,9 @@ static void another_call(dpar_comm *c)
                          : dpar_comm_agree(part, u, 1, DPAR_F64, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         sprintf(word, "rank 0 called the planning of %s", of[i]);
-        says(part->why.text, word);
+        if (strcmp(c->engine.name, "shm") == 0) { /* others say which operation of theirs it was */
+            says(part->why.text, word);
+        }
         (void)dpar_grid_free(g);
         (void)dpar_comm_close(part);
     }
