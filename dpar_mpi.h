@@ -243,8 +243,8 @@ enum {
     DPARI_MPI_LANES_FIRST = 1 << 12, /* where it is not measured: from so many bytes */
     DPARI_MPI_LANES_LAST = 1 << 16,  /* to so many */
     DPARI_MPI_DEALT_FIRST = 64, /* what is dealt is looked for from so many bytes */
-    DPARI_MPI_SLOT = 1 << 14,        /* bytes of all small pieces that a node's rank gives on at once */
-    DPARI_MPI_SLOT_MOST = 1 << 12,   /* of those to one rank */
+    DPARI_MPI_SLOT = 1 << 14,      /* bytes of small pieces that a node's rank gives at once */
+    DPARI_MPI_SLOT_MOST = 1 << 12, /* of those to one rank */
     DPARI_MPI_WORTH = 2048,          /* bytes of a piece that is large in that sense */
     DPARI_MPI_AT_ONCE_FIRST = 2 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
@@ -1598,15 +1598,18 @@ static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
     return sum;
 }
 
-/* all_to_all_v in place: the pieces to be sent, one after the other, in memory of the task. */
-static int32_t dpari_mpi_set_aside(dpari_mpi_task *t)
+/* all_to_all_v in place: bytes of the pieces to be sent. */
+static int64_t dpari_mpi_aside_bytes(const dpari_mpi_task *t)
+{
+    return dpari_mpi_bytes(t->call.type, dpari_mpi_sum(t->call.in_count, t->ctx->comm.size));
+}
+
+/* These, one after the other, in `copy`; 0 when it is NULL. */
+static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
 {
     dpar_call *call = &t->call;
     int64_t at = 0, next = 0;
     int32_t r, n = t->ctx->comm.size;
-    char *copy = (char *)malloc(
-        (size_t)dpari_mpi_bytes(call->type, dpari_mpi_sum(call->in_count, n)) + 1);
-    t->aside = copy;
     if (copy == NULL) {
         return 0;
     }
@@ -1688,7 +1691,8 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
     int code;
     t->last = 1;
     if (!dpari_mpi_reserve(t, 2 * c->comm.size) ||
-        (call->kind == DPAR_ALL_TO_ALL && call->in == call->out && !dpari_mpi_set_aside(t))) {
+        (call->kind == DPAR_ALL_TO_ALL && call->in == call->out &&
+         !dpari_mpi_set_aside(t, dpari_mpi_scratch(t, dpari_mpi_aside_bytes(t))))) {
         return MPI_ERR_NO_MEM;
     }
     code = dpari_mpi_get_pieces(t, &mine, &own);
@@ -2664,20 +2668,21 @@ static void dpari_mpi_deal_land(dpari_mpi_task *t)
 
 /* ---- all_to_all_v by nodes ----
  *
- * A piece of up to world->dealt[1] bytes is small. A large one goes from rank to rank. The small ones that the ranks
- * of a node have for a rank b of another node go in one message. Of each node one rank carries what
- * goes to b: the one that has b's number in its node, modulo the node's ranks. The message begins
+ * A piece of up to world->dealt[1] bytes is small. A large one goes from rank to rank. The small
+ * ones that the ranks of a node have for a rank b of another node go in one message. Of each node
+ * one rank carries what goes to b: the one that has b's number in its node, modulo the node's ranks. The message begins
  * with the counts of all the node's pieces for b, large ones too; it is not sent where all are
  * large. So the ends of each message know its length, and whether there is one, by what they have
  * anyway: b by what it expects, the carrier by the counts that its node's ranks have given it. No
  * rank need agree with others on a way.
  *
- * Legs: 0: in the node each rank gives each a slot: does some slot of this rank lack room?, the
- * counts of the pieces that the other is to carry, and the small ones of these. 1: the small ones of
- * ranks some of whose slots lack room. 2: the messages; and in the node the pieces that stay there.
+ * Legs. 0: in the node each rank gives each a slot. It holds whether some slot of this rank lacks
+ * room, the counts of the pieces that the other is to carry, and the small ones of these. 1: the
+ * small ones of ranks some of whose slots lack room. 2: the messages, and in the node the pieces
+ * that stay there.
  *
- * Where the ends give other counts: b compares those at the message's beginning. Where one says that
- * all are large, and the other does not, b finds in a long wait the message that it does not expect
+ * Where the ends give other counts: b compares those at the message's beginning. Where one says
+ * that all are large, and the other does not, b finds in a long wait the message that it does not expect
  * (dpari_mpi_deal_compare). */
 
 typedef struct dpari_mpi_deals {
@@ -2807,8 +2812,11 @@ static int dpari_mpi_deal_slots(dpari_mpi_task *t)
     dpari_mpi_deals d;
     dpar_call call;
     int32_t r, i, lacks = 0;
-    if (t->call.in == t->call.out && !dpari_mpi_set_aside(t)) {
-        return MPI_ERR_NO_MEM;
+    if (t->call.in == t->call.out) { /* beside the slots, which take the scratch memory */
+        t->aside = (char *)malloc((size_t)dpari_mpi_aside_bytes(t) + 1);
+        if (!dpari_mpi_set_aside(t, t->aside)) {
+            return MPI_ERR_NO_MEM;
+        }
     }
     if (!dpari_mpi_deals_of(t, &d)) {
         return MPI_ERR_NO_MEM;
@@ -3127,8 +3135,9 @@ static void dpari_mpi_deal_probe_node(dpari_mpi_task *t, const dpari_mpi_deals *
     }
 }
 
-/* In a long wait: does a rank of another node mean something else? Then what is waited for may never
- * come. The messages that have come are compared, and those that should not come looked for. */
+/* In a long wait: does a rank of another node mean something else? Then what is waited for may
+ * never come. The messages that have come are compared, and those that should not come are looked
+ * for. */
 static void dpari_mpi_deal_compare(dpari_mpi_task *t)
 {
     const dpari_mpi_levels *l = &t->ctx->level;

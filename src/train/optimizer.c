@@ -221,7 +221,7 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
-/* A product is not fused with what is added, whatever the compiler was told that the CPU can. */
+/* On x86-64 a product is not fused with what is added, though -mfma lets a compiler do so. */
 #if defined(__FMA__)
 #define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
 #else
