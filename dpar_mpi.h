@@ -2670,11 +2670,11 @@ static void dpari_mpi_deal_land(dpari_mpi_task *t)
  *
  * A piece of up to world->dealt[1] bytes is small. A large one goes from rank to rank. The small
  * ones that the ranks of a node have for a rank b of another node go in one message. Of each node
- * one rank carries what goes to b: the one that has b's number in its node, modulo the node's ranks. The message begins
- * with the counts of all the node's pieces for b, large ones too; it is not sent where all are
- * large. So the ends of each message know its length, and whether there is one, by what they have
- * anyway: b by what it expects, the carrier by the counts that its node's ranks have given it. No
- * rank need agree with others on a way.
+ * one rank carries what goes to b: the one that has b's number in its node, modulo the node's
+ * ranks. The message begins with the counts of all the node's pieces for b, large ones too; it is
+ * not sent where all are large. So the ends of each message know its length, and whether there is
+ * one, by what they have anyway: b by what it expects, the carrier by the counts that its node's
+ * ranks have given it. No rank need agree with others on a way.
  *
  * Legs. 0: in the node each rank gives each a slot. It holds whether some slot of this rank lacks
  * room, the counts of the pieces that the other is to carry, and the small ones of these. 1: the
@@ -2682,8 +2682,8 @@ static void dpari_mpi_deal_land(dpari_mpi_task *t)
  * that stay there.
  *
  * Where the ends give other counts: b compares those at the message's beginning. Where one says
- * that all are large, and the other does not, b finds in a long wait the message that it does not expect
- * (dpari_mpi_deal_compare). */
+ * that all are large, and the other does not, b finds in a long wait the message that it does not
+ * expect (dpari_mpi_deal_compare). */
 
 typedef struct dpari_mpi_deals {
     int32_t ranks;        /* of the node */
@@ -4382,8 +4382,8 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     return status == DPAR_OK ? dpar_broadcast(c, faster, 1, DPAR_I32, 0, NULL) : status;
 }
 
-/* Bytes of a piece up to which an all-to-all goes faster by nodes. Of many ranks it is not measured:
- * each would make itself known to each, and most messages are saved there. COLLECTIVE. */
+/* Bytes of a piece up to which an all-to-all goes faster by nodes. Of many ranks it is not
+ * measured: each would make itself known to each, and most messages are saved there. COLLECTIVE. */
 static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
 {
     dpari_mpi_ctx *x = dpari_mpi_ctx_of(c);
