@@ -455,7 +455,7 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     return DPAR_OK;
 }
 
-/* Has no array an element of another? They are sorted by where they lie, in steps that become 1. */
+/* Has no array an element of another? They are sorted by where they lie (Shell's sort). */
 static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
                                                int32_t arrays, int64_t each, dpar_why *why)
 {
