@@ -871,10 +871,20 @@ DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
 DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_DOOR const char *dpari_op_name(int32_t op);
+/* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
+enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+/* A collective's tag as ranks compare it. */
+static inline int32_t dpari_tag_compared(int32_t tag)
+{
+    return tag < DPARI_PLAN_TAGS ? 0 : tag;
+}
+/* "the planning of a halo exchange (all-reduce #12)", and 1; nothing, and 0, where the tag names no
+ * plan. */
+DPARI_DOOR int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
 /* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
  * say it. */
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                     int64_t count, int32_t root);
+                                     int64_t count, int32_t root, int32_t tag);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */
@@ -1887,8 +1897,7 @@ DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 /* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan;
- * below DPARI_PLAN_TAGS, and not compared. 0: a plan that sentences have no words for. */
-enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+ * below DPARI_PLAN_TAGS. 0: a plan that sentences have no words for. */
 DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
@@ -6473,10 +6482,14 @@ DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
 }
 
 DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                                int32_t type, int64_t count, int32_t root)
+                                                int32_t type, int64_t count, int32_t root,
+                                                int32_t tag)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int own = kind == DPAR_BARRIER;
+    if (dpari_planning_text(t, kind, sequence, tag)) {
+        return;
+    }
     dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
                      : own && root == DPARI_CLOSE ? "close"
                                                   : dpar_collective_name(kind));
@@ -7437,7 +7450,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     call.in = in;
     call.out = out;
     call.count = 3;
-    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0; /* others compare it */
+    call.tag = dpari_plan_tag(plan);
     in[0] = st * unit + c->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
@@ -7689,7 +7702,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer,
     call.type = type;
     call.in = call.out = buffer;
     call.count = count;
-    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0;
+    call.tag = dpari_plan_tag(plan);
     return dpar_post(c, &call, NULL);
 }
 
@@ -8638,24 +8651,33 @@ DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
     return 0;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                              int32_t tag)
+{
+    const char *w = dpari_plan_words();
+    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
+    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
+        return 0;
+    }
+    dpar_text_put(t, "the planning of ");
+    for (; *w != 0 && at > 0; at--) {
+        w++;
+    }
+    for (; *w != 0 && *w != '='; w++) {
+        dpari_text_char(t, *w);
+    }
+    dpar_text_put(t, " (");
+    dpar_text_put(t, dpar_collective_name(kind));
+    dpar_text_put(t, " #");
+    dpari_text_int(t, sequence);
+    dpari_text_char(t, ')');
+    return 1;
+}
+
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
-    if (f->tag < DPARI_PLAN_TAGS && (f->kind == DPAR_ALL_REDUCE || f->kind == DPAR_BROADCAST)) {
-        const char *w = dpari_plan_words();
-        int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
-        dpar_text_put(t, "the planning of ");
-        for (; *w != 0 && at > 0; at--) {
-            w++;
-        }
-        for (; *w != 0 && *w != '='; w++) {
-            dpari_text_char(t, *w);
-        }
-        dpar_text_put(t, " (");
-        dpar_text_put(t, dpar_collective_name(f->kind));
-        dpar_text_put(t, " #");
-        dpari_text_int(t, f->sequence);
-        dpari_text_char(t, ')');
+    if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
@@ -9535,8 +9557,7 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_coll_mix(h, 1 | (call->tag < DPARI_PLAN_TAGS ? 0 : (uint64_t)(uint32_t)call->tag)
-                                  << 32);
+    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)dpari_tag_compared(call->tag) << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {

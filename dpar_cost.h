@@ -9407,11 +9407,14 @@ static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
  */
 static int dpari_walk_beaten(const dpar_planner *p, double rate, double bytes)
 {
-    const dpar_plan *worst = &p->top[p->tops - 1];
+    const dpar_plan *worst;
     int32_t i;
     if (p->tops == 0 || p->tops < p->top_room ||
-        (p->search.space != DPAR_SPACE_WHOLE && p->front_room >= 2) ||
-        worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
+        (p->search.space != DPAR_SPACE_WHOLE && p->front_room >= 2)) {
+        return 0;
+    }
+    worst = &p->top[p->tops - 1];
+    if (worst->step.samples <= rate * (1.0 + 1e-9) * worst->step.total * p->slack) {
         return 0;
     }
     for (i = 0; i < p->fronts; i++) {

@@ -235,17 +235,17 @@ enum {
 #else
     DPARI_MPI_DEALT = 1 << 12, /* bytes of a piece up to which an all-to-all goes by nodes; of
                                    more than 8 ranks less: their memory is copied twice */
-    DPARI_MPI_DIRECT = 8,     /* ranks up to which each trades with each, small sizes too */
-    DPARI_MPI_TRADED = 64,    /* and up to which large pieces go so */
+    DPARI_MPI_DIRECT = 8,      /* ranks up to which each trades with each, small sizes too */
+    DPARI_MPI_TRADED = 64,     /* and up to which large pieces go so */
     DPARI_MPI_EXCHANGED = 64, /* ranks up to which 16-bit floats go in rank order: half the bytes */
 #endif
     DPARI_MPI_LANES = 1 << 14, /* bytes from which all lanes carry their part, not the first all, */
-    DPARI_MPI_LANES_FIRST = 1 << 12, /* where it is not measured: from so many bytes */
-    DPARI_MPI_LANES_LAST = 1 << 16,  /* to so many */
-    DPARI_MPI_DEALT_FIRST = 64, /* what is dealt is looked for from so many bytes */
-    DPARI_MPI_SLOT = 1 << 14,      /* bytes of small pieces that a node's rank gives at once */
-    DPARI_MPI_SLOT_MOST = 1 << 12, /* of those to one rank */
-    DPARI_MPI_WORTH = 2048,          /* bytes of a piece that is large in that sense */
+    DPARI_MPI_LANES_FIRST = 1 << 12,   /* where it is not measured: from so many bytes */
+    DPARI_MPI_LANES_LAST = 1 << 16,    /* to so many */
+    DPARI_MPI_DEALT_FIRST = 64,        /* what is dealt is looked for from so many bytes */
+    DPARI_MPI_SLOT = 1 << 14,          /* bytes of small pieces that a node's rank gives at once */
+    DPARI_MPI_SLOT_MOST = 1 << 12,     /* of those to one rank */
+    DPARI_MPI_WORTH = 2048,            /* bytes of a piece that is large in that sense */
     DPARI_MPI_AT_ONCE_FIRST = 2 << 10, /* what MPI sends at once is looked for from so many bytes */
     DPARI_MPI_AT_ONCE_LAST = 128 << 10, /* to so many; */
     DPARI_MPI_AT_ONCE_SPARE = 64,       /* so much below it lies what is used */
@@ -674,12 +674,15 @@ static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
 {
     const dpar_call *call = &task->call;
     dpari_operation_text(t, call->kind, task->sequence, dpari_mpi_said_type(task), call->count,
-                         call->root);
+                         call->root, call->tag);
 }
 
 static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
 {
-    dpari_operation_text(t, r->kind, r->sequence, r->type, r->count, r->root);
+    dpari_operation_text(t, r->kind, r->sequence, r->type, r->count, r->root, r->tag);
+    if (dpari_tag_compared(r->tag) != r->tag) {
+        return;
+    }
     if (dpari_kind_reduces(r->kind)) {
         dpari_text_char(t, ' ');
         dpar_text_put(t, dpari_op_name(r->op));
@@ -964,7 +967,8 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
     const dpar_call *call = &t->call;
     return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
            h->type == dpari_mpi_said_type(t) && h->op == call->op && h->root == call->root &&
-           h->tag == call->tag && (call->varies || h->count == call->count);
+           dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
+           (call->varies || h->count == call->count);
 }
 
 static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
@@ -1074,7 +1078,7 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
             dpar_text_put(t, "; ");
             dpari_mpi_put_rank(t, c, r);
             dpar_text_put(t, " waits in ");
-            dpari_operation_text(t, h->kind, h->sequence - 1, h->type, h->count, h->root);
+            dpari_operation_text(t, h->kind, h->sequence - 1, h->type, h->count, h->root, h->tag);
             return;
         }
     }
@@ -1491,7 +1495,8 @@ static int dpari_mpi_piece_tag(const dpari_mpi_task *t)
     const dpar_call *call = &t->call;
     uint64_t h = (uint64_t)call->kind | (uint64_t)call->type << 8 | (uint64_t)call->op << 16;
     h = (h ^ (uint64_t)(uint32_t)call->root << 32) * UINT64_C(0x9e3779b97f4a7c15);
-    h = ((h >> 29) ^ (uint64_t)(uint32_t)call->tag) * UINT64_C(0x9e3779b97f4a7c15);
+    h = ((h >> 29) ^ (uint64_t)(uint32_t)dpari_tag_compared(call->tag)) *
+        UINT64_C(0x9e3779b97f4a7c15);
     return DPARI_MPI_TAG_PIECE + (int)(((h >> 33) + (uint64_t)t->sequence) % DPARI_MPI_TAGS);
 }
 
@@ -2738,9 +2743,9 @@ static int32_t dpari_mpi_deals_of(dpari_mpi_task *t, dpari_mpi_deals *d)
     if (t->pieces == NULL) {
         t->pieces = (int64_t *)malloc(((size_t)n * 2 + (size_t)d->ranks * 4) * sizeof *t->pieces);
     }
-    d->give = (char *)dpari_mpi_scratch(
-        t, 2 * d->ranks * d->slot + other * (bytes + d->message) +
-               (int64_t)d->served * d->ranks * (bytes + d->message));
+    d->give =
+        (char *)dpari_mpi_scratch(t, 2 * d->ranks * d->slot + other * (bytes + d->message) +
+                                         (int64_t)d->served * d->ranks * (bytes + d->message));
     if (t->pieces == NULL || d->give == NULL) {
         return 0;
     }
@@ -2889,8 +2894,7 @@ static int dpari_mpi_deal_spill(dpari_mpi_task *t)
     for (i = 0, at = 0; i < d.ranks; i++) {
         d.at[i] = at;
         d.to[i] = to;
-        d.counts[i] =
-            dpari_mpi_slot_counts(&d, d.got, i)[0] ? dpari_mpi_deal_bytes(t, &d, i) : 0;
+        d.counts[i] = dpari_mpi_slot_counts(&d, d.got, i)[0] ? dpari_mpi_deal_bytes(t, &d, i) : 0;
         at += d.count[i];
         to += d.counts[i];
     }
@@ -3058,7 +3062,7 @@ static int dpari_mpi_deals_step(dpari_mpi_task *t)
 
 /* The message of a node: all as this rank expects it? Then its pieces go to their places. */
 static void dpari_mpi_deal_take(dpari_mpi_task *t, const dpari_mpi_deals *d, int32_t node,
-                                   const char *in)
+                                const char *in)
 {
     const dpari_mpi_levels *l = &t->ctx->level;
     const int32_t ranks = dpari_mpi_deal_ranks(l, node), *member = l->member + l->begin[node];
@@ -3122,8 +3126,7 @@ static void dpari_mpi_deal_probe_node(dpari_mpi_task *t, const dpari_mpi_deals *
 {
     const dpari_mpi_levels *l = &t->ctx->level;
     const int bytes = (int)(dpari_mpi_deal_ranks(l, node) * d->message);
-    const int32_t from =
-        l->member[l->begin[node] + dpari_mpi_carrier(l, node, t->ctx->comm.rank)];
+    const int32_t from = l->member[l->begin[node] + dpari_mpi_carrier(l, node, t->ctx->comm.rank)];
     char *in = dpari_mpi_deal_in(t, d, node);
     int there = 0;
     if (MPI_Iprobe(from, dpari_mpi_deal_tag(t), t->ctx->side, &there, MPI_STATUS_IGNORE) ==
@@ -3403,7 +3406,7 @@ static int dpari_mpi_check(dpari_mpi_task *t)
     t->check[3] = call->root;
     t->check[4] = call->varies ? 0 : call->count;
     t->check[5] = dpari_mpi_pieces_hash(call, t->ctx->comm.size);
-    t->check[6] = call->tag;
+    t->check[6] = dpari_tag_compared(call->tag);
     for (i = 0; i < 7; i++) {
         t->check[7 + i] = -t->check[i];
     }
@@ -4403,10 +4406,9 @@ static dpar_status dpari_mpi_find_dealt(dpar_comm *c)
     counts = (int64_t *)calloc((size_t)c->size, sizeof *counts);
     memset(&said, 0, sizeof said);
     dpari_mpi_put_why(&said, "no memory to measure an all-to-all in");
-    status = dpari_mpi_worst(x->main,
-                             in != NULL && counts != NULL ? (dpar_status)DPAR_OK
-                                                          : (dpar_status)DPAR_E_MEMORY,
-                             &said, &c->why);
+    status = dpari_mpi_worst(
+        x->main, in != NULL && counts != NULL ? (dpar_status)DPAR_OK : (dpar_status)DPAR_E_MEMORY,
+        &said, &c->why);
     for (varies = 0; varies < 2; varies++) {
         int64_t bytes, found = -1;
         int32_t faster = 1;
@@ -4644,7 +4646,7 @@ static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
             dpar_text_put(out, "rank ");
             dpari_text_int(out, r);
             dpar_text_put(out, " was heard waiting in ");
-            dpari_operation_text(out, h->kind, h->sequence - 1, h->type, h->count, h->root);
+            dpari_operation_text(out, h->kind, h->sequence - 1, h->type, h->count, h->root, h->tag);
             dpari_text_char(out, '\n');
         }
     }

@@ -659,7 +659,10 @@ static char *dpari_nccl_letter_of(const dpar_work *work)
 
 static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
 {
-    dpari_operation_text(t, n->kind, n->sequence, n->type, n->count, n->root);
+    dpari_operation_text(t, n->kind, n->sequence, n->type, n->count, n->root, n->tag);
+    if (dpari_tag_compared(n->tag) != n->tag) {
+        return;
+    }
     if (dpari_kind_reduces(n->kind)) {
         dpari_text_char(t, ' ');
         dpar_text_put(t, dpari_op_name(n->op));
@@ -1575,7 +1578,7 @@ static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
     }
     dpar_text_init(&t, words, sizeof words);
     dpari_operation_text(&t, x->call->kind, x->c->sequence - 1, x->call->type, x->call->count,
-                         x->call->root);
+                         x->call->root, x->call->tag);
     if (x->code != ncclSuccess) {
         return dpari_nccl_failed(x->c, words, x->code);
     }
@@ -2688,7 +2691,8 @@ static void dpari_nccl_note_own(dpari_nccl_world *w, uint64_t name, dpari_nccl_n
 static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           a->tag == b->tag && a->varies == b->varies && (a->varies || a->count == b->count);
+           dpari_tag_compared(a->tag) == dpari_tag_compared(b->tag) && a->varies == b->varies &&
+           (a->varies || a->count == b->count);
 }
 
 /* Rank 0: two ranks in the same collective of one communicator that are not in the same call. */
@@ -3088,7 +3092,8 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root);
+    dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root,
+                         s->call.tag);
     dpar_text_put(&t, " on rank ");
     dpari_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
@@ -3576,8 +3581,9 @@ static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, in
     (void)comm;
     (void)out;
     (void)was;
-    return dpari_nccl_says(DPAR_E_SYSTEM, why, "shrink: NCCL has to be told which ranks are gone: ",
-                           "dpar_nccl_shrink", NULL, NULL);
+    return dpari_nccl_says(DPAR_E_SYSTEM, why,
+                           "shrink: NCCL has to be told which ranks are gone: ", "dpar_nccl_shrink",
+                           NULL, NULL);
 }
 
 static void dpari_nccl_table(dpar_engine *e)
@@ -4037,7 +4043,7 @@ static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
         const dpari_nccl_record *record = &c->ring[i % DPARI_NCCL_RING];
         dpar_text_put(out, "  ");
         dpari_operation_text(out, record->kind, record->sequence, record->type, record->count,
-                             record->root);
+                             record->root, record->tag);
         dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
                            : record->state < 0        ? ": failed"
                                                       : ": done");

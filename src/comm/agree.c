@@ -95,7 +95,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     call.in = in;
     call.out = out;
     call.count = 3;
-    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0; /* others compare it */
+    call.tag = dpari_plan_tag(plan);
     in[0] = st * unit + c->rank;
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
@@ -347,7 +347,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer,
     call.type = type;
     call.in = call.out = buffer;
     call.count = count;
-    call.tag = dpari_same(c->engine.name, "shm") ? dpari_plan_tag(plan) : 0;
+    call.tag = dpari_plan_tag(plan);
     return dpar_post(c, &call, NULL);
 }
 

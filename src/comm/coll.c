@@ -236,8 +236,7 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_coll_mix(h, 1 | (call->tag < DPARI_PLAN_TAGS ? 0 : (uint64_t)(uint32_t)call->tag)
-                                  << 32);
+    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)dpari_tag_compared(call->tag) << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {

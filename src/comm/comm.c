@@ -77,10 +77,14 @@ DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
 }
 
 DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                                int32_t type, int64_t count, int32_t root)
+                                                int32_t type, int64_t count, int32_t root,
+                                                int32_t tag)
 {
     const int message = kind == DPAR_SEND || kind == DPAR_RECV;
     const int own = kind == DPAR_BARRIER;
+    if (dpari_planning_text(t, kind, sequence, tag)) {
+        return;
+    }
     dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
                      : own && root == DPARI_CLOSE ? "close"
                                                   : dpar_collective_name(kind));

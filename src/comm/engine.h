@@ -20,10 +20,20 @@ DPARI_DOOR int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
 DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_DOOR const char *dpari_op_name(int32_t op);
+/* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
+enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+/* A collective's tag as ranks compare it. */
+static inline int32_t dpari_tag_compared(int32_t tag)
+{
+    return tag < DPARI_PLAN_TAGS ? 0 : tag;
+}
+/* "the planning of a halo exchange (all-reduce #12)", and 1; nothing, and 0, where the tag names no
+ * plan. */
+DPARI_DOOR int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
 /* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
  * say it. */
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
-                                     int64_t count, int32_t root);
+                                     int64_t count, int32_t root, int32_t tag);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */

@@ -822,24 +822,33 @@ DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
     return 0;
 }
 
+DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                              int32_t tag)
+{
+    const char *w = dpari_plan_words();
+    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
+    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
+        return 0;
+    }
+    dpar_text_put(t, "the planning of ");
+    for (; *w != 0 && at > 0; at--) {
+        w++;
+    }
+    for (; *w != 0 && *w != '='; w++) {
+        dpari_text_char(t, *w);
+    }
+    dpar_text_put(t, " (");
+    dpar_text_put(t, dpar_collective_name(kind));
+    dpar_text_put(t, " #");
+    dpari_text_int(t, sequence);
+    dpari_text_char(t, ')');
+    return 1;
+}
+
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
-    if (f->tag < DPARI_PLAN_TAGS && (f->kind == DPAR_ALL_REDUCE || f->kind == DPAR_BROADCAST)) {
-        const char *w = dpari_plan_words();
-        int32_t at = f->tag - INT32_MIN; /* a user's own may be past the end */
-        dpar_text_put(t, "the planning of ");
-        for (; *w != 0 && at > 0; at--) {
-            w++;
-        }
-        for (; *w != 0 && *w != '='; w++) {
-            dpari_text_char(t, *w);
-        }
-        dpar_text_put(t, " (");
-        dpar_text_put(t, dpar_collective_name(f->kind));
-        dpar_text_put(t, " #");
-        dpari_text_int(t, f->sequence);
-        dpari_text_char(t, ')');
+    if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
     dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"

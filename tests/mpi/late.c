@@ -145,14 +145,18 @@ static void unlike(int what)
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     if (what == 0) {
         s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL);
-    } else {
+    } else if (what == 1) {
         s = dpar_post(c, &tagged, NULL);
+    } else { /* a plan is named, not the all-reduce by which ranks agree on it */
+        s = last ? dpar_comm_agree(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
     CHECK(MPI_Wtime() - begin < 20);
-    has(c->why.text, what == 0 ? "calls barrier #1, rank 2<1> calls split #1"
-                               : "calls all-gather #1 of 2 f32 tag 6, rank 2<1> calls all-gather "
-                                 "#1 of 2 f32 tag 7");
+    has(c->why.text, what == 0   ? "calls barrier #1, rank 2<1> calls split #1"
+                     : what == 2 ? "calls barrier #1, rank 2<1> calls the planning of "
+                                   "dpar_comm_agree (all-reduce #1)"
+                                 : "calls all-gather #1 of 2 f32 tag 6, rank 2<1> calls all-gather "
+                                   "#1 of 2 f32 tag 7");
     dpar_comm_close(c);
 }
 
@@ -209,19 +213,21 @@ static void mismatch(int what)
     case 2: s = dpar_all_reduce(c, x, y, 10, DPAR_F32, last ? DPAR_MAX : DPAR_SUM, NULL); break;
     case 4: s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL); break;
     case 5: s = dpar_post(c, &tagged, NULL); break;
+    case 6: s = last ? dpar_comm_agree(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL); break;
     default: s = dpar_reduce_scatter_v(c, x, y, count, DPAR_F32, DPAR_SUM, NULL); break;
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
     has(c->why.text, "rank 0<0> calls ");
-    has(c->why.text, what == 1 || what == 4 ? "barrier #1"
-                     : what == 3            ? "reduce-scatter #1"
-                     : what == 5            ? "all-gather #1 of 2 f32 tag 6"
-                                            : "all-reduce #1");
+    has(c->why.text, what == 1 || what == 4 || what == 6 ? "barrier #1"
+                     : what == 3                         ? "reduce-scatter #1"
+                     : what == 5                         ? "all-gather #1 of 2 f32 tag 6"
+                                                         : "all-reduce #1");
     has(c->why.text, what == 0   ? "calls all-reduce #1 of 11 f32 sum"
                      : what == 1 ? "calls broadcast #1 of 10 f32 root 1"
                      : what == 2 ? "f32 max"
                      : what == 4 ? "calls split #1"
                      : what == 5 ? "calls all-gather #1 of 2 f32 tag 7"
+                     : what == 6 ? "calls the planning of dpar_comm_agree (all-reduce #1)"
                                  : "with other pieces");
     CHECK_INT(dpar_barrier(c, NULL), DPAR_E_MISMATCH);
     dpar_comm_close(c);
@@ -259,10 +265,10 @@ static void lengths(int64_t sent)
         CHECK_INT(dpar_send(c, x, sent, DPAR_I32, 1, 3, NULL), DPAR_OK);
     } else if (c->rank == 1) {
         CHECK_INT(dpar_recv(c, y, 10, DPAR_I32, 0, 3, NULL), DPAR_E_MISMATCH);
-        has(c->why.text, c->node != NULL ? (sent < 10 ? "rank 0<0> sent 4 i32" : "rank 0<0> sent 40 i32")
-                         : sent < 10
-                             ? "recv of 10 i32 from 0: rank 0<0> sent 4 elements, not the 10"
-                             : "recv of 10 i32 from 0: rank 0<0> sent more elements than the 10");
+        has(c->why.text,
+            c->node != NULL ? (sent < 10 ? "rank 0<0> sent 4 i32" : "rank 0<0> sent 40 i32")
+            : sent < 10     ? "recv of 10 i32 from 0: rank 0<0> sent 4 elements, not the 10"
+                            : "recv of 10 i32 from 0: rank 0<0> sent more elements than the 10");
     }
     dpar_comm_close(c);
     c = make(5, 0);
@@ -330,11 +336,12 @@ int main(int argc, char **argv)
         late_split();
         unlike(0);
         unlike(1);
+        unlike(2);
     }
     if (part < 0 || part == 1) {
         no_message();
     }
-    for (int what = 0; what < 6 && (part < 0 || part == 2); what++) {
+    for (int what = 0; what < 7 && (part < 0 || part == 2); what++) {
         mismatch(what);
     }
     if (part < 0 || part == 3) {
