@@ -67,7 +67,8 @@ typedef struct dpari_gx_mirror {
 typedef struct dpari_gx_plan {
     struct dpari_gx_plan *next;
     dpar_halo_exchange *x;
-    void **at; /* of each array, or the plan's own address: to be bound again; their shapes */
+    void **at;    /* of each array, or the plan's own address: to be bound again; their shapes */
+    void *before; /* of a plan of one array: an array of that shape, most often the one before */
     const dpari_gx_shape **shape;
     dpar_halo *halo; /* where it is narrower than there is room */
     dpar_halo_field *field;
@@ -91,6 +92,8 @@ typedef struct dpari_gx {
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
+    dpari_gx_plan
+        *quick; /* what dpar_grid_exchange may run at once: of one array, all halos, ... */
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
@@ -816,6 +819,7 @@ static DPARI_COLD void dpari_gx_forget(dpari_gx *g, const dpari_gx_shape *s, voi
     int32_t i;
     while ((a = dpari_gx_met_by(g, s, u, low, high)) != NULL) {
         for (p = g->plans; p; p = p->next) {
+            p->before = NULL;
             for (i = 0; i < p->n; i++) {
                 p->at[i] = p->at[i] == a->at ? p : p->at[i];
             }
@@ -842,6 +846,7 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
     }
     for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
         /* another shape at an old address; those of desc.type are looked at again */
+        p->before = NULL;
         for (i = 0; i < p->n && !p->active; i++) {
             p->at[i] = p->at[i] == u || p->shape[i] == &g->plain ? p : p->at[i];
         }
@@ -1370,10 +1375,30 @@ static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int3
             if (st != DPAR_OK) {
                 return st;
             }
+            (*plan)->before = (*plan)->at[i];
             (*plan)->at[i] = list[i];
         }
     }
+    g->quick = n == 1 && depth == 0 && (*plan)->mirrors == 0 && !g->d.check ? *plan : g->quick;
     return DPAR_OK;
+}
+
+/* Is u, or was before, the array of the plan that ran last, which may run at once? */
+static int dpari_gx_quick(const dpari_gx *g, void *u)
+{
+    dpari_gx_plan *p = g->quick;
+    if (!p || g->under_way > 0 || !u) {
+        return 0;
+    }
+    if (p->at[0] == u) {
+        return 1;
+    }
+    if (p->before != u || dpar_halo_exchange_bind(p->x, 0, u, NULL) != DPAR_OK) {
+        return 0;
+    }
+    p->before = p->at[0];
+    p->at[0] = u;
+    return 1;
 }
 
 /* The arrays of a mask, in g->picked. */
@@ -1426,7 +1451,9 @@ static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    return g ? dpari_gx_run(g, &u, 1, 0) : DPAR_E_ARG;
+    return g == NULL              ? DPAR_E_ARG
+           : dpari_gx_quick(g, u) ? dpar_halo_exchange_run(g->quick->x)
+                                  : dpari_gx_run(g, &u, 1, 0);
 }
 
 DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)

@@ -543,7 +543,7 @@ static void ring_fill(const dpar_grid *g, double *u, double base)
 static int64_t swaps(dpar_comm *c)
 {
     dpar_grid *g = ring(c, 0);
-    double own[5] = {0}, *u[4], *t;
+    double own[5] = {0}, next[5] = {0}, *u[4], *t;
     void *list[2], *other[1];
     dpar_halo_exchange *x;
     dpar_why why;
@@ -596,7 +596,14 @@ static int64_t swaps(dpar_comm *c)
         CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 5) + ring_wrong(g, (double *)list[1], 6);
     }
-    /* another shape at an old address */
+    /* another shape at an old address, where that was the array of the exchange before the last */
+    CHECK_INT(dpar_grid_attach(g, next + 1, DPAR_F64, NULL, &why), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        t = i % 2 ? next + 1 : u[3];
+        ring_fill(g, t, 7 * i);
+        CHECK_INT(dpar_grid_exchange(g, t), DPAR_OK);
+        mistakes += ring_wrong(g, t, 7 * i);
+    }
     CHECK_INT(dpar_grid_attach(g, u[3], DPAR_F32, NULL, &why), DPAR_OK);
     {
         float *f = (float *)(void *)u[3];
