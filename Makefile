@@ -238,9 +238,11 @@ fuzz:
 
 docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
 	tools/api > $@.new && mv $@.new $@
-$(B)/pictures: docs/guide/pictures.c $(B)/libdpar.a
-	$(LINK)
-PICTURES = docs/guide/halo.svg docs/guide/pipeline.svg docs/guide/memory.svg
+DRAWN = layouts meshes moving halo pipeline memory time training trouble
+PICTURES = $(DRAWN:%=docs/guide/%.svg)
+DRAW = $(wildcard docs/guide/pictures/*.c)
+$(B)/pictures: $(DRAW) docs/guide/pictures/pictures.h $(B)/libdpar.a
+	$(CC) $(CFLAGS) -I. $(DRAW) $(B)/libdpar.a -o $@ -lm
 $(PICTURES): docs/guide/%.svg: $(B)/pictures
 	./$(B)/pictures $* > $@.new && mv $@.new $@
 docs: docs/api.md $(PICTURES)

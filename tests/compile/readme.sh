@@ -44,8 +44,8 @@ for page in $DPAR_README; do
         n=$((n + 1))
     done
 done
-try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" docs/guide/pictures.c $library -o "$work/program" -lm
-for each in halo pipeline memory; do
-    "$work/program" $each | cmp - docs/guide/$each.svg || { echo "docs/guide/$each.svg is not what $each draws: run make docs"; exit 1; }
+try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" docs/guide/pictures/*.c $library -o "$work/program" -lm
+for each in docs/guide/*.svg; do
+    "$work/program" "$(basename "$each" .svg)" | cmp - "$each" || { echo "$each is not what its program draws: run make docs"; exit 1; }
 done
 [ $n -gt 0 ] || { echo 'no block of C found'; exit 1; }
