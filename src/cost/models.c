@@ -405,7 +405,7 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
     int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
     int less =
         key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
-    int64_t v = 0, low = sign ? -1 : less ? -3 : dpari_model_least(key);
+    int64_t v = 0, low = sign ? -1 : less ? -4 : dpari_model_least(key);
     int64_t high = yes_no || sign ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
@@ -656,6 +656,7 @@ enum {
     DPARI_C_ROWS,      /* of the tower's positions */
     DPARI_C_MORE,      /* layers of the tower beside */
     DPARI_C_PROJECTS,
+    DPARI_C_OUT, /* what the tower gives */
     DPARI_C_FLAGS,
     DPARI_C_TIED = DPARI_C_FLAGS,
     DPARI_C_NO_BIAS,
@@ -767,6 +768,7 @@ static const char dpari_config_names[] =
     "num_position_embeddings init_pos_emb_height\0"
     "num_global_layers\0"
     "projection_dim\0"
+    "out_hidden_size\0"
     "tie_word_embeddings\0"
     "no_bias\0"
     "bias\0"
@@ -854,6 +856,7 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_C_ROWS,
                                            DPARI_C_MORE,
                                            DPARI_C_PROJECTS,
+                                           DPARI_C_OUT,
                                            DPARI_C_TIED,
                                            DPARI_C_NO_BIAS,
                                            DPARI_C_BIAS,
@@ -933,15 +936,16 @@ static const char dpari_types[] =
     "falcon_h1\0llama:pattern=B,scan=2\0"
     "nemotron_h\0llama:gated=-1,pattern=s,scan=2\0"
     "rwkv\0llama:gated=-1,pattern=S,scan=8,positions=-1\0"
-    "arcee apertus\0llama:gated=-1\0"
+    "arcee apertus apertus1p5_text jais2\0llama:gated=-1\0"
     "bitnet\0llama:gated=1\0"
     "modernbert\0llama:causal=-1,tied=1,pattern=FWW,window=128,head=1\0"
+    "modernbert-decoder\0llama:tied=1,pattern=FWW,window=128,head=1\0"
     "nomic_bert gte new\0llama:causal=-1,tied=1,head=1\0"
     "eurobert\0llama:causal=-1\0";
 static const char dpari_types_more[] =
     "chatglm-6b\0gpt:rotary=1,tied=1\0"
     "persimmon\0gpt:rotary=1\0"
-    "gpt2 openai-gpt gpt-sw3\0gpt:12/768/12/0/0/50257/1024,tied=1\0"
+    "gpt2 openai-gpt gpt-sw3 imagegpt\0gpt:12/768/12/0/0/50257/1024,tied=1\0"
     "gpt_neo opt xglm biogpt\0gpt:tied=1\0"
     "gpt_bigcode\0gpt:0/0/0/1,tied=1\0"
     "bloom mpt starcoder2\0gpt:tied=1,rotary=1\0"
@@ -949,16 +953,18 @@ static const char dpari_types_more[] =
     "gpt_neox gptj codegen phi gpt_neox_japanese\0gpt:rotary=1\0"
     "nemotron\0gpt:rotary=1,biases=-1\0"
     "bert roberta xlm-roberta camembert mpnet ernie electra data2vec-text distilbert "
-    "megatron-bert big_bird roformer roberta-prelayernorm bert-generation "
+    "megatron-bert big_bird roberta-prelayernorm bert-generation ibert mra nystromformer yoso "
     "xlm-roberta-xl\0gpt:12/768/12/0/3072,causal=-1,tied=1,head=2\0"
+    "roformer\0gpt:12/768/12/0/3072,causal=-1,tied=1,head=2,positions=128\0"
     "deberta deberta-v2\0gpt:causal=-1,tied=1,head=1\0"
     "clip_text_model siglip_text_model\0gpt:12/512/8/0/2048/49408/77,head=1\0"
-    "t5\0t5:tied=1\0"
+    "t5 longt5\0t5:tied=1\0"
     "mt5 umt5\0t5:\0"
-    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart\0t5:tied=1,"
+    "bart mbart pegasus marian blenderbot blenderbot-small m2m_100 plbart mvp "
+    "bigbird_pegasus\0t5:tied=1,"
     "biases=1,positions=1\0"
     "whisper\0t5:tied=1,biases=1,positions=1\0"
-    "vit deit\0vit:12/768/12,image=224,patch=16,channels=3\0"
+    "vit deit vit_msn vit_mae beit data2vec-vision\0vit:12/768/12,image=224,patch=16,channels=3\0"
     "dinov2 dinov2_with_registers dinov3_vit ijepa\0vit:12/768/12,image=224,patch=14,"
     "channels=3,out_channels=-1\0"
     "clip_vision_model intern_vit_6b internvl_vision\0vit:12/768/12/0/3072,image=224,"
@@ -969,12 +975,13 @@ static const char dpari_types_more[] =
     "DiTTransformer2DModel Transformer2DModel\0dit:\0";
 /* The type of the whole, of models that see: the projector and, where the files leave it out, the
  * tower. tower_inner: -1 as wide as the merged patches, -2 as the language model, -3 counted in
- * tower_params. */
+ * tower_params, -4 GLM-4V's. */
 static const char dpari_towers[] =
     "llava llava_llama\0"
     "tower_layers=24,tower_hidden=1024,tower_heads=16,tower_ffn=4096,"
     "tower_patch=588,tower_tokens=576,tower_positions=577,tower_inner=-2\0"
-    "llava_next llava_onevision vipllava video_llava\0tower_inner=-2\0"
+    "llava_next llava_onevision vipllava\0tower_inner=-2\0"
+    "video_llava\0tower_inner=-2,tower_params=303500\0"
     "mistral3\0tower_inner=-2,tower_params=4194\0"
     "internvl_chat internvl\0tower_inner=-2,tower_merge=4\0"
     "phi3_v\0"
@@ -994,12 +1001,13 @@ static const char dpari_towers[] =
     "tower_merge=4,tower_params=15300\0"
     "mllama\0tower_inner=-3,tower_params=106400\0"
     "idefics3 smolvlm\0tower_merge=16\0"
-    "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe glm4v glm4v_moe "
+    "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe "
     "kimi_k25 kimi_k3 kimi_vl\0"
-    "tower_inner=-1,tower_merge=4\0";
+    "tower_inner=-1,tower_merge=4\0"
+    "glm4v glm4v_moe glm46v\0tower_inner=-4,tower_merge=4\0";
 
 /* Objects: the outermost one, the language model of a multi-modal one, its towers, a linear
- * attention's; and what is skipped, or is a list. */
+ * attention's; and what is skipped, is a list, or has a member a class. */
 enum {
     DPARI_IN_WHOLE,
     DPARI_IN_TEXT,
@@ -1008,7 +1016,8 @@ enum {
     DPARI_IN_LINEAR,
     DPARI_INS,
     DPARI_IN_NOTHING = DPARI_INS,
-    DPARI_IN_LIST
+    DPARI_IN_LIST,
+    DPARI_IN_LABELS
 };
 
 enum { DPARI_LISTED = 512 };
@@ -1031,6 +1040,7 @@ typedef struct dpari_config_state {
     int32_t listed;
     char mix[DPARI_LISTED]; /* letters of a pattern */
     int8_t feed[DPARI_LISTED];
+    int32_t labels;                   /* classes */
     int32_t mixes, feeds, full_at[2]; /* full_at: indices given, how many; counted from 1 */
     dpar_text note;
 } dpari_config_state;
@@ -1163,7 +1173,8 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
             return in;
         }
     }
-    return DPARI_IN_NOTHING;
+    return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_IN_LABELS
+                                                                 : DPARI_IN_NOTHING;
 }
 
 /* Members that make another model of it, and are not modelled. */
@@ -1397,6 +1408,7 @@ static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_i
         c->in[1] = item->kind == DPARI_JSON_OBJECT ? DPARI_IN_WHOLE : DPARI_IN_NOTHING;
         return DPAR_OK;
     }
+    c->labels += in == DPARI_IN_LABELS;
     if (in >= DPARI_INS || item->key == NULL) {
         c->in[item->depth + 1] = DPARI_IN_NOTHING;
         return DPAR_OK;
@@ -1608,6 +1620,9 @@ static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, cons
         m->shared_ffn = dpari_config_product(v[DPARI_C_SHARED], m->expert_ffn);
     }
     m->shared_ffn = m->experts > 0 && m->shared_ffn == 1 ? m->expert_ffn : m->shared_ffn;
+    if (dpari_slice_is(type, "ernie4_5_moe_vl ernie4_5_vl_moe_text")) {
+        m->experts = dpari_config_product(2, m->experts); /* so many for text, so many for images */
+    }
     if (v[DPARI_C_NO_MLA] == 0) {
         m->kv_lora = m->q_lora = m->v_width = 0;
     }
@@ -1742,6 +1757,15 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
     if (v[DPARI_C_MERGE] > 0) {
         m->tower_merge = dpari_config_product(v[DPARI_C_MERGE], v[DPARI_C_MERGE]);
     }
+    if (m->tower_inner == -4 && v[DPARI_C_OUT] > 0) {
+        /* GLM-4V: the file's width is the merger's, of three products; blocks are as wide as what
+         * the tower gives; 2 x 2 patches are convolved to it, which is one product more */
+        const double out = v[DPARI_C_OUT];
+        m->tower_params = (int32_t)dpari_leastf(
+            1e-3 * out * (out + 3.0 * m->tower_ffn + 4.0 * m->tower_hidden), 2e9);
+        m->tower_ffn = v[DPARI_C_OUT];
+        m->tower_inner = -3;
+    }
     m->tower_mergers = m->tower_inner == -3           ? 0
                        : v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS]
                                                       : 1;
@@ -1765,6 +1789,10 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
                       "", 0, m->tower_layers);
     dpari_config_note(c, "its input: one of # patches a sample, in front of the first stage", "", 0,
                       m->tower_tokens);
+    if (whole == NULL && in == DPARI_IN_SEES) {
+        dpari_config_note(c, "model_type '@' is not known: its projector is taken for one product",
+                          c->type[DPARI_IN_WHOLE].at, c->type[DPARI_IN_WHOLE].n, 0);
+    }
 }
 
 /* Windows, experts and recurrences, layer by layer. */
@@ -1885,7 +1913,15 @@ static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c,
         dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
                           m.head_width);
     }
+    if (m.family == DPAR_FAMILY_VIT && m.out_channels == 0) {
+        m.out_channels = c->labels;
+    }
     dpari_config_head(&m, &c->architecture[in], &type);
+    if (m.family == DPAR_FAMILY_T5 &&
+        dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
+        dpari_config_note(c, "'@' is the decoder alone: the encoder is counted all the same",
+                          c->architecture[in].at, c->architecture[in].n, 0);
+    }
     if (m.positions > 0 && m.family == DPAR_FAMILY_T5) {
         m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
         if (v[DPARI_C_MELS] > 0) {

@@ -65,7 +65,7 @@ static void test_files(void)
     if (f != NULL) {
         fclose(f);
     }
-    CHECK_INT(right, 92);
+    CHECK_INT(right, 103);
     CHECK_INT(said, 4);
     CHECK_INT(refused, 2);
 }
@@ -110,6 +110,13 @@ static void test_layers(void)
     CHECK_INT(m.dense_layers, 1);
     CHECK_INT(m.shared_ffn, 1024);
     CHECK_INT(m.tied, 1);
+    CHECK_INT(read_text("{\"model_type\": \"ernie4_5_moe_vl\", " SHAPE KV
+                        ", \"moe_num_experts\": [16, 16], \"moe_k\": 2, "
+                        "\"moe_intermediate_size\": [768, 256]}",
+                        &why),
+              DPAR_OK);
+    CHECK_INT(m.experts, 32); /* 16 of 768 for text, 16 of 256 for images */
+    CHECK_INT(m.expert_ffn, 512);
 }
 
 /* What is assumed is said. */
@@ -125,6 +132,13 @@ static void test_said(void)
         {"{\"model_type\": \"qwen3\", \"num_nextn_predict_layers\": 1, " SHAPE KV "}", "mtp=1"},
         {"{\"model_type\": \"qwen3\", \"max_position_embeddings\": 40960, " SHAPE KV "}", "40960"},
         {"{\"model_type\": \"qwen3\", \"vision_config\": {\"odd\": 1}, " SHAPE KV "}", "left out"},
+        {"{\"model_type\": \"seer\", \"text_config\": {\"model_type\": \"qwen3\", " SHAPE KV
+         "}, \"vision_config\": {\"model_type\": \"siglip_vision_model\", \"num_hidden_layers\": "
+         "4}}",
+         "model_type 'seer' is not known: its projector"},
+        {"{\"model_type\": \"bart\", \"architectures\": [\"BartForCausalLM\"], " SHAPE
+         "\"decoder_layers\": 8, \"intermediate_size\": 2048, \"vocab_size\": 32000}",
+         "'BartForCausalLM' is the decoder alone"},
         {"{\"dim\": 4096, \"n_layers\": 32, \"n_heads\": 32, \"multiple_of\": 256, "
          "\"norm_eps\": 1e-05, \"vocab_size\": -1}",
          "no vocab_size: 32000"}};
