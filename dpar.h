@@ -1665,7 +1665,8 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 #define DPARI_DOOR extern
 #endif
 
-/* Not inlined: keeps a large frame off the call paths that do not need it. */
+/* Not inlined: keeps a large frame off the call paths that do not need it, or one copy of what many
+ * that run once call. */
 #if defined(__GNUC__)
 #define DPARI_APART static __attribute__((noinline))
 #else
@@ -1856,32 +1857,44 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 
 /* The digits of v, at most room of them; how many. */
 DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
+enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
- * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
+ * [word, word + length), or what of it comes before a NUL. Returns `status`, so that a check can
+ * end with `return dpari_say(...)`. */
 DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
                                        const char *word, size_t length, int64_t a, int64_t b,
                                        int64_t c, int64_t d);
 DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                      int64_t b, int64_t c, int64_t d);
-/* The same for E_ARG, and of three numbers: six arguments, which all go in registers. */
+/* The same with fewer arguments, which a call passes in registers. */
 DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
                                        int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
+DPARI_DOOR dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
+                                     int64_t b);
 DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
                                        int64_t a, int64_t b, int64_t c);
 DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
                                             size_t length, int64_t a, int64_t b);
+DPARI_DOOR dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
+                                           const char *word, size_t length);
 DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                     int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
-           : DPARI_KNOWN(d == 0)             ? dpari_say_three(status, why, form, a, b, c)
-                                             : dpari_say_all(status, why, form, a, b, c, d);
+    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+               ? dpari_say_wrong_two(why, form, a, b)
+           : DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
+           : DPARI_KNOWN(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
+           : DPARI_KNOWN(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
+                                               : dpari_say_all(status, why, form, a, b, c, d);
 }
 DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
                                          const char *word, size_t length, int64_t a, int64_t b,
                                          int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+    return DPARI_KNOWN(a == 0 && b == 0 && c == 0 && d == 0)
+               ? dpari_say_only_word(status, why, form, word, length)
+           : DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
                ? dpari_say_wrong_word(why, form, word, length, a, b)
                : dpari_say_every(status, why, form, word, length, a, b, c, d);
 }
@@ -1900,6 +1913,13 @@ DPARI_AT_ONCE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_
 
 /* inner - private: what the folders above use of base. */
 
+/* The compiler compares a form with what goes into it, where int32_t is int and int64_t is long. */
+#if defined(__linux__) && defined(__LP64__)
+#define DPARI_PRINTS __attribute__((format(printf, 2, 3)))
+#else
+#define DPARI_PRINTS
+#endif
+
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
 DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
 DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n);
@@ -1912,6 +1932,11 @@ DPARI_DOOR void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
 DPARI_DOOR void dpari_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
+/* Appends `form` as printf would: %s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of one
+ * digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
+ * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
+ * have 16 bits. */
+DPARI_DOOR void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */
@@ -2293,11 +2318,30 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *for
     return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
 }
 
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
+                                                      int64_t b)
+{
+    return dpari_say_wrong(why, form, a, b, 0, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
+                                                int64_t a, int64_t b)
+{
+    return dpari_say_all(st, why, form, a, b, 0, 0);
+}
+
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
                                                        const char *word, size_t length, int64_t a,
                                                        int64_t b)
 {
     return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
+                                                      const char *form, const char *word,
+                                                      size_t length)
+{
+    return dpari_say_every(status, why, form, word, length, 0, 0, 0, 0);
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
@@ -2444,6 +2488,8 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
 }
 
 /* ==== base/text.c ==== */
+
+#include <stdarg.h>
 
 DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
@@ -2745,6 +2791,56 @@ DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
     while (t->width < column) {
         dpari_text_char(t, ' ');
     }
+}
+
+DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    for (; *form != 0; form++) {
+        char cell[32];
+        dpar_text c, *to = t;
+        size_t width = 0;
+        int32_t digits = 0;
+        if (*form != '%') {
+            dpari_text_char(t, *form);
+            continue;
+        }
+        for (form++; *form >= '0' && *form <= '9'; form++) {
+            width = 10 * width + (size_t)(*form - '0');
+        }
+        if (*form == '.') {
+            digits = form[1] - '0';
+            form += 2;
+        }
+        if (width > 0) {
+            dpar_text_init(&c, cell, sizeof cell);
+            to = &c;
+        }
+        if (*form == 's') {
+            dpar_text_put(to, va_arg(list, const char *));
+        } else if (*form == '%') {
+            dpari_text_char(to, '%');
+        } else if (*form == 'f' || *form == 'g' || *form == 'G') {
+            const double v = va_arg(list, double);
+            if (*form == 'f') {
+                dpari_text_fixed(to, v, digits);
+            } else {
+                dpari_text_real(to, *form == 'g' || dpari_finite(v) ? v : 0.0, digits);
+            }
+        } else {
+            const int64_t v = *form == 'l' ? va_arg(list, int64_t) : va_arg(list, int32_t);
+            form += *form == 'l';
+            dpari_text_int(to, v);
+        }
+        if (width > 0) {
+            for (; width > c.used; width--) {
+                dpari_text_char(t, ' ');
+            }
+            dpar_text_put(t, cell);
+        }
+    }
+    va_end(list);
 }
 
 /* m * 2^e, each step exact until it passes the range of double. */
@@ -10311,18 +10407,12 @@ typedef struct dpari_hshow {
 
 static void dpari_hshow_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpari_text_char(t, ' ');
-    dpar_text_put(t, name);
-    dpar_text_put(t, "=\"");
-    dpari_text_fixed(t, (double)tenths / 10, 1);
-    dpari_text_char(t, '"');
+    dpari_text_print(t, " %s=\"%.1f\"", name, (double)tenths / 10);
 }
 
 static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t y)
 {
-    dpar_text_put(t, "<text class=\"");
-    dpar_text_put(t, style);
-    dpari_text_char(t, '"');
+    dpari_text_print(t, "<text class=\"%s\"", style);
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
     dpari_text_char(t, '>');
@@ -10331,9 +10421,7 @@ static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t
 /* Neighbours in number get colours far apart: the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
-    dpar_text_put(t, "hsl(");
-    dpari_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
-    dpar_text_put(t, ",62%,55%)");
+    dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
 /* Where point v of dim k (0 down, 1 across) begins. */
@@ -10347,9 +10435,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
     int64_t x = dpari_hshow_at(s, 1, lo[1]), y = dpari_hshow_at(s, 0, lo[0]);
-    dpar_text_put(t, "<rect class=\"");
-    dpar_text_put(t, style);
-    dpari_text_char(t, '"');
+    dpari_text_print(t, "<rect class=\"%s\"", style);
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
     dpari_hshow_number(t, "width", dpari_hshow_at(s, 1, hi[1]) - x);
@@ -10435,8 +10521,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
-    dpari_text_int(t, rank);
-    dpar_text_put(t, "</text>\n");
+    dpari_text_print(t, "%d</text>\n", rank);
 }
 
 static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
@@ -10495,12 +10580,10 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     dpar_text_put(t, "\" d=\"");
     for (k = 0; k < 2; k++) {
         int64_t(*at)[2] = k ? here : there;
-        dpar_text_put(t, k ? "L" : "M");
-        dpari_text_fixed(
-            t, (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20, 1);
-        dpari_text_char(t, ' ');
-        dpari_text_fixed(
-            t, (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20, 1);
+        dpari_text_print(
+            t, "%s%.1f %.1f", k ? "L" : "M",
+            (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20,
+            (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20);
     }
     dpar_text_put(t, "\"/>\n");
 }
@@ -10545,9 +10628,8 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, s->p->bytes);
-    dpari_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
-    dpar_text_put(t, s->p->bytes > 0 ? " bytes in " : " points in ");
-    dpari_text_int(t, sum.pieces);
+    dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
+                     s->p->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -10594,8 +10676,7 @@ static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
         dpari_text_char(t, plain ? *c : '?');
     }
-    dpar_text_put(t, c != NULL ? ": rank " : "Halo of rank ");
-    dpari_text_int(t, s->p->rank);
+    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->p->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
@@ -10604,11 +10685,9 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     const int64_t high =
         dpari_most(dpari_hshow_at(s, 0, s->hi[0]), DPARI_HSHOW_TOP + s->peers * DPARI_HSHOW_ROW) +
         300;
-    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    dpari_text_int(t, wide / 10);
-    dpari_text_char(t, ' ');
-    dpari_text_int(t, high / 10);
-    dpar_text_put(t, "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
+    dpari_text_print(t,
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld "
+                     "%ld\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
                      "font-weight:600}.n{text-anchor:middle;font-size:11px;fill:#666}"
                      ".b{fill:#f4f4f4;stroke:#999;stroke-width:.6}"
                      ".me{fill:#fff;stroke:#222;stroke-width:1.6}"
@@ -10618,7 +10697,8 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
                      "<defs><marker id=\"dpar-tip\" viewBox=\"0 0 6 6\" refX=\"5\" refY=\"3\" "
                      "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
                      "<path d=\"M0 0L6 3L0 6z\" fill=\"#444\"/></marker></defs>\n"
-                     "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+                     "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+                     wide / 10, high / 10);
     dpari_hshow_text(t, "h", DPARI_HSHOW_LEFT, 350);
     dpari_hshow_title(t, s);
     dpar_text_put(t, "</text>\n");

@@ -2684,12 +2684,8 @@ static int dpari_os_named(void)
 #if defined(__linux__)
         dpar_text_put(&t, "/dev/shm");
 #endif
-        dpar_text_put(&t, "/dpar.");
-        dpari_text_int(&t, (int64_t)getpid());
-        dpari_text_char(&t, '.');
-        dpari_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
-        dpari_text_char(&t, '.');
-        dpari_text_int(&t, attempt);
+        dpari_text_print(&t, "/dpar.%ld.%ld.%d", (int64_t)getpid(), (int64_t)(dpari_os_now() * 1e9),
+                         attempt);
 #if defined(__linux__) /* shm_open was in a library of its own for long */
         fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 #else
@@ -2896,11 +2892,8 @@ DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]
     list[0] = '\0';
     for (; level > 0 && list[0] == '\0'; level--) { /* index3 is the last on most machines */
         dpar_text_init(&t, path, sizeof path);
-        dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
-        dpari_text_int(&t, cpu);
-        dpar_text_put(&t, "/cache/index");
-        dpari_text_int(&t, level);
-        dpar_text_put(&t, "/shared_cpu_list");
+        dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
+                         level);
         dpari_os_text(path, list, sizeof list);
     }
     dpari_os_list(list, shares);
@@ -3078,8 +3071,7 @@ DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, i
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, what);
         if (bytes > 0) {
-            dpari_text_int(&t, bytes);
-            dpar_text_put(&t, " bytes");
+            dpari_text_print(&t, "%ld bytes", bytes);
         }
         dpar_text_put(&t, ": ");
         dpari_os_error(&t, number);
@@ -6418,8 +6410,7 @@ DPARI_DOOR dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, co
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
-    dpar_text_put(t, dpar_collective_name(call->kind));
-    dpar_text_put(t, ": ");
+    dpari_text_print(t, "%s: ", dpar_collective_name(call->kind));
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
@@ -6436,11 +6427,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_cal
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_put(&t, name);
-    dpari_text_char(&t, ' ');
-    dpari_text_int(&t, got);
-    dpar_text_put(&t, " is not ");
-    dpar_text_put(&t, domain);
+    dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
     return DPAR_E_ARG;
 }
 
@@ -6449,12 +6436,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_put(&t, "type ");
-    dpar_text_put(&t, dpar_type_name(call->type));
-    dpar_text_put(&t, " (");
-    dpari_text_int(&t, call->type);
-    dpar_text_put(&t, ") is not ");
-    dpar_text_put(&t, domain);
+    dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
     return DPAR_E_ARG;
 }
 
@@ -6494,18 +6476,13 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
                      : own && root == DPARI_CLOSE ? "close"
                                                   : dpar_collective_name(kind));
     if (!message) {
-        dpar_text_put(t, " #");
-        dpari_text_int(t, sequence);
+        dpari_text_print(t, " #%ld", sequence);
     }
     if (!own) {
-        dpar_text_put(t, " of ");
-        dpari_text_int(t, count);
-        dpari_text_char(t, ' ');
-        dpar_text_put(t, dpar_type_name(type));
+        dpari_text_print(t, " of %ld %s", count, dpar_type_name(type));
     }
     if (message) {
-        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpari_text_int(t, root);
+        dpari_text_print(t, "%s%d", kind == DPAR_SEND ? " to " : " from ", root);
     }
 }
 
@@ -6565,12 +6542,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpari_text_int(&t, count);
-    dpar_text_put(&t, " elements of ");
-    dpar_text_put(&t, dpar_type_name(call->type));
-    dpar_text_put(&t, " for ");
-    dpari_text_int(&t, c->size);
-    dpar_text_put(&t, " ranks are more than 2^62 bytes");
+    dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
+                     dpar_type_name(call->type), c->size);
     return DPAR_E_RANGE;
 }
 
@@ -6811,9 +6784,8 @@ static DPARI_COLD dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *
         return DPAR_OK;
     }
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
-    dpar_text_put(&t, "this work is under way (");
-    dpar_text_put(&t, dpar_collective_name(work->call.kind));
-    dpar_text_put(&t, "): wait for it before it is posted again");
+    dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
+                     dpar_collective_name(work->call.kind));
     return DPAR_E_ARG;
 }
 
@@ -7144,13 +7116,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     }
     if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_put(&t, "split: the mesh's ranks ");
-        dpari_text_int(&t, mesh->offset);
-        dpar_text_put(&t, " .. ");
-        dpari_text_int(&t, mesh->offset + last);
-        dpar_text_put(&t, " are not ranks of this communicator of ");
-        dpari_text_int(&t, c->size);
-        dpar_text_put(&t, ", each once");
+        dpari_text_print(
+            &t,
+            "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
+            mesh->offset, mesh->offset + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
@@ -7221,8 +7190,7 @@ static void dpari_ended_abort(dpar_comm *c, dpar_status status, const char *text
 
 static void dpari_ended_report(dpar_comm *c, dpar_text *out)
 {
-    dpar_text_put(out, c->why.text);
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "%s\n", c->why.text);
 }
 
 static void dpari_ended_describe(dpar_comm *c, dpar_text *out)
@@ -7315,8 +7283,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, voi
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_int(&t, bytes);
-        dpar_text_put(&t, " bytes cannot be allocated");
+        dpari_text_print(&t, "%ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
     return c->engine.alloc(c, bytes, memory);
@@ -7344,10 +7311,8 @@ DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text
 DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *c, dpar_text *out)
 {
     if (c && out) {
-        dpar_text_put(out, c->engine.name);
-        dpar_text_put(out, ": ");
-        dpari_text_int(out, c->size);
-        dpar_text_put(out, c->size == 1 ? " rank" : " ranks");
+        dpari_text_print(out, "%s: %d%s", c->engine.name, c->size,
+                         c->size == 1 ? " rank" : " ranks");
         if (c->engine.describe) {
             c->engine.describe(c, out);
         }
@@ -7636,14 +7601,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, found->text, sizeof found->text);
-    dpar_text_put(&t, plan);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, "%s: ", plan);
     if (f->name == NULL || !alike) {
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, who[1]);
-        dpar_text_put(&t, " begins such a plan, rank ");
-        dpari_text_int(&t, who[0]);
-        dpar_text_put(&t, " another one");
+        dpari_text_print(&t, "rank %d begins such a plan, rank %d another one", who[1], who[0]);
         return;
     }
     dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
@@ -7716,9 +7676,7 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
         const dpar_why said = c->why;
         dpar_text t;
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_put(&t, what);
-        dpar_text_put(&t, ": ");
-        dpar_text_put(&t, said.text);
+        dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;
 }
@@ -7769,7 +7727,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t b
     }
     return dpari_say_word(DPAR_E_ROOM, why,
                           "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
-                          module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
+                          module, DPARI_WHOLE, memory == NULL ? 0 : bytes, need, past, 0);
 }
 
 /* ==== comm/pace.c ==== */
@@ -7879,12 +7837,11 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
     }
     if (what && why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, what);
-        dpar_text_put(&t, ", not ");
-        dpari_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                           : what[0] == 'h'                     ? o->heap_bytes
-                           : what[0] == 's'                     ? o->slot_bytes
-                                                                : o->plain);
+        dpari_text_print(&t, "%s, not %ld", what,
+                         ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                         : what[0] == 'h'                     ? o->heap_bytes
+                         : what[0] == 's'                     ? o->slot_bytes
+                                                              : o->plain);
     }
     return what ? DPAR_E_ARG : DPAR_OK;
 }
@@ -7986,9 +7943,9 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
     s->fd = -1;
     if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, "the shared memory that was handed over (");
-        dpari_text_int(&t, s->bytes);
-        dpar_text_put(&t, " bytes) is not of this version of dpar");
+        dpari_text_print(
+            &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
+            s->bytes);
     }
     return DPAR_E_ARG;
 }
@@ -8259,13 +8216,11 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
     if (state == DPARI_RANK_LEFT) {
         dpar_text_put(t, " has left");
     } else if (ending < 0) {
-        dpar_text_put(t, " was killed by signal ");
-        dpari_text_int(t, -(int64_t)ending);
+        dpari_text_print(t, " was killed by signal %ld", -(int64_t)ending);
     } else {
         dpar_text_put(t, " has ended");
         if (ending > 0) {
-            dpar_text_put(t, " with status ");
-            dpari_text_int(t, ending);
+            dpari_text_print(t, " with status %d", ending);
         }
     }
 }
@@ -8468,18 +8423,11 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         }
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
-            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
-            dpari_text_int(&t, i);
-            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+            dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
+                             state == DPARI_RANK_AWAY ? " has not come" : " has ended");
         }
     }
-    dpar_text_put(&t, " (");
-    dpari_text_int(&t, named);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, w->size);
-    dpar_text_put(&t, " ranks) after ");
-    dpari_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
     return status;
 }
 
@@ -8666,11 +8614,7 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
     for (; *w != 0 && *w != '='; w++) {
         dpari_text_char(t, *w);
     }
-    dpar_text_put(t, " (");
-    dpar_text_put(t, dpar_collective_name(kind));
-    dpar_text_put(t, " #");
-    dpari_text_int(t, sequence);
-    dpari_text_char(t, ')');
+    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
     return 1;
 }
 
@@ -8680,11 +8624,11 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
-    dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
+    dpari_text_print(t, "%s #%ld",
+                     f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_collective_name(f->kind));
-    dpar_text_put(t, " #");
-    dpari_text_int(t, f->sequence);
+                                              : dpar_collective_name(f->kind),
+                     f->sequence);
     if (f->kind == DPAR_BARRIER || own) {
         return;
     }
@@ -8692,31 +8636,24 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (f->varies) {
         dpar_text_put(t, "pieces of ");
     } else {
-        dpari_text_int(t, f->count);
-        dpari_text_char(t, ' ');
+        dpari_text_print(t, "%ld ", f->count);
     }
     dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
     if (f->type >= DPAR_TYPES) {
-        dpar_text_put(t, " as ");
-        dpar_text_put(t, dpar_type_name(dpari_kern_wire(f->type)));
+        dpari_text_print(t, " as %s", dpar_type_name(dpari_kern_wire(f->type)));
     }
     if (f->op != DPAR_COPY) {
-        dpar_text_put(t, ", ");
-        dpar_text_put(t, dpari_op_name(f->op));
+        dpari_text_print(t, ", %s", dpari_op_name(f->op));
     }
     if (f->kind >= DPAR_COLLECTIVES) {
-        dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
-        dpari_text_int(t, f->root);
-        dpar_text_put(t, ", tag ");
-        dpari_text_int(t, f->tag);
+        dpari_text_print(t, "%s%d, tag %d", f->kind == DPAR_SEND ? ", to rank " : ", from rank ",
+                         f->root, f->tag);
     } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
                f->kind == DPAR_SCATTER) {
-        dpar_text_put(t, ", root ");
-        dpari_text_int(t, f->root);
+        dpari_text_print(t, ", root %d", f->root);
     }
     if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
-        dpar_text_put(t, ", tag ");
-        dpari_text_int(t, f->tag);
+        dpari_text_print(t, ", tag %d", f->tag);
     }
     dpari_text_char(t, ')');
 }
@@ -8728,8 +8665,7 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
                                                        : " (in ");
     dpari_flight_text(t, f);
     if (f->comm != 0) {
-        dpar_text_put(t, " of group ");
-        dpari_text_int(t, f->comm);
+        dpari_text_print(t, " of group %ld", (int64_t)f->comm);
     }
     dpari_text_char(t, ')');
 }
@@ -8898,8 +8834,7 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 
 DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
-    dpar_text_put(t, g->place != NULL ? " on " : "");
-    dpar_text_put(t, g->place != NULL ? g->place : "");
+    dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
 }
 
 DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -8912,9 +8847,7 @@ DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int
     }
     dpari_text_int(t, rank);
     if (g->world_rank[rank] != rank) {
-        dpar_text_put(t, " (");
-        dpari_text_int(t, g->world_rank[rank]);
-        dpar_text_put(t, " in the world)");
+        dpari_text_print(t, " (%d in the world)", g->world_rank[rank]);
     }
 }
 
@@ -8948,19 +8881,14 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
     f.varies = k->call.varies;
     dpari_put_flight_of(t, g, &f);
     if (g->called != NULL) {
-        dpar_text_put(t, " in the memory of ");
-        dpar_text_put(t, g->place);
-        dpar_text_put(t, ": ");
+        dpari_text_print(t, " in the memory of %s: ", g->place);
         return;
     }
     dpar_text_put(t, " of ");
     if (g->id != 0) {
-        dpar_text_put(t, "group ");
-        dpari_text_int(t, g->id);
-        dpar_text_put(t, " of ");
+        dpari_text_print(t, "group %ld of ", (int64_t)g->id);
     }
-    dpari_text_int(t, g->comm.size);
-    dpar_text_put(t, " ranks: ");
+    dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
 enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
@@ -8977,9 +8905,7 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t ra
         }
     }
     if (dead > DPARI_NAMED) {
-        dpar_text_put(t, " and ");
-        dpari_text_int(t, dead - DPARI_NAMED);
-        dpar_text_put(t, " more");
+        dpari_text_print(t, " and %d more", dead - DPARI_NAMED);
     }
 }
 
@@ -9847,9 +9773,7 @@ static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_wor
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     if (g->id != 0 && g->called == NULL) {
-        dpar_text_put(&t, "group ");
-        dpari_text_int(&t, g->id);
-        dpar_text_put(&t, ": ");
+        dpari_text_print(&t, "group %ld: ", (int64_t)g->id);
     }
     left = dpari_put_called(&t, g, k, first);
     dpar_text_put(&t, ", ");
@@ -10134,17 +10058,9 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_text t;
     dpar_why why;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, dpar_collective_name(k->call.kind));
-    dpar_text_put(&t, " #");
-    dpari_text_int(&t, k->sequence);
-    dpar_text_put(&t, ": rank ");
-    dpari_text_int(&t, from);
-    dpar_text_put(&t, " gives ");
-    dpari_text_int(&t, gives / unit);
-    dpar_text_put(&t, " elements to rank ");
-    dpari_text_int(&t, g->comm.rank);
-    dpar_text_put(&t, ", which takes ");
-    dpari_text_int(&t, takes / unit);
+    dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
+                     dpar_collective_name(k->call.kind), k->sequence, from, gives / unit,
+                     g->comm.rank, takes / unit);
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
@@ -11134,24 +11050,15 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
     char buffer[sizeof(dpar_why)];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpar_text_put(&t, "recv #");
-    dpari_text_int(&t, k->sequence);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, k->call.count);
-    dpari_text_char(&t, ' ');
-    dpar_text_put(&t, dpar_type_name(k->call.type));
-    dpar_text_put(&t, " on ");
+    dpari_text_print(&t, "recv #%ld of %ld %s on ", k->sequence, k->call.count,
+                     dpar_type_name(k->call.type));
     dpari_put_rank(&t, g, g->comm.rank);
     dpar_text_put(&t, " from ");
     dpari_put_rank(&t, g, k->call.root);
-    dpar_text_put(&t, ", tag ");
-    dpari_text_int(&t, k->call.tag);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, ", tag %d: ", k->call.tag);
     dpari_put_rank(&t, g, k->call.root);
-    dpar_text_put(&t, " sent ");
-    dpari_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
-    dpari_text_char(&t, ' ');
-    dpar_text_put(&t, dpar_type_name(head->type));
+    dpari_text_print(&t, " sent %ld %s", unit > 0 ? head->bytes / unit : head->bytes,
+                     dpar_type_name(head->type));
     dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }
 
@@ -11707,10 +11614,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, g, k);
-    dpari_text_int(&t, missing);
-    dpar_text_put(&t, " did not come in ");
-    dpari_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
     dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.room; r++) {
@@ -12114,15 +12018,9 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
         used += w->used[i].bytes;
     }
     dpar_text_init(&t, why->text, sizeof why->text);
-    dpar_text_put(&t, "no shared memory for ");
-    dpari_text_int(&t, bytes);
-    dpar_text_put(&t, " more bytes: this rank has ");
-    dpari_text_int(&t, used);
-    dpar_text_put(&t, " of at most ");
-    dpari_text_int(&t, w->head->heap_bytes);
-    dpar_text_put(&t, " in use, in ");
-    dpari_text_int(&t, w->used_count);
-    dpar_text_put(&t, " of at most 65536 pieces (");
+    dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
+    dpari_text_print(&t, "%ld of at most %ld in use, in ", used, w->head->heap_bytes);
+    dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
     dpari_os_error(&t, w->number);
     dpari_text_char(&t, ')');
 }
@@ -12206,11 +12104,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 {
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
-    dpar_text_put(out, "rank ");
-    dpari_text_int(out, rank);
-    dpar_text_put(out, " (process ");
-    dpari_text_int(out, r->pid);
-    dpari_text_char(out, ')');
+    dpari_text_print(out, "rank %d (process %d)", rank, r->pid);
     if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
         dpari_put_end(out, r);
     }
@@ -12227,8 +12121,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
                            : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
                                                                 : " not done");
         if (now.f.comm) {
-            dpar_text_put(out, ", group ");
-            dpari_text_int(out, now.f.comm);
+            dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
         }
     }
     dpari_text_char(out, '\n');
@@ -12253,10 +12146,10 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         dpar_text_put(out, ", threads of one process");
         return;
     }
-    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
-    dpar_text_put(out, DPARI_LOAD(&w->rank[w->me].can_cma)
-                           ? "memory by process_vm_readv"
-                           : "memory is copied twice: process_vm_readv is not allowed here");
+    dpari_text_print(out, " of one node; memory of dpar_comm_alloc is read where it lies, other %s",
+                     DPARI_LOAD(&w->rank[w->me].can_cma)
+                         ? "memory by process_vm_readv"
+                         : "memory is copied twice: process_vm_readv is not allowed here");
 }
 
 /* ---- making and ending ------------------------------------------------------------------------
@@ -12308,9 +12201,8 @@ static int32_t dpari_shm_lost(dpari_shm *s)
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
         dpari_put_rank(&t, g, g->comm.rank);
-        dpar_text_put(&t, " closed the communicator without waiting for ");
-        dpari_text_int(&t, lost);
-        dpar_text_put(&t, lost == 1 ? " operation" : " operations");
+        dpari_text_print(&t, " closed the communicator without waiting for %d%s", lost,
+                         lost == 1 ? " operation" : " operations");
         dpari_group_break(g, DPAR_E_ARG, why.text);
     }
     while (g->finished) {
@@ -12576,9 +12468,7 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
 {
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
-    dpar_text_put(&t, "split: rank ");
-    dpari_text_int(&t, rank);
-    dpar_text_put(&t, " has no memory for a communicator");
+    dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
     return DPAR_E_MEMORY;
 }
 
@@ -12696,8 +12586,7 @@ static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t
     int32_t named = 0;
     for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->room; r++) {
         if (dpari_vote_stays(stay, r)) {
-            dpar_text_put(t, named++ ? ", " : "rank ");
-            dpari_text_int(t, r);
+            dpari_text_print(t, "%s%d", named++ ? ", " : "rank ", r);
         }
     }
 }
@@ -12953,8 +12842,7 @@ DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char
     size_t used = 0;
     int fd;
     dpar_text_init(&t, full, sizeof full);
-    dpar_text_put(&t, site->root);
-    dpar_text_put(&t, path);
+    dpari_text_print(&t, "%s%s", site->root, path);
     if (t.used >= sizeof full || room == 0) {
         return -1;
     }
@@ -12983,10 +12871,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *w
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, a);
-        dpar_text_put(&t, b != NULL ? b : "");
-        dpar_text_put(&t, c != NULL ? c : "");
-        dpar_text_put(&t, d != NULL ? d : "");
+        dpari_text_print(&t, "%s%s%s%s", a, b != NULL ? b : "", c != NULL ? c : "",
+                         d != NULL ? d : "");
     }
     return status;
 }
@@ -13283,9 +13169,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, dpari_launcher_name(launcher));
-    dpar_text_put(&t, ": ");
-    dpar_text_put(&t, set);
+    dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
     return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
                           " is not: set both, or neither for one rank");
 }
@@ -13382,8 +13266,7 @@ static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before
 {
     const char *text = dpari_site_env(s, name);
     if (text != NULL && text[0] != 0) {
-        dpar_text_put(t, before);
-        dpar_text_put(t, text);
+        dpari_text_print(t, "%s%s", before, text);
     }
 }
 
@@ -13504,9 +13387,7 @@ static int64_t dpari_job_started(int64_t pid)
     int64_t n, i, field = 2, value = 0;
     dpari_site_here(&here);
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, "/proc/");
-    dpari_text_int(&t, pid);
-    dpar_text_put(&t, "/stat");
+    dpari_text_print(&t, "/proc/%ld/stat", pid);
     n = dpari_site_read(&here, path, text, sizeof text);
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
         ;
@@ -13549,10 +13430,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes
         }
         starter = starter > 0 ? starter : (int64_t)getppid();
         dpar_text_init(&t, job->id, sizeof job->id);
-        dpar_text_put(&t, "process ");
-        dpari_text_int(&t, starter);
-        dpar_text_put(&t, " of ");
-        dpari_text_int(&t, dpari_job_started(starter));
+        dpari_text_print(&t, "process %ld of %ld", starter, dpari_job_started(starter));
     }
     return status;
 }
@@ -13638,14 +13516,11 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     size_t begin = named ? 0 : 1, n, i;
     int digit;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
-    dpari_text_int(&t, (int64_t)getuid());
-    dpari_text_char(&t, '.');
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", (int64_t)getuid());
     for (digit = 60; digit >= 0; digit -= 4) {
         dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
     }
-    dpari_text_char(&t, '.');
-    dpari_text_int(&t, k);
+    dpari_text_print(&t, ".%d", k);
     n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
@@ -13684,8 +13559,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
 {
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpar_text_put(&t, what);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, "%s: ", what);
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
 }
@@ -13791,8 +13665,7 @@ static void dpari_meet_end_stale(const char *entry)
     dpari_zero(&name, sizeof name);
     name.sun_family = AF_UNIX;
     dpar_text_init(&t, name.sun_path, sizeof name.sun_path);
-    dpar_text_put(&t, "/tmp/");
-    dpar_text_put(&t, entry);
+    dpari_text_print(&t, "/tmp/%s", entry);
     if (t.used >= sizeof name.sun_path || lstat(name.sun_path, &about) != 0 ||
         !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
         return;
@@ -13815,9 +13688,7 @@ static void dpari_meet_sweep(void)
     DIR *folder = opendir("/tmp");
     struct dirent *entry;
     dpar_text_init(&t, begin, sizeof begin);
-    dpar_text_put(&t, "dpar.");
-    dpari_text_int(&t, (int64_t)getuid());
-    dpari_text_char(&t, '.');
+    dpari_text_print(&t, "dpar.%ld.", (int64_t)getuid());
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, begin, t.used) == 0) {
             dpari_meet_end_stale(entry->d_name);
@@ -14009,30 +13880,21 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
-        dpar_text_put(&t, "another process is rank 0 of this job (");
-        dpar_text_put(&t, dpari_launcher_name(h->job->launcher));
-        dpar_text_put(&t, ", ");
-        dpar_text_put(&t, h->job->id);
-        dpar_text_put(&t, ") and did not end");
+        dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
+                         dpari_launcher_name(h->job->launcher), h->job->id);
     } else {
         dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
         for (r = 1; r < h->job->size; r++) {
             if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
                 named++ < 16) {
-                dpar_text_put(&t, named > 1 ? ", " : "");
-                dpari_text_int(&t, r);
+                dpari_text_print(&t, "%s%d", named > 1 ? ", " : "", r);
             }
         }
-        dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
-        dpari_text_int(&t, h->job->size);
-        dpar_text_put(&t, " did not come");
+        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ", h->job->size);
     }
-    dpar_text_put(&t, " within ");
-    dpari_text_fixed(&t, dpari_os_now() - h->began, 1);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
     if (h->strangers > 0) {
-        dpar_text_put(&t, "; connections that were of no rank of this job: ");
-        dpari_text_int(&t, h->strangers);
+        dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
     }
     dpari_meet_put_nodes(&t, h->job);
     return DPAR_E_TIMEOUT;
@@ -14334,17 +14196,9 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
         nap = dpari_leastf(1.5 * nap, 20e-3);
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpar_text_put(&t, "rank 0 of ");
-    dpari_text_int(&t, job->size);
-    dpar_text_put(&t, " did not come within ");
-    dpari_text_fixed(&t, dpari_os_now() - began, 1);
-    dpar_text_put(&t, " s (job ");
-    dpar_text_put(&t, job->id);
-    dpar_text_put(&t, " of ");
-    dpar_text_put(&t, dpari_launcher_name(job->launcher));
-    dpar_text_put(&t, ")");
-    dpar_text_put(&t,
-                  strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+    dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
+                     dpari_os_now() - began, job->id, dpari_launcher_name(job->launcher),
+                     strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
     dpari_meet_put_nodes(&t, job);
     return DPAR_E_TIMEOUT;
 }
@@ -14460,10 +14314,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     seat->returned = 1;
     if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, rank);
-        dpar_text_put(&t, " returned ");
-        dpari_text_int(&t, result);
+        dpari_text_print(&t, "rank %d returned %d", rank, result);
         dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
@@ -14687,11 +14538,7 @@ static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
         }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpar_text_put(&t, "rank ");
-    dpari_text_int(&t, started);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, l->n);
-    dpar_text_put(&t, " could not be forked: ");
+    dpari_text_print(&t, "rank %d of %d could not be forked: ", started, l->n);
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
 }
@@ -14755,29 +14602,25 @@ static const char *dpari_signal_name(int number)
 /* "rank 2 was killed by signal 9 (SIGKILL)". */
 static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
 {
-    dpar_text_put(t, "rank ");
-    dpari_text_int(t, rank);
+    dpari_text_print(t, "rank %d", rank);
     if (s->ending < 0) {
-        dpar_text_put(t, s->returned ? " returned and was then killed by signal "
-                                     : " was killed by signal ");
-        dpari_text_int(t, -s->ending);
-        dpar_text_put(t, " (");
-        dpar_text_put(t, dpari_signal_name(-s->ending));
-        dpar_text_put(t, ")");
+        dpari_text_print(t, "%s%d (%s)",
+                         s->returned ? " returned and was then killed by signal "
+                                     : " was killed by signal ",
+                         -s->ending, dpari_signal_name(-s->ending));
     } else if (s->status != DPAR_OK) {
-        dpar_text_put(t, s->returned ? " returned 0, but had not waited for all that it had posted"
-                                     : " could not join: ");
-        dpar_text_put(t, s->returned ? "" : s->why.text);
+        dpari_text_print(t, "%s%s",
+                         s->returned ? " returned 0, but had not waited for all that it had posted"
+                                     : " could not join: ",
+                         s->returned ? "" : s->why.text);
     } else if (s->returned) {
-        dpar_text_put(t, " returned ");
-        dpari_text_int(t, s->result);
+        dpari_text_print(t, " returned %d", s->result);
     } else if (s->ending == DPARI_ENDING_UNKNOWN) {
         dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
                          "knows how)");
     } else {
-        dpar_text_put(t, " left the program with status ");
-        dpari_text_int(t, s->ending);
-        dpar_text_put(t, " before its function returned");
+        dpari_text_print(t, " left the program with status %d before its function returned",
+                         s->ending);
     }
 }
 
@@ -14816,8 +14659,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     if (first >= 0) {
         dpari_seat_say(&l->seat[first], first, &t);
         if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
-            dpar_text_put(&t, " after: ");
-            dpar_text_put(&t, broke.text);
+            dpari_text_print(&t, " after: %s", broke.text);
         }
         dpar_text_put(&t, dpari_segment_is_behind(&l->segment, first)
                               ? "; others have gone on without it"
@@ -14825,9 +14667,11 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     }
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && dpari_seat_failed(&l->seat[r]) && killed++ < 8) {
-            dpar_text_put(&t, killed > 1 ? ", " : first >= 0 ? "; " : "");
-            dpar_text_put(&t, killed > 1 ? "" : dpari_launch_killed_why(l));
-            dpari_text_int(&t, r);
+            dpari_text_print(&t, "%s%s%d",
+                             killed > 1   ? ", "
+                             : first >= 0 ? "; "
+                                          : "",
+                             killed > 1 ? "" : dpari_launch_killed_why(l), r);
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
@@ -14935,19 +14779,19 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
         return dpari_say_word(
             DPAR_E_ARG, why,
             "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
-            dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+            DPARI_WHOLE, job->size, DPARI_MAX_RANKS, 0, 0);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
                               "of one node; " DPARI_OTHER_NODES,
-                              name, dpari_length(name), job->size, job->local_size, 0, 0);
+                              name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
                               "node; " DPARI_OTHER_NODES,
-                              name, dpari_length(name), job->size, nodes, 0, 0);
+                              name, DPARI_WHOLE, job->size, nodes, 0, 0);
     }
     return DPAR_OK;
 }
@@ -15047,17 +14891,9 @@ static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "rank ");
-    dpari_text_int(&t, c->rank);
-    dpar_text_put(&t, " failed: ");
-    dpar_text_put(&t, text);
+    dpari_text_print(&t, "rank %d failed: %s", c->rank, text);
     dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, "rank ");
-    dpari_text_int(&t, c->rank);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, c->size);
-    dpar_text_put(&t, between);
-    dpar_text_put(&t, text);
+    dpari_text_print(&t, "rank %d of %d%s%s", c->rank, c->size, between, text);
     if (dpari_fail_speaks(c)) {
         dpari_main_write(&t);
     }
@@ -15093,9 +14929,7 @@ static void dpari_main_says(const char *program, const char *text)
         name = *program == '/' ? program + 1 : name;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, ": ");
-    dpar_text_put(&t, text);
+    dpari_text_print(&t, "%s: %s", name, text);
     dpari_main_write(&t);
 }
 
@@ -15157,7 +14991,7 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
         if (dpari_main_nearly(argv[i])) {
             return dpari_say_word(DPAR_E_ARG, why,
                                   "\"@\": it is --ranks N that says how many ranks there are",
-                                  argv[i], dpari_length(argv[i]), 0, 0, 0, 0);
+                                  argv[i], DPARI_WHOLE, 0, 0, 0, 0);
         }
     }
     return DPAR_OK;
@@ -15193,12 +15027,12 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32
     }
     if (text != NULL && (!dpari_job_number(text, DPARI_MAX_RANKS, &asked) || asked < 1)) {
         return dpari_say_word(DPAR_E_ARG, why, "--ranks takes a number of 1 .. #, not \"@\"", text,
-                              dpari_length(text), DPARI_MAX_RANKS, 0, 0, 0);
+                              DPARI_WHOLE, DPARI_MAX_RANKS, 0, 0, 0);
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
         const char *name = dpari_launcher_name(job->launcher);
         return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
-                              dpari_length(name), asked, job->size, 0, 0);
+                              DPARI_WHOLE, asked, job->size, 0, 0);
     }
     *n = asked > 0                             ? (int32_t)asked
          : job->launcher != DPAR_LAUNCHER_NONE ? job->size
@@ -15249,9 +15083,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
     whole = world->status == DPAR_OK;
     if (result != 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, " returned ");
-        dpari_text_int(&t, result);
-        dpar_text_put(&t, whole ? "" : " after: ");
+        dpari_text_print(&t, " returned %d%s", result, whole ? "" : " after: ");
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
     if (dpar_comm_close(world) == DPAR_E_ARG && whole && result == 0) {
@@ -15395,8 +15227,8 @@ static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int
     case DPAR_I64: dpari_text_int(t, *bits); return;
     case DPAR_U64:
         if (*bits < 0) {
-            dpari_text_int(t, (int64_t)((uint64_t)*bits / 10));
-            dpari_text_int(t, (int64_t)((uint64_t)*bits % 10));
+            dpari_text_print(t, "%ld%ld", (int64_t)((uint64_t)*bits / 10),
+                             (int64_t)((uint64_t)*bits % 10));
             return;
         }
         dpari_text_int(t, *bits);
@@ -15422,14 +15254,8 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
         }
     }
     dpar_text_init(&t, found->text, sizeof found->text);
-    dpar_text_put(&t, "element ");
-    dpari_text_int(&t, at);
-    dpar_text_put(&t, " is ");
-    dpar_text_put(&t, word[0]);
-    dpar_text_put(&t, " on rank 0, ");
-    dpar_text_put(&t, word[1]);
-    dpar_text_put(&t, digits < 20 ? " on rank " : " of other bits on rank ");
-    dpari_text_int(&t, who);
+    dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
+                     digits < 20 ? " on rank " : " of other bits on rank ", who);
 }
 
 /* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */
@@ -16055,7 +15881,7 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
     if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              dpari_length(name), 0, 0, 0, 0);
+                              DPARI_WHOLE, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
@@ -17180,7 +17006,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              dpari_length(name), 0, 0, 0, 0);
+                              DPARI_WHOLE, 0, 0, 0, 0);
     }
     return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
 }

@@ -1544,8 +1544,8 @@ static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const cha
         column = j->text[i] == '\n' ? 1 : column + 1;
         line += j->text[i] == '\n';
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, dpari_length(what),
-                          line, column, 0, 0);
+    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, DPARI_WHOLE, line,
+                          column, 0, 0);
 }
 
 static void dpari_json_blanks(dpari_json *j)
@@ -2174,8 +2174,7 @@ static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const c
     dpar_text_put(&t, "'; the nearest is '");
     for (i = nearest; name(i) != NULL && found < 3; i++) {
         if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
-            dpar_text_put(&t, found++ > 0 ? "' or '" : "");
-            dpar_text_put(&t, name(i));
+            dpari_text_print(&t, "%s%s", found++ > 0 ? "' or '" : "", name(i));
         }
     }
     dpar_text_put(&t, more);
@@ -2439,8 +2438,7 @@ static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
     }
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
-    dpar_text_put(&t, "' is no setting of a machine; the nearest is '");
-    dpar_text_put(&t, best);
+    dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
     return dpari_say_word(DPAR_E_PARSE, why,
                           "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
                           "hbm tflops pcie host nvme and the calibration names",
@@ -4000,7 +3998,7 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_FAMILY_T5;
 }
 
-static dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
     if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
         m->heads = m->kv_heads = 0;
@@ -4048,7 +4046,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
@@ -4204,7 +4202,7 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
-static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);
@@ -4612,12 +4610,9 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof(text));
-    dpar_text_put(&t, what);
-    dpar_text_put(&t, " '");
+    dpari_text_print(&t, "%s '", what);
     dpari_text_slice(&t, s, n < 60 ? n : 60);
-    dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, nearest);
-    dpari_text_char(&t, '\'');
+    dpari_text_print(&t, "'; the nearest is '%s'", nearest);
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
@@ -4638,8 +4633,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpar_text_put(&t, "': one of ");
     for (i = 1; i < end; i++) {
-        dpar_text_put(&t, i > 1 ? ", " : "");
-        dpar_text_put(&t, name(i));
+        dpari_text_print(&t, "%s%s", i > 1 ? ", " : "", name(i));
     }
     return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
 }
@@ -5693,8 +5687,8 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
     return DPAR_OK;
 }
 
-static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
-                                       dpar_why *why)
+DPARI_APART dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
+                                            dpar_why *why)
 {
     int32_t in = c->in[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
@@ -5891,15 +5885,14 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
         }
         dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
         dpari_text_slice(&c->note, names, (size_t)(end - names));
-        dpari_text_char(&c->note, '=');
-        dpari_text_int(&c->note, v);
+        dpari_text_print(&c->note, "=%d", v);
     }
     dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
 /* Widths that are products or choices of what was said. */
-static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
-                                const dpari_slice *type)
+DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
+                                     const dpari_slice *type)
 {
     int32_t inner = v[DPARI_C_INNER];
     m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
@@ -6155,7 +6148,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     return DPAR_OK;
 }
 
-static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
 {
     int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
     int32_t *v = c->value[in];
@@ -6377,8 +6370,8 @@ DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
     }
     for (i = 0; i < 3; i++) {
         if (recompute >> (2 + i) & 1) {
-            dpar_text_put(t, (recompute & ((4 << i) - 1)) > 0 ? "+" : "");
-            dpar_text_put(t, dpari_recompute_word[4 + i]);
+            dpari_text_print(t, "%s%s", (recompute & ((4 << i) - 1)) > 0 ? "+" : "",
+                             dpari_recompute_word[4 + i]);
         }
     }
 }
@@ -6475,7 +6468,7 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
                           "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-                          name, dpari_length(name), 0, 0, 0, 0);
+                          name, DPARI_WHOLE, 0, 0, 0, 0);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -6710,12 +6703,9 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 {
-    dpari_text_char(t, ',');
-    dpar_text_put(t, name);
-    dpari_text_char(t, '=');
-    dpari_text_int(t, v);
+    dpari_text_print(t, ",%s=%ld", name, v);
 }
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
@@ -6726,8 +6716,7 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
     dpar_text_put(t, name);
     for (i = 0; i < 3 + offload; i++) {
         if (bits >> i & 1) {
-            dpar_text_put(t, n++ > 0 ? "+" : "");
-            dpar_text_put(t, word[offload][i]);
+            dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }
     dpar_text_put(t, n == 0 ? "none" : "");
@@ -6735,19 +6724,15 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
 
 DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
 {
-    dpari_text_int(t, tiles[0]);
-    dpari_text_char(t, 'x');
-    dpari_text_int(t, tiles[1]);
+    dpari_text_print(t, "%dx%d", tiles[0], tiles[1]);
     if (tiles[2] > 1) {
-        dpari_text_char(t, 'x');
-        dpari_text_int(t, tiles[2]);
+        dpari_text_print(t, "x%d", tiles[2]);
     }
 }
 
 DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
 {
-    dpar_text_put(t, "dp=");
-    dpari_text_int(t, s->dp);
+    dpari_text_print(t, "dp=%d", s->dp);
     if (s->shard > 0 && s->shard < s->dp) {
         dpari_write_pair(t, "shard", s->shard);
     }
@@ -6758,14 +6743,12 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     }
     if (s->cp > 1) {
         dpari_write_pair(t, "cp", s->cp);
-        dpar_text_put(t, ",cp_kind=");
-        dpar_text_put(t, dpari_cp_name(s->cp_kind));
+        dpari_text_print(t, ",cp_kind=%s", dpari_cp_name(s->cp_kind));
     }
     dpari_write_pair(t, "pp", s->pp);
     if (s->pp > 1) {
         dpari_write_pair(t, "vp", s->vp);
-        dpar_text_put(t, ",schedule=");
-        dpar_text_put(t, dpar_order_name(s->schedule));
+        dpari_text_print(t, ",schedule=%s", dpar_order_name(s->schedule));
     }
     if (s->ep * s->etp > 1) {
         dpari_write_pair(t, "ep", s->ep);
@@ -9684,7 +9667,7 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 
 /* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
  * every second product, as its users do. */
-static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -9769,7 +9752,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 }
 
 /* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
-static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -9816,7 +9799,7 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
 }
 
 /* All of one outer position. */
-static void dpari_walk_position(dpar_planner *p)
+DPARI_APART void dpari_walk_position(dpar_planner *p)
 {
     dpar_strategy s;
     int64_t ranks = 1;
@@ -9893,8 +9876,7 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why
     return dpari_say_word(DPAR_E_NONE, why,
                           "none of # configurations is legal on # GPUs with a global batch of #: "
                           "most break the rule '@'",
-                          name, dpari_length(name), p->walked, p->search.gpus,
-                          p->search.global_batch, 0);
+                          name, DPARI_WHOLE, p->walked, p->search.gpus, p->search.global_batch, 0);
 }
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
@@ -9932,11 +9914,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 
 static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
 {
-    dpar_text_put(t, name);
-    dpari_text_char(t, ' ');
-    dpari_text_int(t, from);
-    dpar_text_put(t, " -> ");
-    dpari_text_int(t, to);
+    dpari_text_print(t, "%s %d -> %d", name, from, to);
 }
 
 /* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
@@ -10021,28 +9999,21 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
         r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
-        dpar_text_put(t, "up to ");
-        dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
-        dpar_text_put(t, " GB, a GPU has ");
-        dpari_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
+        dpari_text_print(t, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
+                         job->cluster->gpu.memory_bytes * 1e-9);
         return;
     }
     r->rule = DPAR_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
         dpar_text_put(t, "as fast");
     } else {
-        dpari_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
-        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+        dpari_text_print(t, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
+                         ratio >= 1.0 ? " % slower" : " % faster");
     }
-    dpar_text_put(t, ", ");
-    dpari_text_fixed(t, other->memory.total * 1e-9, 1);
-    dpar_text_put(t, " GB");
+    dpari_text_print(t, ", %.1f GB", other->memory.total * 1e-9);
     if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
-        dpar_text_put(t, ", bubble ");
-        dpari_text_fixed(t, 100.0 * other->step.bubble, 0);
-        dpar_text_put(t, " % instead of ");
-        dpari_text_fixed(t, 100.0 * plan->step.bubble, 0);
-        dpar_text_put(t, " %");
+        dpari_text_print(t, ", bubble %.0f %% instead of %.0f %%", 100.0 * other->step.bubble,
+                         100.0 * plan->step.bubble);
     }
 }
 
@@ -10074,8 +10045,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
             r->seconds = other.step.total;
             dpari_neighbour_text(job, plan, &other, r, &t);
         } else {
-            dpar_text_put(&t, ": ");
-            dpar_text_put(&t, why.text);
+            dpari_text_print(&t, ": %s", why.text);
         }
         n++;
     }
@@ -10586,8 +10556,7 @@ static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
     }
     dpar_text_put(t, name);
     if (degree > 1) {
-        dpari_text_char(t, '=');
-        dpari_text_int(t, degree);
+        dpari_text_print(t, "=%d", degree);
     }
 }
 
@@ -10685,8 +10654,7 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
 static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
 {
     a->warnings |= bit;
-    dpar_text_put(t, t->used > 0 ? " " : "");
-    dpar_text_put(t, text);
+    dpari_text_print(t, "%s%s", t->used > 0 ? " " : "", text);
 }
 
 /* Mistakes that the plan makes. */
@@ -10739,8 +10707,7 @@ static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t
     int32_t i;
     for (i = 0; i < 9; i++) {
         if ((bits & ~than) >> i & 1) {
-            dpar_text_put(t, how);
-            dpar_text_put(t, name[i]);
+            dpari_text_print(t, "%s%s", how, name[i]);
             how = ", ";
         }
     }
@@ -10815,9 +10782,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpa
         return;
     }
     dpar_text_init(&t, a->runner_up, sizeof a->runner_up);
-    dpar_text_put(&t, "with nothing fixed ");
-    dpar_text_put(&t, other.name);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, "with nothing fixed %s: ", other.name);
     if (a->plan.fits) {
         ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
                 a->plan.step.total;
@@ -10885,9 +10850,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     q.global_batch = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
                            NULL) == DPAR_OK) {
-        dpar_text_put(&t, "; it fits on ");
-        dpari_text_int(&t, dpar_strategy_ranks(&plan.strategy));
-        dpar_text_put(&t, " such GPUs");
+        dpari_text_print(&t, "; it fits on %d such GPUs", dpar_strategy_ranks(&plan.strategy));
     }
     dpari_advice_warnings(job, asked, n, a);
     dpari_advice_free(job, asked, a);
@@ -11455,18 +11418,12 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_grid_choose(const dpar_halo_job *job,
 
 static void dpari_show_seconds(dpar_text *t, double s)
 {
-    if (s >= 100.0) {
-        dpari_text_fixed(t, s, 0);
-        dpar_text_put(t, " s");
-    } else if (s >= 1.0) {
-        dpari_text_fixed(t, s, 2);
-        dpar_text_put(t, " s");
+    if (s >= 1.0) {
+        dpari_text_print(t, s >= 100.0 ? "%.0f s" : "%.2f s", s);
     } else if (s >= 1e-3) {
-        dpari_text_fixed(t, s * 1e3, 1);
-        dpar_text_put(t, " ms");
+        dpari_text_print(t, "%.1f ms", s * 1e3);
     } else {
-        dpari_text_fixed(t, s * 1e6, 1);
-        dpar_text_put(t, " us");
+        dpari_text_print(t, "%.1f us", s * 1e6);
     }
 }
 
@@ -11479,11 +11436,10 @@ static void dpari_show_count(dpar_text *t, double v)
         v /= 1000.0;
         i++;
     }
-    dpari_text_real(t, v, 3);
-    dpar_text_put(t, unit[i]);
+    dpari_text_print(t, "%.3g%s", v, unit[i]);
 }
 
-static const char *dpari_show_unit(const dpar_job *job)
+DPARI_APART const char *dpari_show_unit(const dpar_job *job)
 {
     const dpar_workload *w = job->work;
     return w->dims == 0 ? "tokens" : w->tokens <= 1.0 ? "images" : "cells";
@@ -11496,12 +11452,10 @@ static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
 static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95,
                                                      33, 90, 37, 32, 92, 93, 97};
 
-static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
+DPARI_APART void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
 {
     if (r->colour) {
-        dpar_text_put(t, "\x1b[");
-        dpari_text_int(t, colour);
-        dpari_text_char(t, 'm');
+        dpari_text_print(t, "\x1b[%dm", colour);
     }
 }
 
@@ -11549,13 +11503,6 @@ static void dpari_show_blank(dpar_text *t, int32_t n)
     }
 }
 
-/* The text right-aligned in `width`. */
-static void dpari_show_right(dpar_text *t, const char *s, int32_t width)
-{
-    dpari_show_blank(t, width - (int32_t)dpari_length(s));
-    dpar_text_put(t, s);
-}
-
 /* What was assumed of the model, a line each. */
 static void dpari_show_notes(dpar_text *t, const char *note)
 {
@@ -11572,48 +11519,33 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
     const dpar_cluster *c = r->job->cluster;
-    dpar_text_put(t, w->name);
-    dpar_text_put(t, "  ");
+    dpari_text_print(t, "%s  ", w->name);
     if (w->params > 0.0) {
         dpari_show_count(t, w->params);
         dpar_text_put(t, " parameters, ");
     }
     dpari_show_count(t, w->tokens);
-    dpari_text_char(t, ' ');
-    dpar_text_put(t, dpari_show_unit(r->job));
-    dpar_text_put(t, " a sample\non  ");
-    dpari_text_int(t, dpari_cluster_gpus(c));
-    dpar_text_put(t, " x ");
-    dpar_text_put(t, c->gpu.name);
-    dpar_text_put(t, " (");
-    dpari_text_int(t, c->nodes);
-    dpar_text_put(t, c->nodes == 1 ? " node of " : " nodes of ");
-    dpari_text_int(t, c->gpus_per_node);
-    dpar_text_put(t, ", ");
-    dpari_text_fixed(t, c->link_Bps * 1e-9, 0);
-    dpar_text_put(t, " GB/s inside, ");
-    dpari_text_fixed(t, c->nics * c->nic_Bps * 1e-9, 0);
-    dpar_text_put(t, " GB/s a node outside)\n");
-    dpar_text_put(t, r->global_batch > 0 ? "global batch " : "global batch free");
+    dpari_text_print(
+        t,
+        " %s a sample\non  %d x %s (%d node%s of %d, %.0f GB/s inside, %.0f GB/s a node "
+        "outside)\nglobal batch ",
+        dpari_show_unit(r->job), dpari_cluster_gpus(c), c->gpu.name, c->nodes,
+        c->nodes == 1 ? "" : "s", c->gpus_per_node, c->link_Bps * 1e-9,
+        c->nics * c->nic_Bps * 1e-9);
     if (r->global_batch > 0) {
         dpari_text_int(t, r->global_batch);
+    } else {
+        dpar_text_put(t, "free");
     }
-    dpar_text_put(t, ", ");
-    dpar_text_put(t, r->job->recipe.name);
-    dpar_text_put(t, " precision, ");
-    dpar_text_put(t, dpari_stack_name(w->stack));
-    dpar_text_put(t, " software");
+    dpari_text_print(t, ", %s precision, %s software", r->job->recipe.name,
+                     dpari_stack_name(w->stack));
     if (w->heads > 0) {
-        dpar_text_put(t, ", ");
-        dpar_text_put(t, dpari_attention_name(w->attention));
-        dpar_text_put(t, " attention");
+        dpari_text_print(t, ", %s attention", dpari_attention_name(w->attention));
     }
     if (w->vocab > 0 && w->trains) {
-        dpar_text_put(t, ", ");
-        dpar_text_put(t, dpari_loss_name(w->loss));
-        dpar_text_put(t, " loss");
+        dpari_text_print(t, ", %s loss", dpari_loss_name(w->loss));
     }
-    dpar_text_put(t, "\n");
+    dpari_text_char(t, '\n');
     dpari_show_notes(t, w->note);
     dpari_text_char(t, '\n');
 }
@@ -11624,36 +11556,17 @@ static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double
     const dpar_plan *p = &r->plan[i];
     char cell[96];
     dpar_text c;
-    int32_t n;
-    dpar_text_init(&c, cell, sizeof(cell));
-    dpari_text_int(&c, i + 1);
-    dpari_show_right(t, cell, 3);
-    dpar_text_put(t, "  ");
-    dpar_text_init(&c, cell, sizeof(cell));
-    dpari_text_fixed(&c, p->memory.total * 1e-9, 1);
-    dpari_show_right(t, cell, 6);
-    dpar_text_put(t, " GB ");
+    dpari_text_print(t, "%3d  %6.1f GB ", i + 1, p->memory.total * 1e-9);
     (void)dpari_show_memory_bar(t, r, p->memory.total, 12);
     dpar_text_init(&c, cell, sizeof(cell));
     dpari_show_seconds(&c, p->step.total);
-    dpari_show_right(t, cell, 10);
-    dpari_text_char(t, ' ');
-    n = dpari_show_time_bar(t, r, &p->step, longest, 36, shown);
-    dpari_show_blank(t, 37 - n);
+    dpari_text_print(t, "%10s ", cell);
+    dpari_show_blank(t, 37 - dpari_show_time_bar(t, r, &p->step, longest, 36, shown));
     dpar_text_init(&c, cell, sizeof(cell));
     dpari_show_count(&c, p->step.tokens_per_s_gpu);
-    dpari_show_right(t, cell, 6);
-    dpar_text_put(t, "/s ");
-    dpar_text_init(&c, cell, sizeof(cell));
-    dpari_text_fixed(&c, 100.0 * p->step.mfu, 1);
-    dpari_show_right(t, cell, 5);
-    dpar_text_put(t, "%  ");
-    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_text_print(t, "%6s/s %5.1f%%  ", cell, 100.0 * p->step.mfu);
     dpar_strategy_write(&p->strategy, t);
-    if (!p->fits) {
-        dpar_text_put(t, "  DOES NOT FIT");
-    }
-    dpari_text_char(t, '\n');
+    dpar_text_put(t, p->fits ? "\n" : "  DOES NOT FIT\n");
 }
 
 static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown)
@@ -11666,18 +11579,14 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r, uint32_t shown
             dpari_show_colour(t, r, dpari_term_colour[i]);
             dpari_text_char(t, dpari_term_letter[i]);
             dpari_show_colour(t, r, 0);
-            dpari_text_char(t, ' ');
-            dpar_text_put(t, dpar_time_name(i));
+            dpari_text_print(t, " %s", dpar_time_name(i));
         }
     }
-    dpar_text_put(t, "\nmemory bar: share of ");
-    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
-    dpar_text_put(t, " GB; MFU: ");
-    dpar_text_put(t,
-                  r->job->work->heads > 0
-                      ? "attention counted in full, vocabulary counted, recomputation not, of the "
-                        "dense peak\n"
-                      : "of the dense matrix peak\n");
+    dpari_text_print(t, "\nmemory bar: share of %.0f GB; MFU: %s\n",
+                     r->job->cluster->gpu.memory_bytes * 1e-9,
+                     r->job->work->heads > 0 ? "attention counted in full, vocabulary counted, "
+                                               "recomputation not, of the dense peak"
+                                             : "of the dense matrix peak");
 }
 
 static void dpari_report_text(dpar_text *t, const dpar_report *r)
@@ -11689,17 +11598,16 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
     for (i = 0; i < r->plans; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
-    dpar_text_put(t,
-                  "  #     memory a GPU           step time                                     ");
-    dpar_text_put(t, dpari_show_unit(r->job));
-    dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
+    dpari_text_print(
+        t, "  #     memory a GPU           step time                                     %s%s",
+        dpari_show_unit(r->job),
+        r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
     for (i = 0; i < r->plans; i++) {
         dpari_show_row(t, r, i, longest, &shown);
     }
     dpari_show_legend(t, r, shown);
     if (r->note != NULL) {
-        dpar_text_put(t, r->note);
-        dpari_text_char(t, '\n');
+        dpari_text_print(t, "%s\n", r->note);
     }
     if (r->seconds > 0.0) {
         dpari_show_count(t, (double)r->evaluated);
@@ -11708,9 +11616,8 @@ static void dpari_report_text(dpar_text *t, const dpar_report *r)
         dpari_text_char(t, '\n');
     }
     for (i = 0; i < r->rejects; i++) {
-        dpar_text_put(t, i == 0 ? "\nwhy not its neighbours?\n  " : "  ");
-        dpar_text_put(t, r->rejected[i].text);
-        dpari_text_char(t, '\n');
+        dpari_text_print(t, "%s  %s\n", i == 0 ? "\nwhy not its neighbours?\n" : "",
+                         r->rejected[i].text);
     }
 }
 
@@ -11726,17 +11633,12 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
     dpari_show_seconds(t, p->step.total);
     dpar_text_put(t, " a step, ");
     dpari_show_count(t, p->step.tokens_per_s_gpu);
-    dpari_text_char(t, ' ');
-    dpar_text_put(t, dpari_show_unit(r->job));
-    dpar_text_put(t, "/s a GPU, MFU ");
-    dpari_text_fixed(t, 100.0 * p->step.mfu, 1);
-    dpar_text_put(t, " %, ");
-    dpari_text_fixed(t, p->memory.total * 1e-9, 1);
-    dpar_text_put(t, " of ");
-    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 1);
-    dpar_text_put(t, !p->fits                                              ? " GB: does not fit\n"
-                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? " GB: close\n"
-                                                                           : " GB\n");
+    dpari_text_print(t, " %s/s a GPU, MFU %.1f %%, %.1f of %.1f GB%s\n", dpari_show_unit(r->job),
+                     100.0 * p->step.mfu, p->memory.total * 1e-9,
+                     r->job->cluster->gpu.memory_bytes * 1e-9,
+                     !p->fits                                              ? ": does not fit"
+                     : p->memory.upper > r->job->cluster->gpu.memory_bytes ? ": close"
+                                                                           : "");
 }
 
 /* ---- one plan in full ----------------------------------------------------------------------- */
@@ -11744,24 +11646,14 @@ static void dpari_report_line(dpar_text *t, const dpar_report *r)
 static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
                             const char *unit_name)
 {
-    char cell[48];
-    dpar_text c;
     int32_t i;
     if (!(v > 0.0005 * whole || v < -0.0005 * whole)) {
         return;
     }
-    dpar_text_put(t, "  ");
-    dpar_text_put(t, name);
+    dpari_text_print(t, "  %s", name);
     dpari_text_column(t, 18);
-    dpar_text_init(&c, cell, sizeof(cell));
-    dpari_text_fixed(&c, v / unit, v / unit < 10.0 ? 3 : 1);
-    dpari_show_right(t, cell, 10);
-    dpari_text_char(t, ' ');
-    dpar_text_put(t, unit_name);
-    dpar_text_init(&c, cell, sizeof(cell));
-    dpari_text_fixed(&c, 100.0 * v / whole, 1);
-    dpari_show_right(t, cell, 7);
-    dpar_text_put(t, " % ");
+    dpari_text_print(t, v / unit < 10.0 ? "%10.3f %s%7.1f %% " : "%10.1f %s%7.1f %% ", v / unit,
+                     unit_name, 100.0 * v / whole);
     for (i = 0; i < (int32_t)(40.0 * v / whole + 0.5) && i < 40; i++) {
         dpari_text_char(t, '#');
     }
@@ -11773,10 +11665,10 @@ static void dpari_show_front(dpar_text *t, const dpar_report *r)
 {
     int32_t i;
     for (i = 0; i < r->fronts && i < 8; i++) {
-        dpar_text_put(
-            t, i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n  " : "  ");
-        dpari_text_fixed(t, r->front[i].memory.total * 1e-9, 1);
-        dpar_text_put(t, " GB  ");
+        dpari_text_print(t, "%s  %.1f GB  ",
+                         i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n"
+                                : "",
+                         r->front[i].memory.total * 1e-9);
         dpari_show_seconds(t, r->front[i].step.total);
         dpar_text_put(t, "  ");
         dpar_strategy_write(&r->front[i].strategy, t);
@@ -11794,34 +11686,25 @@ static void dpari_report_explain(dpar_text *t, const dpar_report *r)
     dpari_show_front(t, r);
     dpar_text_put(t, "\nthe first plan in full: ");
     dpar_strategy_write(&p->strategy, t);
-    dpar_text_put(t, "\n\nmemory of pipeline rank ");
-    dpari_text_int(t, p->memory.worst);
-    dpar_text_put(t, p->memory.moment == DPAR_PEAK_LOSS ? ", the worst, at the loss\n"
-                                                        : ", the worst, in a layer's backward\n");
+    dpari_text_print(t, "\n\nmemory of pipeline rank %d, the worst, %s\n", p->memory.worst,
+                     p->memory.moment == DPAR_PEAK_LOSS ? "at the loss" : "in a layer's backward");
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
     }
     dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
-    dpar_text_put(t, "  between ");
-    dpari_text_fixed(t, p->memory.lower * 1e-9, 1);
-    dpar_text_put(t, " and ");
-    dpari_text_fixed(t, p->memory.upper * 1e-9, 1);
-    dpar_text_put(t, " GB (allocator 3 to 10 %); first stage ");
-    dpari_text_fixed(t, p->memory.first * 1e-9, 1);
-    dpar_text_put(t, ", last ");
-    dpari_text_fixed(t, p->memory.last * 1e-9, 1);
-    dpar_text_put(t, " GB\n\ntime of a step\n");
+    dpari_text_print(t,
+                     "  between %.1f and %.1f GB (allocator 3 to 10 %%); first stage %.1f, last "
+                     "%.1f GB\n\ntime of a step\n",
+                     p->memory.lower * 1e-9, p->memory.upper * 1e-9, p->memory.first * 1e-9,
+                     p->memory.last * 1e-9);
     for (i = 0; i < DPAR_TIMES; i++) {
         dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
     }
     dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
-    dpar_text_put(t, "\nsent by a GPU in a step: ");
-    dpari_text_fixed(t, p->step.link_bytes * 1e-9, 2);
-    dpar_text_put(t, " GB over in-node links, ");
-    dpari_text_fixed(t, p->step.nic_bytes * 1e-9, 2);
-    dpar_text_put(t, " GB over the network (");
-    dpari_text_fixed(t, p->step.dp_bytes * 1e-9, 2);
-    dpar_text_put(t, " GB of it all by data parallelism); ");
+    dpari_text_print(t,
+                     "\nsent by a GPU in a step: %.2f GB over in-node links, %.2f GB over the "
+                     "network (%.2f GB of it all by data parallelism); ",
+                     p->step.link_bytes * 1e-9, p->step.nic_bytes * 1e-9, p->step.dp_bytes * 1e-9);
     dpari_show_seconds(t, p->step.dp_hidden_s);
     dpar_text_put(t, " of communication hidden behind compute\n");
 }
@@ -11834,89 +11717,65 @@ static void dpari_json_text(dpar_text *t, const char *s)
     dpari_text_char(t, '"');
     for (; *s != 0; s++) {
         unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') {
-            dpari_text_char(t, '\\');
-            dpari_text_char(t, *s);
-        } else if (c < 0x20u) {
+        if (c < 0x20u) {
             dpar_text_put(t, "\\u00");
             dpari_text_char(t, hex[c >> 4]);
             dpari_text_char(t, hex[c & 15u]);
         } else {
+            dpar_text_put(t, c == '"' || c == '\\' ? "\\" : "");
             dpari_text_char(t, *s);
         }
     }
     dpari_text_char(t, '"');
 }
 
-static void dpari_json_real(dpar_text *t, const char *name, double v, const char *then)
+/* A term of memory in GB, of time in seconds. */
+static void dpari_json_terms(dpar_text *t, const char *(*name)(int32_t i), const double *term,
+                             int32_t terms, double unit)
 {
-    dpari_text_char(t, '"');
-    dpar_text_put(t, name);
-    dpar_text_put(t, "\": ");
-    dpari_text_real(t, dpari_finite(v) ? v : 0.0, 9);
-    dpar_text_put(t, then);
-}
-
-static void dpari_json_int(dpar_text *t, const char *name, int64_t v, const char *then)
-{
-    dpari_text_char(t, '"');
-    dpar_text_put(t, name);
-    dpar_text_put(t, "\": ");
-    dpari_text_int(t, v);
-    dpar_text_put(t, then);
+    int32_t i;
+    for (i = 0; i < terms; i++) {
+        dpari_text_print(t, "\"%s\": %.9G, ", name(i), term[i] * unit);
+    }
 }
 
 static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
 {
-    dpari_text_char(t, '"');
-    dpar_text_put(t, name);
-    dpar_text_put(t, "\": ");
+    dpari_text_print(t, "\"%s\": ", name);
     dpari_json_text(t, v);
     dpar_text_put(t, then);
 }
 
 static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
 {
-    char word[48];
+    char recompute[48], offload[48], overlap[48], tiles[48];
     dpar_text w;
-    dpar_text_put(t, "{");
-    dpari_json_int(t, "dp", s->dp, ", ");
-    dpari_json_int(t, "shard", s->shard > 0 ? s->shard : s->dp, ", ");
-    dpari_json_int(t, "zero", s->zero, ", ");
-    dpari_json_int(t, "tp", s->tp, ", ");
-    dpari_json_int(t, "sp", s->sp, ", ");
-    dpari_json_int(t, "cp", s->cp, ", ");
-    dpari_json_word_of(t, "cp_kind", dpari_cp_name(s->cp_kind), ", ");
-    dpari_json_int(t, "pp", s->pp, ", ");
-    dpari_json_int(t, "vp", s->vp, ", ");
-    dpari_json_int(t, "ep", s->ep, ", ");
-    dpari_json_int(t, "etp", s->etp, ", ");
-    dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
-    dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
-    dpar_text_init(&w, word, sizeof(word));
+    dpar_text_init(&w, recompute, sizeof(recompute));
     dpari_write_recompute(&w, s->recompute);
-    dpari_json_word_of(t, "recompute", word, ", ");
-    dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
-    dpari_json_word_of(t, "schedule", dpar_order_name(s->schedule), ", ");
-    dpar_text_init(&w, word, sizeof(word));
+    dpar_text_init(&w, offload, sizeof(offload));
     dpari_write_bits(&w, "", s->offload, 1);
-    dpari_json_word_of(t, "offload", word, ", ");
-    dpar_text_init(&w, word, sizeof(word));
+    dpar_text_init(&w, overlap, sizeof(overlap));
     if (s->overlap & DPAR_OVERLAP_DEFAULT) {
         dpar_text_put(&w, "default");
     } else {
         dpari_write_bits(&w, "", s->overlap, 0);
     }
-    dpari_json_word_of(t, "overlap", word, ", ");
-    dpar_text_init(&w, word, sizeof(word));
+    dpar_text_init(&w, tiles, sizeof(tiles));
     dpari_write_tiles(&w, s->tiles);
-    dpari_json_word_of(t, "tiles", word, "}");
+    dpari_text_print(
+        t,
+        "{\"dp\": %d, \"shard\": %d, \"zero\": %d, \"tp\": %d, \"sp\": %d, \"cp\": %d, "
+        "\"cp_kind\": \"%s\", \"pp\": %d, \"vp\": %d, \"ep\": %d, \"etp\": %d, \"micro_batch\": "
+        "%d, "
+        "\"micro_batches\": %d, \"recompute\": \"%s\", \"recompute_layers\": %d, "
+        "\"schedule\": \"%s\", \"offload\": \"%s\", \"overlap\": \"%s\", \"tiles\": \"%s\"}",
+        s->dp, s->shard > 0 ? s->shard : s->dp, s->zero, s->tp, s->sp, s->cp,
+        dpari_cp_name(s->cp_kind), s->pp, s->vp, s->ep, s->etp, s->micro_batch, s->micro_batches,
+        recompute, s->recompute_layers, dpar_order_name(s->schedule), offload, overlap, tiles);
 }
 
 static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_plan *p)
 {
-    char line[160];
-    dpar_text w;
     int32_t i, most_time = 0, most_memory = 0;
     for (i = 1; i < DPAR_TIMES; i++) {
         most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
@@ -11924,83 +11783,62 @@ static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_pl
     for (i = 1; i < DPAR_MEMS; i++) {
         most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
     }
-    dpar_text_init(&w, line, sizeof(line));
-    dpari_text_fixed(&w, 100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, 0);
-    dpar_text_put(&w, " % of the GPU's memory at worst, mostly ");
-    dpar_text_put(&w, dpar_memory_name(most_memory));
-    dpari_json_text(t, line);
-    dpar_text_put(t, ", ");
-    dpar_text_init(&w, line, sizeof(line));
-    dpari_text_fixed(&w, 100.0 * p->step.term[most_time] / p->step.total, 0);
-    dpar_text_put(&w, " % of the step is ");
-    dpar_text_put(&w, dpar_time_name(most_time));
-    dpar_text_put(&w, ", the bubble ");
-    dpari_text_fixed(&w, 100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total, 1);
-    dpar_text_put(&w, " %");
-    dpari_json_text(t, line);
+    dpari_text_print(
+        t,
+        "\"%.0f %% of the GPU's memory at worst, mostly %s\", \"%.0f %% of the step is "
+        "%s, the bubble %.1f %%\"",
+        100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, dpar_memory_name(most_memory),
+        100.0 * p->step.term[most_time] / p->step.total, dpar_time_name(most_time),
+        100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total);
 }
 
 static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
                              const char *name, int32_t rank)
 {
     dpar_memory m;
-    int32_t i;
     dpar_memory_stage(job, &p->strategy, rank, &m);
-    dpar_text_put(t, "     \"");
-    dpar_text_put(t, name);
-    dpar_text_put(t, "\": {");
-    for (i = 0; i < DPAR_MEMS; i++) {
-        dpari_json_real(t, dpar_memory_name(i), m.term[i] * 1e-9, ", ");
-    }
-    dpari_json_real(t, "total", m.total * 1e-9, "},\n");
+    dpari_text_print(t, "     \"%s\": {", name);
+    dpari_json_terms(t, dpar_memory_name, m.term, DPAR_MEMS, 1e-9);
+    dpari_text_print(t, "\"total\": %.9G},\n", m.total * 1e-9);
 }
 
 static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
 {
+    const dpar_step *s = &p->step;
+    const dpar_memory *m = &p->memory;
     int32_t i;
     dpar_text_put(t, "    {\"strategy\": ");
     dpari_json_strategy(t, &p->strategy);
     dpar_text_put(t, ",\n     \"memory_gb\": {");
-    for (i = 0; i < DPAR_MEMS; i++) {
-        dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
-    }
-    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n");
+    dpari_json_terms(t, dpar_memory_name, m->term, DPAR_MEMS, 1e-9);
+    dpari_text_print(t, "\"total\": %.9G},\n", m->total * 1e-9);
     if (p->strategy.pp > 1) {
         dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
         dpari_json_stage(t, r->job, p, "memory_last_stage_gb", p->strategy.pp - 1);
     }
-    dpar_text_put(t, "     \"memory_peak\": {");
-    dpari_json_int(t, "stage", p->memory.worst, ", ");
-    dpari_json_word_of(t, "moment", p->memory.moment == DPAR_PEAK_LOSS ? "loss" : "layer",
-                       "},\n     \"memory_stages_gb\": [");
+    dpari_text_print(t,
+                     "     \"memory_peak\": {\"stage\": %d, \"moment\": \"%s\"},\n     "
+                     "\"memory_stages_gb\": [",
+                     m->worst, m->moment == DPAR_PEAK_LOSS ? "loss" : "layer");
     for (i = 0; i < p->strategy.pp; i++) {
-        dpar_memory m;
-        dpar_memory_stage(r->job, &p->strategy, i, &m);
-        dpar_text_put(t, i > 0 ? ", " : "");
-        dpari_text_real(t, m.total * 1e-9, 9);
+        dpar_memory stage;
+        dpar_memory_stage(r->job, &p->strategy, i, &stage);
+        dpari_text_print(t, "%s%.9g", i > 0 ? ", " : "", stage.total * 1e-9);
     }
-    dpar_text_put(t, "],\n     \"memory_range_gb\": {");
-    dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
-    dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
-    dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
-    dpari_json_real(t, "first_stage", p->memory.first * 1e-9, ", ");
-    dpari_json_real(t, "last_stage", p->memory.last * 1e-9, ", ");
-    dpari_json_real(t, "host", p->memory.host * 1e-9, "},\n     \"time_s\": {");
-    for (i = 0; i < DPAR_TIMES; i++) {
-        dpari_json_real(t, dpar_time_name(i), p->step.term[i], ", ");
-    }
-    dpari_json_real(t, "total", p->step.total, "},\n     ");
-    dpari_json_real(t, "tokens_per_s_per_gpu", p->step.tokens_per_s_gpu, ", ");
-    dpari_json_real(t, "samples_per_step", p->step.samples, ", ");
-    dpari_json_real(t, "tflops_per_gpu", p->step.tflops_gpu, ", ");
-    dpari_json_real(t, "mfu", p->step.mfu, ", ");
-    dpari_json_real(t, "mfu_causal", p->step.mfu_causal, ", ");
-    dpari_json_real(t, "hfu", p->step.hfu, ", ");
-    dpari_json_real(t, "bubble", p->step.bubble, ", ");
-    dpari_json_real(t, "link_gb", p->step.link_bytes * 1e-9, ", ");
-    dpari_json_real(t, "nic_gb", p->step.nic_bytes * 1e-9, ", ");
-    dpar_text_put(t,
-                  p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
+    dpari_text_print(t,
+                     "],\n     \"memory_range_gb\": {\"allocated\": %.9G, \"lower\": %.9G, "
+                     "\"upper\": %.9G, \"first_stage\": %.9G, \"last_stage\": %.9G, "
+                     "\"host\": %.9G},\n     \"time_s\": {",
+                     m->allocated * 1e-9, m->lower * 1e-9, m->upper * 1e-9, m->first * 1e-9,
+                     m->last * 1e-9, m->host * 1e-9);
+    dpari_json_terms(t, dpar_time_name, s->term, DPAR_TIMES, 1.0);
+    dpari_text_print(
+        t,
+        "\"total\": %.9G},\n     \"tokens_per_s_per_gpu\": %.9G, \"samples_per_step\": %.9G, "
+        "\"tflops_per_gpu\": %.9G, \"mfu\": %.9G, \"mfu_causal\": %.9G, \"hfu\": %.9G, "
+        "\"bubble\": %.9G, \"link_gb\": %.9G, \"nic_gb\": %.9G, \"fits\": %s, \"reasons\": [",
+        s->total, s->tokens_per_s_gpu, s->samples, s->tflops_gpu, s->mfu, s->mfu_causal, s->hfu,
+        s->bubble, s->link_bytes * 1e-9, s->nic_bytes * 1e-9, p->fits ? "true" : "false");
     dpari_json_reasons(t, r, p);
     dpar_text_put(t, "]}");
 }
@@ -12013,15 +11851,15 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
         dpari_json_word_of(t, "rule", dpar_rule_name(r->rejected[i].rule), ", ");
         dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
-        dpari_json_real(t, "time_s", r->rejected[i].seconds, ", ");
-        dpari_json_real(t, "gb_over", r->rejected[i].bytes_over * 1e-9, ", \"strategy\": ");
+        dpari_text_print(t, "\"time_s\": %.9G, \"gb_over\": %.9G, \"strategy\": ",
+                         r->rejected[i].seconds, r->rejected[i].bytes_over * 1e-9);
         dpari_json_strategy(t, &r->rejected[i].strategy);
         dpar_text_put(t, "}");
     }
     dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
     for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
-        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i],
-                       i + 1 < DPAR_RULES ? ", " : "");
+        dpari_text_print(t, "\"%s\": %ld%s", dpar_rule_name(i), r->rejected_by_rule[i],
+                         i + 1 < DPAR_RULES ? ", " : "");
     }
     dpar_text_put(t, "},\n");
 }
@@ -12030,54 +11868,28 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
     const dpar_cluster *c = r->job->cluster;
+    const dpar_recipe *recipe = &r->job->recipe;
     char line[400];
     dpar_text l;
-    dpar_text_put(t, "  \"assumptions\": [\n    ");
     dpar_text_init(&l, line, sizeof(line));
-    dpar_text_put(&l, "software: ");
-    dpar_text_put(&l, dpari_stack_name(w->stack));
-    dpar_text_put(&l, ", attention: ");
-    dpar_text_put(&l, dpari_attention_name(w->attention));
-    dpar_text_put(&l, ", loss: ");
-    dpar_text_put(&l, dpari_loss_name(w->loss));
+    dpari_text_print(&l, "machine: %s, %s; GPU %s, %s", c->name, c->source, c->gpu.name,
+                     c->gpu.source);
+    dpari_text_print(t,
+                     "  \"assumptions\": [\n    \"software: %s, attention: %s, loss: %s\",\n    "
+                     "\"precision %s: bytes a parameter = weight %.3g + gradient %.3g + master "
+                     "%.3g + moments %.3g\",\n    ",
+                     dpari_stack_name(w->stack), dpari_attention_name(w->attention),
+                     dpari_loss_name(w->loss), recipe->name, recipe->weight, recipe->gradient,
+                     recipe->master, recipe->moments);
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
-    dpar_text_put(&l, "precision ");
-    dpar_text_put(&l, r->job->recipe.name);
-    dpar_text_put(&l, ": bytes a parameter = weight ");
-    dpari_text_real(&l, r->job->recipe.weight, 3);
-    dpar_text_put(&l, " + gradient ");
-    dpari_text_real(&l, r->job->recipe.gradient, 3);
-    dpar_text_put(&l, " + master ");
-    dpari_text_real(&l, r->job->recipe.master, 3);
-    dpar_text_put(&l, " + moments ");
-    dpari_text_real(&l, r->job->recipe.moments, 3);
-    dpari_json_text(t, line);
-    dpar_text_put(t, ",\n    ");
-    dpar_text_init(&l, line, sizeof(line));
-    dpar_text_put(&l, "machine: ");
-    dpar_text_put(&l, c->name);
-    dpar_text_put(&l, ", ");
-    dpar_text_put(&l, c->source);
-    dpar_text_put(&l, "; GPU ");
-    dpar_text_put(&l, c->gpu.name);
-    dpar_text_put(&l, ", ");
-    dpar_text_put(&l, c->gpu.source);
-    dpari_json_text(t, line);
-    dpar_text_put(t, ",\n    ");
-    dpar_text_init(&l, line, sizeof(line));
-    dpar_text_put(&l, "calibration: ");
-    dpar_text_put(&l, c->cal.source);
-    dpar_text_put(&l, "; one standard deviation of products ");
-    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_GEMM], 0);
-    dpar_text_put(&l, " %, of links ");
-    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_LINK_SHARE], 0);
-    dpar_text_put(&l, " %, of the network ");
-    dpari_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_NET_SHARE], 0);
-    dpar_text_put(&l, " %; activations of ");
-    dpari_text_int(&l, w->element);
-    dpar_text_put(&l, " bytes");
+    dpari_text_print(&l,
+                     "calibration: %s; one standard deviation of products %.0f %%, of links %.0f "
+                     "%%, of the network %.0f %%; activations of %d bytes",
+                     c->cal.source, 100.0 * c->cal.error[DPAR_CAL_GEMM],
+                     100.0 * c->cal.error[DPAR_CAL_LINK_SHARE],
+                     100.0 * c->cal.error[DPAR_CAL_NET_SHARE], w->element);
     dpari_json_text(t, line);
     if (w->note[0] != 0) {
         dpar_text_put(t, ",\n    ");
@@ -12085,8 +11897,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     }
     dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
                      "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
-                     "with recomputation; GB = 1e9 bytes\"");
-    dpar_text_put(t, "\n  ]\n");
+                     "with recomputation; GB = 1e9 bytes\"\n  ]\n");
 }
 
 /* Time against memory: nothing else is both faster and smaller; fastest first. */
@@ -12095,10 +11906,11 @@ static void dpari_json_front(dpar_text *t, const dpar_report *r)
     int32_t i;
     dpar_text_put(t, "  \"pareto\": [");
     for (i = 0; i < r->fronts; i++) {
-        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
-        dpari_json_real(t, "time_s", r->front[i].step.total, ", ");
-        dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
-        dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", \"strategy\": ");
+        dpari_text_print(t,
+                         "%s    {\"time_s\": %.9G, \"memory_gb\": %.9G, \"gpus\": %d, "
+                         "\"strategy\": ",
+                         i > 0 ? ",\n" : "\n", r->front[i].step.total,
+                         r->front[i].memory.total * 1e-9, dpari_cluster_gpus(r->job->cluster));
         dpari_json_strategy(t, &r->front[i].strategy);
         dpari_text_char(t, '}');
     }
@@ -12112,7 +11924,7 @@ static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
     dpari_json_word_of(t, "why", a->why, ",\n    ");
     dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
     dpari_json_word_of(t, "fastest", a->fastest, ",\n    ");
-    dpari_json_real(t, "slower", a->slower, ",\n    ");
+    dpari_text_print(t, "\"slower\": %.9G,\n    ", a->slower);
     dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
@@ -12121,9 +11933,10 @@ static void dpari_report_json(dpar_text *t, const dpar_report *r)
     int32_t i;
     dpar_text_put(t, "{\n  ");
     dpari_json_word_of(t, "model", r->job->work->name, ", ");
-    dpari_json_int(t, "parameters", (int64_t)dpari_leastf(r->job->work->params, 9e18), ", ");
-    dpari_json_int(t, "gpus", dpari_cluster_gpus(r->job->cluster), ", ");
-    dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
+    dpari_text_print(t,
+                     "\"parameters\": %ld, \"gpus\": %d, \"global_batch\": %ld,\n  \"plans\": [\n",
+                     (int64_t)dpari_leastf(r->job->work->params, 9e18),
+                     dpari_cluster_gpus(r->job->cluster), r->global_batch);
     for (i = 0; i < r->plans; i++) {
         dpari_json_plan(t, r, &r->plan[i]);
         dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
@@ -12138,9 +11951,7 @@ static void dpari_report_json(dpar_text *t, const dpar_report *r)
         dpari_json_word_of(t, "message", r->note, ",\n");
     }
     dpari_json_rejected(t, r);
-    dpar_text_put(t, "  ");
-    dpari_json_int(t, "evaluated", r->evaluated, ", ");
-    dpari_json_real(t, "seconds", r->seconds, ",\n");
+    dpari_text_print(t, "  \"evaluated\": %ld, \"seconds\": %.9G,\n", r->evaluated, r->seconds);
     dpari_json_assumptions(t, r);
     dpar_text_put(t, "}\n");
 }
@@ -12152,43 +11963,30 @@ static void dpari_report_csv(dpar_text *t, const dpar_report *r)
     int32_t i, k;
     dpar_text_put(t, "rank,strategy,fits");
     for (k = 0; k < DPAR_MEMS; k++) {
-        dpari_text_char(t, ',');
-        dpar_text_put(t, dpar_memory_name(k));
-        dpar_text_put(t, "_gb");
+        dpari_text_print(t, ",%s_gb", dpar_memory_name(k));
     }
     dpar_text_put(t, ",total_gb,upper_gb");
     for (k = 0; k < DPAR_TIMES; k++) {
-        dpari_text_char(t, ',');
-        dpar_text_put(t, dpar_time_name(k));
-        dpar_text_put(t, "_s");
+        dpari_text_print(t, ",%s_s", dpar_time_name(k));
     }
     dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
     for (i = 0; i < r->plans; i++) {
         const dpar_plan *p = &r->plan[i];
-        dpari_text_int(t, i + 1);
-        dpar_text_put(t, ",\"");
+        dpari_text_print(t, "%d,\"", i + 1);
         dpar_strategy_write(&p->strategy, t);
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMS + 2; k++) {
-            dpari_text_char(t, ',');
-            dpari_text_real(t,
-                            (k < DPAR_MEMS    ? p->memory.term[k]
-                             : k == DPAR_MEMS ? p->memory.total
-                                              : p->memory.upper) *
-                                1e-9,
-                            7);
+            dpari_text_print(t, ",%.7g",
+                             (k < DPAR_MEMS    ? p->memory.term[k]
+                              : k == DPAR_MEMS ? p->memory.total
+                                               : p->memory.upper) *
+                                 1e-9);
         }
         for (k = 0; k < DPAR_TIMES + 1; k++) {
-            dpari_text_char(t, ',');
-            dpari_text_real(t, k < DPAR_TIMES ? p->step.term[k] : p->step.total, 7);
+            dpari_text_print(t, ",%.7g", k < DPAR_TIMES ? p->step.term[k] : p->step.total);
         }
-        dpari_text_char(t, ',');
-        dpari_text_real(t, p->step.tokens_per_s_gpu, 7);
-        dpari_text_char(t, ',');
-        dpari_text_real(t, p->step.tflops_gpu, 5);
-        dpari_text_char(t, ',');
-        dpari_text_real(t, p->step.mfu, 5);
-        dpari_text_char(t, '\n');
+        dpari_text_print(t, ",%.7g,%.5g,%.5g\n", p->step.tokens_per_s_gpu, p->step.tflops_gpu,
+                         p->step.mfu);
     }
 }
 
@@ -12199,35 +11997,17 @@ static const char dpari_svg_colour[DPAR_TIMES][8] = {
     "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
     "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
 
-static void dpari_svg_number(dpar_text *t, const char *name, double v)
+DPARI_APART void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h,
+                                const char *fill)
 {
-    dpari_text_char(t, ' ');
-    dpar_text_put(t, name);
-    dpar_text_put(t, "=\"");
-    dpari_text_fixed(t, v, 1);
-    dpari_text_char(t, '"');
+    dpari_text_print(t,
+                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n",
+                     x, y, w, h, fill);
 }
 
-static void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h, const char *fill)
+DPARI_APART void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
 {
-    dpar_text_put(t, "<rect");
-    dpari_svg_number(t, "x", x);
-    dpari_svg_number(t, "y", y);
-    dpari_svg_number(t, "width", w);
-    dpari_svg_number(t, "height", h);
-    dpar_text_put(t, " fill=\"");
-    dpar_text_put(t, fill);
-    dpar_text_put(t, "\"/>\n");
-}
-
-static void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
-{
-    dpar_text_put(t, "<text");
-    dpari_svg_number(t, "x", x);
-    dpari_svg_number(t, "y", y);
-    dpar_text_put(t, " class=\"");
-    dpar_text_put(t, style);
-    dpar_text_put(t, "\">");
+    dpari_text_print(t, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, style);
 }
 
 /* The same with &, < and > spelled out. */
@@ -12256,32 +12036,25 @@ static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, 
 static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
 {
     const dpar_cluster *c = r->job->cluster;
-    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 ");
-    dpari_text_fixed(t, height, 0);
-    dpar_text_put(t, "\" width=\"1120\" height=\"");
-    dpari_text_fixed(t, height, 0);
-    dpar_text_put(t, "\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
-                     ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
-                     ".l{font-size:12px}.m{font-size:12px;font-family:ui-monospace,Menlo,monospace}"
-                     ".e{font-size:12px;text-anchor:end}.c{font-size:12px;text-anchor:middle}"
-                     "</style>\n");
+    dpari_text_print(
+        t,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 %.0f\" width=\"1120\" "
+        "height=\"%.0f\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
+        ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
+        ".l{font-size:12px}.m{font-size:12px;font-family:ui-monospace,Menlo,monospace}"
+        ".e{font-size:12px;text-anchor:end}.c{font-size:12px;text-anchor:middle}"
+        "</style>\n",
+        height, height);
     dpari_svg_rect(t, 0, 0, 1120, height, "#ffffff");
     dpari_svg_open(t, 24, 36, "h");
     dpari_svg_escaped(t, r->job->work->name);
-    dpar_text_put(t, " on ");
-    dpari_text_int(t, dpari_cluster_gpus(c));
-    dpar_text_put(t, " x ");
+    dpari_text_print(t, " on %d x ", dpari_cluster_gpus(c));
     dpari_svg_escaped(t, c->gpu.name);
     dpar_text_put(t, "</text>\n");
     dpari_svg_open(t, 24, 58, "s");
     dpari_show_count(t, r->job->work->params);
-    dpar_text_put(t, " parameters, ");
-    dpari_text_int(t, c->nodes);
-    dpar_text_put(t, " nodes of ");
-    dpari_text_int(t, c->gpus_per_node);
-    dpar_text_put(t, ", global batch ");
-    dpari_text_int(t, r->global_batch);
-    dpar_text_put(t, ", ");
+    dpari_text_print(t, " parameters, %d nodes of %d, global batch %ld, ", c->nodes,
+                     c->gpus_per_node, r->global_batch);
     dpari_svg_escaped(t, r->job->recipe.name);
     dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
 }
@@ -12310,8 +12083,7 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
     int32_t k;
     dpari_svg_open(t, x, y, "m");
-    dpari_text_int(t, i + 1);
-    dpar_text_put(t, "  ");
+    dpari_text_print(t, "%d  ", i + 1);
     dpar_strategy_write(&p->strategy, t);
     dpar_text_put(t, "</text>\n");
     for (k = 0; k < DPAR_TIMES; k++) {
@@ -12329,17 +12101,14 @@ static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double
     dpari_svg_rect(t, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
                    p->fits ? "#009E73" : "#D55E00");
     dpari_svg_open(t, 970, y + 21, "l");
-    dpari_text_fixed(t, p->memory.total * 1e-9, 1);
-    dpar_text_put(t, " GB   MFU ");
-    dpari_text_fixed(t, 100.0 * p->step.mfu, 1);
-    dpar_text_put(t, " %</text>\n");
+    dpari_text_print(t, "%.1f GB   MFU %.1f %%</text>\n", p->memory.total * 1e-9,
+                     100.0 * p->step.mfu);
 }
 
 static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const char *style)
 {
     dpari_svg_open(t, x, y, style);
-    dpari_text_real(t, v, 3);
-    dpar_text_put(t, "</text>\n");
+    dpari_text_print(t, "%.3g</text>\n", v);
 }
 
 /* Step time over memory, each point a configuration that no other beats in both. */
@@ -12363,19 +12132,16 @@ static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
         double x = x0 + w * r->front[i].memory.total / capacity;
         double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
         if (i > 0) {
-            dpar_text_put(t, "<line stroke=\"#0072B2\" stroke-width=\"1.5\"");
-            dpari_svg_number(t, "x1", px);
-            dpari_svg_number(t, "y1", py);
-            dpari_svg_number(t, "x2", x);
-            dpari_svg_number(t, "y2", y);
-            dpar_text_put(t, "/>\n");
+            dpari_text_print(
+                t,
+                "<line stroke=\"#0072B2\" stroke-width=\"1.5\" x1=\"%.1f\" y1=\"%.1f\" "
+                "x2=\"%.1f\" y2=\"%.1f\"/>\n",
+                px, py, x, y);
         }
         px = x;
         py = y;
-        dpar_text_put(t, "<circle r=\"4.5\" fill=\"#0072B2\"");
-        dpari_svg_number(t, "cx", x);
-        dpari_svg_number(t, "cy", y);
-        dpar_text_put(t, "><title>");
+        dpari_text_print(t, "<circle r=\"4.5\" fill=\"#0072B2\" cx=\"%.1f\" cy=\"%.1f\"><title>", x,
+                         y);
         dpar_strategy_write(&r->front[i].strategy, t);
         dpar_text_put(t, "</title></circle>\n");
     }
@@ -12395,9 +12161,7 @@ static void dpari_report_svg(dpar_text *t, const dpar_report *r)
     dpari_svg_legend(t, r, 86);
     dpari_svg_text(t, 24, 110, "s", "step time by term");
     dpari_svg_open(t, 760, 110, "s");
-    dpar_text_put(t, "memory of ");
-    dpari_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
-    dpar_text_put(t, " GB</text>\n");
+    dpari_text_print(t, "memory of %.0f GB</text>\n", r->job->cluster->gpu.memory_bytes * 1e-9);
     for (i = 0; i < r->plans; i++) {
         dpari_svg_plan(t, r, i, y, longest);
         y += 46.0;

@@ -382,8 +382,7 @@ static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names
     struct dirent *entry;
     names->count = 0;
     dpar_text_init(&t, full, sizeof full);
-    dpar_text_put(&t, s->root);
-    dpar_text_put(&t, path);
+    dpari_text_print(&t, "%s%s", s->root, path);
     at = opendir(full);
     while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
         if (entry->d_name[0] != '.') {
@@ -456,8 +455,7 @@ static double dpari_doctor_least(const dpari_site *s, const char *base, const ch
             path[--n] = 0;
         }
         dpar_text_init(&t, folder, sizeof folder);
-        dpar_text_put(&t, base);
-        dpar_text_put(&t, path);
+        dpari_text_print(&t, "%s%s", base, path);
         v = value(s, folder);
         least = v > 0.0 && (least <= 0.0 || v < least) ? v : least;
         if (n == 0) {
@@ -475,8 +473,7 @@ static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const ch
     char path[700];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, folder);
-    dpar_text_put(&t, name);
+    dpari_text_print(&t, "%s%s", folder, name);
     return dpari_site_read(s, path, text, room);
 }
 
@@ -593,9 +590,7 @@ static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, con
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, "/sys/class/net/");
-    dpar_text_put(&t, link);
-    dpar_text_put(&t, file);
+    dpari_text_print(&t, "/sys/class/net/%s%s", link, file);
     return dpari_site_read(s, path, text, room);
 }
 
@@ -659,9 +654,7 @@ static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
-    dpari_text_int(&t, cpu);
-    dpar_text_put(&t, "/topology/physical_package_id");
+    dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
     return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
 }
 
@@ -851,8 +844,7 @@ DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 
 DPARI_API void dpari_doctor_head(dpar_text *out, const char *title)
 {
-    dpar_text_put(out, title);
-    dpari_text_char(out, ' ');
+    dpari_text_print(out, "%s ", title);
     dpari_text_column(out, 11);
 }
 
@@ -890,10 +882,8 @@ static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *wo
                                int64_t b, int64_t c)
 {
     dpar_why line;
-    dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
-    dpar_text_put(d->out, "WRONG: ");
-    dpar_text_put(d->out, line.text);
-    dpari_text_char(d->out, '\n');
+    dpari_say_word(DPAR_OK, &line, form, word, DPARI_WHOLE, a, b, c, 0);
+    dpari_text_print(d->out, "WRONG: %s\n", line.text);
     d->wrong++;
 }
 
@@ -989,13 +979,8 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         return;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, text != NULL ? " is " : " is not set");
-    dpar_text_put(&t, text != NULL ? text : "");
-    dpar_text_put(&t, " -> export ");
-    dpar_text_put(&t, name);
-    dpari_text_char(&t, '=');
-    dpar_text_put(&t, advice);
+    dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
+                     text != NULL ? text : "", name, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
 }
 
@@ -1170,10 +1155,10 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
     if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
         return;
     }
-    dpar_text_put(out, "note: /dev/shm holds ");
-    dpari_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
-    dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
-                       "docker run --shm-size=1g or more\n");
+    dpari_text_print(out,
+                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and torch's loaders of data "
+                     "keep buffers there -> docker run --shm-size=1g or more\n",
+                     c->shm < 0 ? 0 : c->shm >> 10);
 }
 
 DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
@@ -1333,11 +1318,9 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_
             dpar_text_put(out, ", ...");
             return;
         }
-        dpar_text_put(out, said++ > 0 ? ", " : "");
-        dpari_text_int(out, r);
+        dpari_text_print(out, "%s%d", said++ > 0 ? ", " : "", r);
         if (end - r > 1) {
-            dpar_text_put(out, end - r > 2 ? " to " : ", ");
-            dpari_text_int(out, end - 1);
+            dpari_text_print(out, "%s%d", end - r > 2 ? " to " : ", ", end - 1);
         }
     }
 }
@@ -1362,14 +1345,13 @@ static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
         return;
     }
     if (count > 4) {
-        dpari_text_int(out, count);
-        dpar_text_put(out, " ranks (");
+        dpari_text_print(out, "%d ranks (", count);
     } else {
         dpar_text_put(out, count == 1 ? "rank " : "ranks ");
     }
     dpari_doctor_put_runs(j, -1, out);
-    dpar_text_put(out, count > 4 ? ") on " : " on ");
-    dpar_text_put(out, nodes == 1 ? j->who[first].host : "several nodes");
+    dpari_text_print(out, "%s%s", count > 4 ? ") on " : " on ",
+                     nodes == 1 ? j->who[first].host : "several nodes");
 }
 
 static void dpari_doctor_unmark(const dpari_doctor_job *j)
@@ -1485,11 +1467,7 @@ static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *
 
 static void dpari_doctor_put_version(dpar_text *out, int32_t version)
 {
-    dpari_text_int(out, version / 10000);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, version / 100 % 100);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, version % 100);
+    dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
@@ -1508,9 +1486,8 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
         dpari_doctor_put_version(to, j->who[first].version);
         dpar_text_put(to, ", rank 0 with ");
         dpari_doctor_put_version(to, j->who[0].version);
-        dpar_text_put(to,
-                      j->who[first].version == j->who[0].version ? ", another state of it" : "");
-        dpar_text_put(to, " -> build all from one release; looked at nothing else\n");
+        dpari_text_print(to, "%s -> build all from one release; looked at nothing else\n",
+                         j->who[first].version == j->who[0].version ? ", another state of it" : "");
     }
     return t.wrong;
 }
@@ -1525,10 +1502,11 @@ static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
     }
     if (apart > 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, apart == 1 ? ": does" : ": do");
-        dpar_text_put(out, " not share memory with the first rank of the same node -> see "
-                           "\"joined\" above; one container a node (or --ipc=host), one user, "
-                           "DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n");
+        dpari_text_print(
+            out,
+            "%s not share memory with the first rank of the same node -> see \"joined\" above; one "
+            "container a node (or --ipc=host), one user, DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n",
+            apart == 1 ? ": does" : ": do");
     }
 }
 
@@ -1574,17 +1552,14 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
     }
     out = dpari_doctor_accuse(t, j);
     if (cores == 1) {
-        dpar_text_put(out, ": bound to one core, ");
-        dpari_text_int(out, dpari_doctor_first_cpu(mine->cpus));
+        dpari_text_print(out, ": bound to one core, %d", dpari_doctor_first_cpu(mine->cpus));
     } else {
-        dpar_text_put(out, ": bound to the same ");
-        dpari_text_int(out, cores);
-        dpar_text_put(out, " cores");
+        dpari_text_print(out, ": bound to the same %d cores", cores);
     }
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, mine->cores);
-    dpar_text_put(out, " -> let the launcher bind each to its own (mpirun --bind-to core, srun "
-                       "--cpu-bind=cores), or to none\n");
+    dpari_text_print(out,
+                     " of %d -> let the launcher bind each to its own (mpirun --bind-to core, srun "
+                     "--cpu-bind=cores), or to none\n",
+                     mine->cores);
     return 1;
 }
 
@@ -1604,11 +1579,9 @@ static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *
     allowed = dpari_doctor_bits(any);
     if (allowed < j->ranks[node] && allowed < j->chart[j->first[node]].cores) {
         out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": may together use ");
-        dpari_text_int(out, allowed);
-        dpar_text_put(out, " of ");
-        dpari_text_int(out, j->chart[j->first[node]].cores);
-        dpar_text_put(out, " cores -> let the launcher bind each to its own\n");
+        dpari_text_print(
+            out, ": may together use %d of %d cores -> let the launcher bind each to its own\n",
+            allowed, j->chart[j->first[node]].cores);
     }
 }
 
@@ -1636,9 +1609,10 @@ static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *
     }
     if (unbound > 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": not bound, and may leave their memory for another of ");
-        dpari_text_int(out, sockets);
-        dpar_text_put(out, " sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n");
+        dpari_text_print(out,
+                         ": not bound, and may leave their memory for another of %d sockets -> "
+                         "mpirun --bind-to core, srun --cpu-bind=cores\n",
+                         sockets);
     }
 }
 
@@ -1666,13 +1640,11 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
                 dpar_text_put(out, "note: ");
                 dpari_doctor_put_marked(j, out);
             }
-            dpar_text_put(out, ": on one machine, whose ");
-            dpari_text_int(out, cores);
-            dpar_text_put(out, " cores each of ");
-            dpari_text_int(out, others + 1);
-            dpar_text_put(out, " nodes counts as its own; in one container they would share "
-                               "memory");
-            dpar_text_put(out, more ? " -> start at most as many ranks as cores\n" : "\n");
+            dpari_text_print(out,
+                             ": on one machine, whose %d cores each of %d nodes counts as its own; "
+                             "in one container they would share memory%s",
+                             cores, others + 1,
+                             more ? " -> start at most as many ranks as cores\n" : "\n");
         }
     }
 }
@@ -1694,14 +1666,13 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
             j->mark[i] = j->mark[k] = 1;
             out = dpari_doctor_accuse(t, j);
             if (place) {
-                dpar_text_put(out, ": both are local rank ");
-                dpari_text_int(out, a->local_rank);
-                dpar_text_put(out, " -> start them with one launcher\n");
+                dpari_text_print(out, ": both are local rank %d -> start them with one launcher\n",
+                                 a->local_rank);
             } else {
-                dpar_text_put(out, ": take the same GPU (");
-                dpar_text_put(out, b->gpu);
-                dpar_text_put(out, ") -> one rank a GPU: local ranks 0, 1, ... or "
-                                   "CUDA_VISIBLE_DEVICES of their own\n");
+                dpari_text_print(out,
+                                 ": take the same GPU (%s) -> one rank a GPU: local ranks 0, 1, "
+                                 "... or CUDA_VISIBLE_DEVICES of their own\n",
+                                 b->gpu);
             }
             if (t->wrong >= DPARI_DOCTOR_LINES) {
                 return; /* the picture is clear */
@@ -1735,11 +1706,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job
         dpar_text_put(out, "holds ");
         dpari_doctor_bytes(out, j->chart[first].shm);
     }
-    dpar_text_put(out, ", that of rank ");
-    dpari_text_int(out, most);
-    dpar_text_put(out, " on ");
-    dpar_text_put(out, j->who[most].host);
-    dpari_text_char(out, ' ');
+    dpari_text_print(out, ", that of rank %d on %s ", most, j->who[most].host);
     dpari_doctor_bytes(out, j->chart[most].shm);
     dpar_text_put(out, "; MPI and NCCL keep messages of a node there -> make it as large "
                        "(docker run --shm-size=1g)\n");
@@ -1755,11 +1722,11 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": MPI is ");
-        dpar_text_put(out, j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded");
-        dpar_text_put(out, ", on rank 0 ");
-        dpar_text_put(out, j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
-        dpar_text_put(out, " -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n");
+        dpari_text_print(
+            out,
+            ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
+            j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded",
+            j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
     }
     other = -1;
     for (r = 0; r < j->size; r++) {
@@ -1769,12 +1736,10 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": gives up on others after ");
-        dpari_text_real(out, j->chart[other].timeout_s, 3);
-        dpar_text_put(out, " s, rank 0 after ");
-        dpari_text_real(out, j->chart[0].timeout_s, 3);
-        dpar_text_put(out, " s (not above 0: never) -> the same deadline (timeout_s, DPAR_TIMEOUT) "
-                           "on all\n");
+        dpari_text_print(out,
+                         ": gives up on others after %.3g s, rank 0 after %.3g s (not above 0: "
+                         "never) -> the same deadline (timeout_s, DPAR_TIMEOUT) on all\n",
+                         j->chart[other].timeout_s, j->chart[0].timeout_s);
     }
 }
 
@@ -1841,29 +1806,22 @@ static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32
 static void dpari_doctor_put_latency(dpar_text *out, double seconds)
 {
     const int slow = seconds >= 999.5e-6;
-    dpari_text_real(out, seconds * (slow ? 1e3 : 1e6), 3);
-    dpar_text_put(out, slow ? " ms" : " us");
+    dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
 }
 
 static void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 {
-    dpari_text_real(out, bytes_s * 1e-9, 3);
-    dpar_text_put(out, " GB/s");
+    dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
 
 /* "ranks 4 and 5 on n2", "ranks 3 on n1 and 4 on n2". */
 static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
 {
-    dpar_text_put(out, "ranks ");
-    dpari_text_int(out, a);
+    dpari_text_print(out, "ranks %d", a);
     if (j->node[a] != j->node[b]) {
-        dpar_text_put(out, " on ");
-        dpar_text_put(out, j->who[a].host);
+        dpari_text_print(out, " on %s", j->who[a].host);
     }
-    dpar_text_put(out, " and ");
-    dpari_text_int(out, b);
-    dpar_text_put(out, " on ");
-    dpar_text_put(out, j->who[b].host);
+    dpari_text_print(out, " and %d on %s", b, j->who[b].host);
 }
 
 static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpar_text *out)
@@ -1876,8 +1834,7 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
         return;
     }
     dpari_doctor_head(out, level == DPARI_DOCTOR_BETWEEN ? "between" : "within");
-    dpar_text_put(out, name[level]);
-    dpar_text_put(out, ": 8 B in ");
+    dpari_text_print(out, "%s: 8 B in ", name[level]);
     dpari_doctor_put_latency(out, s.latency_s);
     dpar_text_put(out, ", 1 MiB at ");
     dpari_doctor_put_rate(out, s.bytes_s);
@@ -1888,9 +1845,7 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
         dpar_text_put(out, ")\n");
         return;
     }
-    dpar_text_put(out, ", medians of ");
-    dpari_text_int(out, s.pairs);
-    dpar_text_put(out, " pairs; worst ");
+    dpari_text_print(out, ", medians of %d pairs; worst ", s.pairs);
     link = dpari_doctor_measured(j, level, s.slow);
     dpari_doctor_put_latency(out, link->latency_s);
     dpar_text_put(out, " (");
@@ -1937,9 +1892,7 @@ static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job
         dpari_doctor_put_latency(out, link->latency_s);
         dpar_text_put(out, " and ");
         dpari_doctor_put_rate(out, link->bytes_s);
-        dpar_text_put(out, ", the median of ");
-        dpari_text_int(out, s.pairs);
-        dpar_text_put(out, " such pairs is ");
+        dpari_text_print(out, ", the median of %d such pairs is ", s.pairs);
         dpari_doctor_put_latency(out, s.latency_s);
         dpar_text_put(out, " and ");
         dpari_doctor_put_rate(out, s.bytes_s);
@@ -1966,12 +1919,10 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
     out = dpari_doctor_complain(t);
     dpar_text_put(out, "between nodes ");
     dpari_doctor_put_rate(out, s.bytes_s);
-    dpar_text_put(out, " (");
-    dpari_text_real(out, mbits * 1e-3, 3);
-    dpar_text_put(out, " Gb/s), where each has a port of ");
-    dpari_text_real(out, (double)least * 1e-3, 3);
-    dpar_text_put(out, " Gb/s -> tell MPI which (btl_tcp_if_include, UCX_NET_DEVICES, "
-                       "MPICH_OFI_NIC_POLICY)\n");
+    dpari_text_print(out,
+                     " (%.3g Gb/s), where each has a port of %.3g Gb/s -> tell MPI which "
+                     "(btl_tcp_if_include, UCX_NET_DEVICES, MPICH_OFI_NIC_POLICY)\n",
+                     mbits * 1e-3, (double)least * 1e-3);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
@@ -1994,9 +1945,7 @@ DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out
     }
     dpari_doctor_ports(&t, j);
     if (t.wrong > DPARI_DOCTOR_LINES) {
-        dpar_text_put(out, "... and ");
-        dpari_text_int(out, t.wrong - DPARI_DOCTOR_LINES);
-        dpar_text_put(out, " more\n");
+        dpari_text_print(out, "... and %d more\n", t.wrong - DPARI_DOCTOR_LINES);
     }
     return t.wrong;
 }
@@ -2016,11 +1965,9 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
         dpar_text_put(out, ", not bound");
         return;
     }
-    dpar_text_put(out, j->ranks[node] > 1 ? ", each bound to " : ", bound to ");
-    dpari_text_int(out, least);
+    dpari_text_print(out, "%s%d", j->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
     if (most > least) {
-        dpar_text_put(out, " to ");
-        dpari_text_int(out, most);
+        dpari_text_print(out, " to %d", most);
     }
     dpar_text_put(out, most == 1 ? " core" : " cores");
 }
@@ -2029,13 +1976,9 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
 static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     const dpari_doctor_chart *c = &j->chart[j->first[node]];
-    dpar_text_put(out, " on ");
-    dpari_text_int(out, c->cores);
-    dpar_text_put(out, c->cores == 1 ? " core" : " cores");
+    dpari_text_print(out, " on %d%s", c->cores, c->cores == 1 ? " core" : " cores");
     if (c->sockets > 0) {
-        dpar_text_put(out, " of ");
-        dpari_text_int(out, c->sockets);
-        dpar_text_put(out, c->sockets == 1 ? " socket" : " sockets");
+        dpari_text_print(out, " of %d%s", c->sockets, c->sockets == 1 ? " socket" : " sockets");
     }
     dpari_doctor_put_bound(j, node, out);
     dpar_text_put(out, ", memory ");
@@ -2047,13 +1990,9 @@ static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_
         dpari_doctor_bytes(out, c->shm);
     }
     if (c->gpus > 0) {
-        dpar_text_put(out, ", ");
-        dpari_text_int(out, c->gpus);
-        dpar_text_put(out, c->gpus == 1 ? " GPU" : " GPUs");
+        dpari_text_print(out, ", %d%s", c->gpus, c->gpus == 1 ? " GPU" : " GPUs");
     }
-    dpar_text_put(out, "; ");
-    dpar_text_put(out, c->ports[0] != 0 ? c->ports : "no port is up");
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "; %s\n", c->ports[0] != 0 ? c->ports : "no port is up");
 }
 
 static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t b)
@@ -2077,20 +2016,13 @@ DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
             end++;
         }
         if (lines++ == DPARI_DOCTOR_LINES) {
-            dpar_text_put(out, "... and ");
-            dpari_text_int(out, j->nodes - node);
-            dpar_text_put(out, " nodes more\n");
+            dpari_text_print(out, "... and %d nodes more\n", j->nodes - node);
             return;
         }
         dpari_doctor_head(out, j->who[j->first[node]].host);
         if (end - node > 1) {
-            dpar_text_put(out, "to ");
-            dpar_text_put(out, j->who[j->first[end - 1]].host);
-            dpar_text_put(out, ": ");
-            dpari_text_int(out, end - node);
-            dpar_text_put(out, " nodes, on each ");
-            dpari_text_int(out, j->ranks[node]);
-            dpar_text_put(out, j->ranks[node] == 1 ? " rank" : " ranks");
+            dpari_text_print(out, "to %s: %d nodes, on each %d%s", j->who[j->first[end - 1]].host,
+                             end - node, j->ranks[node], j->ranks[node] == 1 ? " rank" : " ranks");
         } else {
             for (r = 0; r < j->size; r++) {
                 j->mark[r] = (char)(j->node[r] == node);
@@ -2143,12 +2075,9 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
         }
         chart->port = dpari_most(chart->port, c->speed[i]);
         dpar_text_init(&o, one, sizeof one);
-        dpar_text_put(&o, t.used > 0 ? ", " : "");
-        dpar_text_put(&o, c->links.name[i]);
+        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", c->links.name[i]);
         if (c->speed[i] > 0) {
-            dpari_text_char(&o, ' ');
-            dpari_text_real(&o, (double)c->speed[i] * 1e-3, 4);
-            dpar_text_put(&o, " Gb/s");
+            dpari_text_print(&o, " %.4g Gb/s", (double)c->speed[i] * 1e-3);
         }
         if (t.used + o.used + 6 < t.room) {
             dpar_text_put(&t, one);
@@ -2291,16 +2220,12 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
 {
     dpar_text_put(out, "dpar ");
     dpari_doctor_put_version(out, DPAR_VERSION);
-    dpar_text_put(out, ": ");
-    dpari_text_int(out, j->size);
-    dpar_text_put(out, " ranks on ");
-    dpari_text_int(out, j->nodes);
-    dpar_text_put(out, j->nodes == 1 ? " node\n" : " nodes\n");
+    dpari_text_print(out, ": %d ranks on %d%s", j->size, j->nodes,
+                     j->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
     dpar_text_put(out, dpari_launcher_name(c->job.launcher));
     if (c->mpi[0] != 0) {
-        dpar_text_put(out, ", MPI ");
-        dpar_text_put(out, c->mpi);
+        dpari_text_print(out, ", MPI %s", c->mpi);
     }
     dpari_text_char(out, '\n');
     dpari_doctor_head(out, "joined");
@@ -2488,12 +2413,8 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpar_text_put(out, dpari_launcher_name(j->launcher));
-    dpar_text_put(out, ": rank ");
-    dpari_text_int(out, j->rank);
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, j->size);
-    dpar_text_put(out, ", local rank ");
+    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->launcher),
+                     j->rank, j->size);
     if (j->local_rank >= 0) {
         dpari_text_int(out, j->local_rank);
     } else {
@@ -2505,30 +2426,22 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     } else {
         dpar_text_put(out, "not said");
     }
-    dpar_text_put(out, ", job ");
-    dpar_text_put(out, j->id);
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, ", job %s\n", j->id);
 }
 
 static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
 {
     dpari_doctor_head(out, "cores");
-    dpari_text_int(out, c->cores);
-    dpar_text_put(out, ", this process may use ");
-    dpari_text_int(out, c->allowed);
+    dpari_text_print(out, "%d, this process may use %d", c->cores, c->allowed);
     if (c->quota > 0.0) {
-        dpar_text_put(out, ", its cgroup grants ");
-        dpari_text_fixed(out, c->quota, 2);
+        dpari_text_print(out, ", its cgroup grants %.2f", c->quota);
     }
     dpari_text_char(out, '\n');
     if (c->runnable >= 0) {
         dpari_doctor_head(out, "load");
-        dpari_text_int(out, c->runnable);
-        dpar_text_put(out, " runnable on ");
-        dpari_text_int(out, c->cores);
-        dpar_text_put(out, " cores (this one counted), ");
-        dpar_text_put(out, c->load);
-        dpar_text_put(out, " over the last minute\n");
+        dpari_text_print(out,
+                         "%d runnable on %d cores (this one counted), %s over the last minute\n",
+                         c->runnable, c->cores, c->load);
     }
     dpari_doctor_head(out, "memory");
     dpari_doctor_bytes(out, c->memory);
@@ -2538,11 +2451,8 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, ", its cgroup grants ");
         dpari_doctor_bytes(out, c->memory_limit);
     }
-    dpar_text_put(out, "; pages of ");
-    dpari_text_int(out, c->page);
-    dpar_text_put(out, " B, huge ones for shared memory: ");
-    dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", c->page,
+                     c->huge[0] != 0 ? c->huge : "not known");
 }
 
 static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
@@ -2552,9 +2462,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
     dpari_doctor_bytes(out, c->addresses);
     dpar_text_put(out, ", locked ");
     dpari_doctor_bytes(out, c->locked);
-    dpar_text_put(out, ", open files ");
-    dpari_text_int(out, c->open_files);
-    dpar_text_put(out, ", files ");
+    dpari_text_print(out, ", open files %ld, files ", c->open_files);
     dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
     if (c->shm < 0) {
@@ -2573,30 +2481,26 @@ static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c
     int32_t i;
     dpari_doctor_head(out, "network");
     for (i = 0; i < c->links.count; i++) {
-        dpar_text_put(out, i > 0 ? ", " : "");
-        dpar_text_put(out, c->links.name[i]);
-        dpar_text_put(out, (c->up >> i & 1) ? "" : " (down)");
+        dpari_text_print(out, "%s%s%s", i > 0 ? ", " : "", c->links.name[i],
+                         (c->up >> i & 1) ? "" : " (down)");
     }
     text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
-    dpar_text_put(out, text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set");
-    dpar_text_put(out, text != NULL ? text : "");
-    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
-    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
+    dpari_text_print(out, "%s%s%s%s",
+                     text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set",
+                     text != NULL ? text : "", c->slingshot ? "; Slingshot" : "",
+                     c->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
     dpari_text_int(out, c->gpus);
     text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
-    dpar_text_put(out, text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "");
-    dpar_text_put(out, text != NULL ? text : "");
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "%s%s\n", text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "",
+                     text != NULL ? text : "");
 }
 
 static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
 {
     dpari_doctor_head(out, "will use");
     if (world != NULL) {
-        dpar_text_put(out, "engine ");
-        dpar_text_put(out, world->engine.name);
-        dpar_text_put(out, " (as this communicator does); ");
+        dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
     } else if (c->job_status != DPAR_OK) {
         dpar_text_put(out, "nothing before the launcher's numbers fit together; ");
     } else if (dpari_doctor_spread(c)) {
@@ -2610,8 +2514,7 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
     } else {
         dpar_text_put(out, "no reading of other ranks' memory (");
         if (c->yama > 0) {
-            dpar_text_put(out, "yama ptrace_scope is ");
-            dpari_text_int(out, c->yama);
+            dpari_text_print(out, "yama ptrace_scope is %d", c->yama);
         } else {
             dpari_os_error(out, c->cma);
             dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
@@ -2627,15 +2530,8 @@ static void dpari_doctor_say_here(const dpari_site *s, const dpari_checkup *c,
 {
     char host[256];
     dpari_doctor_host(host);
-    dpar_text_put(out, "dpar ");
-    dpari_text_int(out, DPAR_VERSION_MAJOR);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, DPAR_VERSION_MINOR);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, DPAR_VERSION_PATCH);
-    dpar_text_put(out, " on ");
-    dpar_text_put(out, host);
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "dpar %d.%d.%d on %s\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+                     DPAR_VERSION_PATCH, host);
     dpari_doctor_say_job(c, out);
     dpari_doctor_say_memory(c, out);
     dpari_doctor_say_limits(c, out);
@@ -2649,9 +2545,8 @@ static int32_t dpari_doctor_not_compared(const dpari_site *s, const dpari_checku
                                          const dpar_comm *world, dpar_text *out)
 {
     const int32_t wrong = dpari_doctor_judge(s, c, out);
-    dpar_text_put(out, "WRONG: the ranks cannot be compared: ");
-    dpar_text_put(out, world->why.text);
-    dpar_text_put(out, " -> see dpar_comm_report\n");
+    dpari_text_print(out, "WRONG: the ranks cannot be compared: %s -> see dpar_comm_report\n",
+                     world->why.text);
     return wrong + 1;
 }
 
@@ -2687,8 +2582,7 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     }
     dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
     if (wrong > 1) {
-        dpari_text_int(out, wrong);
-        dpar_text_put(out, " things are wrong");
+        dpari_text_print(out, "%d things are wrong", wrong);
     }
     dpari_text_char(out, '\n');
     dpari_os_unmap(c, (int64_t)sizeof *c);
@@ -2714,9 +2608,7 @@ static const char *dpari_hx_way(int32_t way)
 
 static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
 {
-    dpar_text_put(out, name);
-    dpari_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
-    dpar_text_put(out, " us");
+    dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
 /* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
@@ -2731,10 +2623,9 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_exchange *x)
         const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
         if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
             dpari_ref(x->world, x->part[i], 1) == 0) {
-            dpar_text_put(out, i % 2 ? "  the halos of field " : "  field ");
-            dpari_text_int(out, i / 2);
-            dpar_text_put(out, i % 2 ? " are packed: they are" : " is packed: it is");
-            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
+            dpari_text_print(out, "%s%d%s not in memory of dpar_comm_alloc of this communicator\n",
+                             i % 2 ? "  the halos of field " : "  field ", i / 2,
+                             i % 2 ? " are packed: they are" : " is packed: it is");
         }
     }
 }
@@ -2746,14 +2637,11 @@ DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, 
     if (!x || !out) {
         return;
     }
-    dpar_text_put(out, "halo exchange of rank ");
-    dpari_text_int(out, x->rank);
-    dpar_text_put(out, ", ");
-    dpari_text_int(out, x->fields);
-    dpar_text_put(out, x->fields == 1 ? " field" : " fields");
-    dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
-    dpar_text_put(out,
-                  "  to rank   way       hops   pieces        bytes       direct         runs\n");
+    dpari_text_print(out,
+                     "halo exchange of rank %d, %d%s%s  to rank   way       hops   pieces        "
+                     "bytes       direct         runs\n",
+                     x->rank, x->fields, x->fields == 1 ? " field" : " fields",
+                     x->options.ordered ? ", dim by dim\n" : "\n");
     for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
@@ -2773,9 +2661,7 @@ DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, 
         }
         dpari_text_char(out, '\n');
     }
-    dpar_text_put(out, "  ");
-    dpari_text_int(out, x->count);
-    dpar_text_put(out, " exchanges");
+    dpari_text_print(out, "  %ld exchanges", x->count);
     if (x->options.timers) {
         dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
         dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
@@ -2849,19 +2735,13 @@ static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *
     const dpar_halo *h = x->field[it->field].halo;
     dpar_box all;
     int32_t d;
-    dpar_text_put(out, "field ");
-    dpari_text_int(out, it->field);
-    dpar_text_put(out, ", point (");
+    dpari_text_print(out, "field %d, point (", it->field);
     if (dpar_halo_box(h, x->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
-            dpar_text_put(out, d ? ", " : "");
-            dpari_text_int(out, all.lo[d] + it->local[d] + at[d]);
+            dpari_text_print(out, "%s%ld", d ? ", " : "", all.lo[d] + it->local[d] + at[d]);
         }
     }
-    dpar_text_put(out, ") component ");
-    dpari_text_int(out, at[it->dims - 1]);
-    dpar_text_put(out, " of rank ");
-    dpari_text_int(out, x->rank);
+    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], x->rank);
 }
 
 /* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
@@ -3057,9 +2937,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
         dpari_hx_put_cell(x, it, here, &t);
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
-        dpar_text_put(&t, "; of its owner, rank ");
-        dpari_text_int(&t, dpari_hx_owner(x, it, here));
-        dpar_text_put(&t, ", comes ");
+        dpari_text_print(&t, "; of its owner, rank %d, comes ", dpari_hx_owner(x, it, here));
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
     } while (dpari_hx_step_on(it, it->dense, at, &place));
@@ -3421,20 +3299,15 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
     dpar_text t;
     int32_t d, pass;
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
-    dpar_text_put(&t, "field ");
-    dpari_text_int(&t, w->f);
+    dpari_text_print(&t, "field %d", w->f);
     for (pass = 0; pass < 2; pass++) {
         dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
-            dpar_text_put(&t, d ? ", " : "");
-            dpari_text_int(&t, pass ? q[d] : p[d]);
+            dpari_text_print(&t, "%s%ld", d ? ", " : "", pass ? q[d] : p[d]);
         }
         dpari_text_char(&t, ')');
         if (pass == 0) {
-            dpar_text_put(&t, " component ");
-            dpari_text_int(&t, k);
-            dpar_text_put(&t, " of rank ");
-            dpari_text_int(&t, rank);
+            dpari_text_print(&t, " component %d of rank %d", k, rank);
         }
         dpar_text_put(&t, pass ? ", should come " : " is ");
         dpari_hx_put_value(&t, type, pass ? want : got);

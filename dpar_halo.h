@@ -3145,12 +3145,10 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
-    dpari_text_int(&t, x->count);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, x->fields);
-    dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
-    dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
+    dpari_text_print(&t, "%s%ld of %d%s%d",
+                     x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
+                     x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     dpari_put_place(&t, g);
     if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
@@ -3158,27 +3156,22 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpar_text_put(&t, " did not come in ");
-        dpari_text_fixed(&t, waited, 1);
-        dpar_text_put(&t, " s; ");
+        dpari_text_print(&t, " did not come in %.1f s; ", waited);
         if (q->links > 0) {
-            dpar_text_put(&t, q->links > 1 ? "others wait for it, and rank " : "rank ");
-            dpari_text_int(&t, p->rank);
-            dpar_text_put(&t, q->links > 1 ? " for them, which" : " waits for it, and");
+            dpari_text_print(&t, "%s%d%s", q->links > 1 ? "others wait for it, and rank " : "rank ",
+                             p->rank, q->links > 1 ? " for them, which" : " waits for it, and");
         } else {
             dpar_text_put(&t, "it");
         }
-        dpar_text_put(&t, " has begun exchange #");
-        dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+        dpari_text_print(&t, " has begun exchange #%ld",
+                         (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else if (q) {
         dpari_put_crossed(&t, g, p->world, q->in);
         dpar_text_put(&t, " instead");
     } else {
         dpar_text_put(&t, " runs ");
         dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpar_text_put(&t, ", rank ");
-        dpari_text_int(&t, x->c->rank);
-        dpari_text_char(&t, ' ');
+        dpari_text_print(&t, ", rank %d ", x->c->rank);
         dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
     status = dpari_group_break(g, status, why.text);
@@ -7225,8 +7218,7 @@ static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, 
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpar_text_put(t, i > 0 ? by : "");
-        dpari_text_int(t, v[i]);
+        dpari_text_print(t, "%s%ld", i > 0 ? by : "", v[i]);
     }
 }
 
@@ -7237,9 +7229,7 @@ static DPARI_COLD void dpari_gx_put_cells(dpar_text *t, const dpari_gx *g, int32
     dpar_box own;
     coord[d] = p;
     (void)dpar_halo_owned(&g->halo, dpar_mesh_rank(&g->halo.grid.mesh, coord), &own);
-    dpari_text_int(t, own.lo[d]);
-    dpar_text_put(t, "..");
-    dpari_text_int(t, own.hi[d] - 1);
+    dpari_text_print(t, "%ld..%ld", own.lo[d], own.hi[d] - 1);
 }
 
 static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32_t *coord)
@@ -7257,8 +7247,7 @@ static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32
             if (y >= 0) {
                 coord[y] = i;
             }
-            dpar_text_put(t, "rank ");
-            dpari_text_int(t, dpar_mesh_rank(&g->halo.grid.mesh, coord));
+            dpari_text_print(t, "rank %d", dpar_mesh_rank(&g->halo.grid.mesh, coord));
         }
         dpar_text_put(t, "\n");
         if (y >= 0 && i + 1 < g->head.parts[y]) {
@@ -7296,9 +7285,7 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
     dpar_text_put(out, "\n");
     for (k = 0; k >= 0;) { /* each part of the dims before the last two */
         for (d = 0; d < g->head.dims - 2; d++) {
-            dpar_text_put(out, d > 0 ? ", dim " : "dim ");
-            dpari_text_int(out, d);
-            dpar_text_put(out, ": ");
+            dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
             dpari_gx_put_cells(out, g, d, coord[d]);
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");

@@ -6214,8 +6214,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
     const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
     dpar_text_put(t, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpar_text_put(t, name);
-        dpar_text_put(t, "'");
+        dpari_text_print(t, "%s'", name);
     } else {
         dpari_text_int(t, i);
     }
@@ -6274,10 +6273,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
-        dpar_text_put(&t, " is NaN or infinite at element ");
-        dpari_text_int(&t, at);
-        dpar_text_put(&t, " on rank ");
-        dpari_text_int(&t, d->c->rank);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return DPAR_OK;
@@ -6392,9 +6388,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "ddp: rank ");
-    dpari_text_int(&t, d->c->rank);
-    dpar_text_put(&t, " has no gradient of ");
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->c->rank);
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
             continue;
@@ -6406,9 +6400,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
         n++;
     }
     if (n > NAMED) {
-        dpar_text_put(&t, " and ");
-        dpari_text_int(&t, n - NAMED);
-        dpar_text_put(&t, " others");
+        dpari_text_print(&t, " and %d others", n - NAMED);
     }
     dpar_text_put(&t, " (options.unused = 1 lets them be without)");
     return dpari_ddp_stop(d, why.text);
@@ -7374,9 +7366,7 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char 
     const dpar_why said = c->why;
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
-    dpar_text_put(&t, said.text);
-    dpar_text_put(&t, by);
-    dpar_text_put(&t, more);
+    dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
 /* What is wrong with what a step is given beside the optimizer. */
@@ -8178,8 +8168,7 @@ static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int
     const char *name = d->options.names != NULL ? d->options.names[u] : NULL;
     dpar_text_put(t, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpar_text_put(t, name);
-        dpar_text_put(t, "'");
+        dpari_text_print(t, "%s'", name);
     } else {
         dpari_text_int(t, u);
     }
@@ -13729,12 +13718,7 @@ static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_ac
         dpar_text t;
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, p->c->rank);
-        dpar_text_put(&t, ": ");
-        dpar_text_put(&t, name);
-        dpar_text_put(&t, ": ");
-        dpar_text_put(&t, words);
+        dpari_text_print(&t, "rank %d: %s: %s", p->c->rank, name, words);
         dpar_comm_abort(p->c, st, text.text);
     }
     return p->c->status != DPAR_OK ? p->c->status : st;

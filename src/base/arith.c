@@ -61,11 +61,30 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *for
     return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
 }
 
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
+                                                      int64_t b)
+{
+    return dpari_say_wrong(why, form, a, b, 0, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
+                                                int64_t a, int64_t b)
+{
+    return dpari_say_all(st, why, form, a, b, 0, 0);
+}
+
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
                                                        const char *word, size_t length, int64_t a,
                                                        int64_t b)
 {
     return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
+                                                      const char *form, const char *word,
+                                                      size_t length)
+{
+    return dpari_say_every(status, why, form, word, length, 0, 0, 0, 0);
 }
 
 DPARI_DOOR DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,

@@ -25,7 +25,8 @@
 #define DPARI_DOOR extern
 #endif
 
-/* Not inlined: keeps a large frame off the call paths that do not need it. */
+/* Not inlined: keeps a large frame off the call paths that do not need it, or one copy of what many
+ * that run once call. */
 #if defined(__GNUC__)
 #define DPARI_APART static __attribute__((noinline))
 #else
@@ -216,32 +217,44 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 
 /* The digits of v, at most room of them; how many. */
 DPARI_DOOR size_t dpari_say_int(char *at, size_t room, int64_t v);
+enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */
 /* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
- * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
+ * [word, word + length), or what of it comes before a NUL. Returns `status`, so that a check can
+ * end with `return dpari_say(...)`. */
 DPARI_DOOR dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
                                        const char *word, size_t length, int64_t a, int64_t b,
                                        int64_t c, int64_t d);
 DPARI_DOOR dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                      int64_t b, int64_t c, int64_t d);
-/* The same for E_ARG, and of three numbers: six arguments, which all go in registers. */
+/* The same with fewer arguments, which a call passes in registers. */
 DPARI_DOOR dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
                                        int64_t c, int64_t d);
+DPARI_DOOR dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
+DPARI_DOOR dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
+                                     int64_t b);
 DPARI_DOOR dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
                                        int64_t a, int64_t b, int64_t c);
 DPARI_DOOR dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
                                             size_t length, int64_t a, int64_t b);
+DPARI_DOOR dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
+                                           const char *word, size_t length);
 DPARI_AT_ONCE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
                                     int64_t b, int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
-           : DPARI_KNOWN(d == 0)             ? dpari_say_three(status, why, form, a, b, c)
-                                             : dpari_say_all(status, why, form, a, b, c, d);
+    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+               ? dpari_say_wrong_two(why, form, a, b)
+           : DPARI_KNOWN(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
+           : DPARI_KNOWN(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
+           : DPARI_KNOWN(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
+                                               : dpari_say_all(status, why, form, a, b, c, d);
 }
 DPARI_AT_ONCE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
                                          const char *word, size_t length, int64_t a, int64_t b,
                                          int64_t c, int64_t d)
 {
-    return DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
+    return DPARI_KNOWN(a == 0 && b == 0 && c == 0 && d == 0)
+               ? dpari_say_only_word(status, why, form, word, length)
+           : DPARI_KNOWN(status == DPAR_E_ARG && c == 0 && d == 0)
                ? dpari_say_wrong_word(why, form, word, length, a, b)
                : dpari_say_every(status, why, form, word, length, a, b, c, d);
 }

@@ -7,6 +7,13 @@
 #include "box.h"
 #include "text.h"
 
+/* The compiler compares a form with what goes into it, where int32_t is int and int64_t is long. */
+#if defined(__linux__) && defined(__LP64__)
+#define DPARI_PRINTS __attribute__((format(printf, 2, 3)))
+#else
+#define DPARI_PRINTS
+#endif
+
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
 DPARI_DOOR void dpari_text_char(dpar_text *t, char c);
 DPARI_DOOR void dpari_text_slice(dpar_text *t, const char *s, size_t n);
@@ -19,6 +26,11 @@ DPARI_DOOR void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
 DPARI_DOOR void dpari_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
+/* Appends `form` as printf would: %s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of one
+ * digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
+ * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
+ * have 16 bits. */
+DPARI_DOOR void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */

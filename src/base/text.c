@@ -4,6 +4,8 @@
 #include "inner.h"
 #include "real.h"
 
+#include <stdarg.h>
+
 DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
     t->at = buffer;
@@ -304,6 +306,56 @@ DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
     while (t->width < column) {
         dpari_text_char(t, ' ');
     }
+}
+
+DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    for (; *form != 0; form++) {
+        char cell[32];
+        dpar_text c, *to = t;
+        size_t width = 0;
+        int32_t digits = 0;
+        if (*form != '%') {
+            dpari_text_char(t, *form);
+            continue;
+        }
+        for (form++; *form >= '0' && *form <= '9'; form++) {
+            width = 10 * width + (size_t)(*form - '0');
+        }
+        if (*form == '.') {
+            digits = form[1] - '0';
+            form += 2;
+        }
+        if (width > 0) {
+            dpar_text_init(&c, cell, sizeof cell);
+            to = &c;
+        }
+        if (*form == 's') {
+            dpar_text_put(to, va_arg(list, const char *));
+        } else if (*form == '%') {
+            dpari_text_char(to, '%');
+        } else if (*form == 'f' || *form == 'g' || *form == 'G') {
+            const double v = va_arg(list, double);
+            if (*form == 'f') {
+                dpari_text_fixed(to, v, digits);
+            } else {
+                dpari_text_real(to, *form == 'g' || dpari_finite(v) ? v : 0.0, digits);
+            }
+        } else {
+            const int64_t v = *form == 'l' ? va_arg(list, int64_t) : va_arg(list, int32_t);
+            form += *form == 'l';
+            dpari_text_int(to, v);
+        }
+        if (width > 0) {
+            for (; width > c.used; width--) {
+                dpari_text_char(t, ' ');
+            }
+            dpar_text_put(t, cell);
+        }
+    }
+    va_end(list);
 }
 
 /* m * 2^e, each step exact until it passes the range of double. */

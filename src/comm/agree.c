@@ -281,14 +281,9 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, found->text, sizeof found->text);
-    dpar_text_put(&t, plan);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, "%s: ", plan);
     if (f->name == NULL || !alike) {
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, who[1]);
-        dpar_text_put(&t, " begins such a plan, rank ");
-        dpari_text_int(&t, who[0]);
-        dpar_text_put(&t, " another one");
+        dpari_text_print(&t, "rank %d begins such a plan, rank %d another one", who[1], who[0]);
         return;
     }
     dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
@@ -361,9 +356,7 @@ DPARI_DOOR dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t 
         const dpar_why said = c->why;
         dpar_text t;
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_put(&t, what);
-        dpar_text_put(&t, ": ");
-        dpar_text_put(&t, said.text);
+        dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;
 }
@@ -414,5 +407,5 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t b
     }
     return dpari_say_word(DPAR_E_ROOM, why,
                           "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
-                          module, dpari_length(module), memory == NULL ? 0 : bytes, need, past, 0);
+                          module, DPARI_WHOLE, memory == NULL ? 0 : bytes, need, past, 0);
 }

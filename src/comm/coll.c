@@ -526,9 +526,7 @@ static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_wor
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     if (g->id != 0 && g->called == NULL) {
-        dpar_text_put(&t, "group ");
-        dpari_text_int(&t, g->id);
-        dpar_text_put(&t, ": ");
+        dpari_text_print(&t, "group %ld: ", (int64_t)g->id);
     }
     left = dpari_put_called(&t, g, k, first);
     dpar_text_put(&t, ", ");
@@ -813,17 +811,9 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     dpar_text t;
     dpar_why why;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, dpar_collective_name(k->call.kind));
-    dpar_text_put(&t, " #");
-    dpari_text_int(&t, k->sequence);
-    dpar_text_put(&t, ": rank ");
-    dpari_text_int(&t, from);
-    dpar_text_put(&t, " gives ");
-    dpari_text_int(&t, gives / unit);
-    dpar_text_put(&t, " elements to rank ");
-    dpari_text_int(&t, g->comm.rank);
-    dpar_text_put(&t, ", which takes ");
-    dpari_text_int(&t, takes / unit);
+    dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
+                     dpar_collective_name(k->call.kind), k->sequence, from, gives / unit,
+                     g->comm.rank, takes / unit);
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 

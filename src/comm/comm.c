@@ -13,8 +13,7 @@
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
-    dpar_text_put(t, dpar_collective_name(call->kind));
-    dpar_text_put(t, ": ");
+    dpari_text_print(t, "%s: ", dpar_collective_name(call->kind));
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
@@ -31,11 +30,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_cal
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_put(&t, name);
-    dpari_text_char(&t, ' ');
-    dpari_text_int(&t, got);
-    dpar_text_put(&t, " is not ");
-    dpar_text_put(&t, domain);
+    dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
     return DPAR_E_ARG;
 }
 
@@ -44,12 +39,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpar_text_put(&t, "type ");
-    dpar_text_put(&t, dpar_type_name(call->type));
-    dpar_text_put(&t, " (");
-    dpari_text_int(&t, call->type);
-    dpar_text_put(&t, ") is not ");
-    dpar_text_put(&t, domain);
+    dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
     return DPAR_E_ARG;
 }
 
@@ -89,18 +79,13 @@ DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int6
                      : own && root == DPARI_CLOSE ? "close"
                                                   : dpar_collective_name(kind));
     if (!message) {
-        dpar_text_put(t, " #");
-        dpari_text_int(t, sequence);
+        dpari_text_print(t, " #%ld", sequence);
     }
     if (!own) {
-        dpar_text_put(t, " of ");
-        dpari_text_int(t, count);
-        dpari_text_char(t, ' ');
-        dpar_text_put(t, dpar_type_name(type));
+        dpari_text_print(t, " of %ld %s", count, dpar_type_name(type));
     }
     if (message) {
-        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
-        dpari_text_int(t, root);
+        dpari_text_print(t, "%s%d", kind == DPAR_SEND ? " to " : " from ", root);
     }
 }
 
@@ -160,12 +145,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
 {
     dpar_text t;
     dpari_comm_begin(c, &t, call);
-    dpari_text_int(&t, count);
-    dpar_text_put(&t, " elements of ");
-    dpar_text_put(&t, dpar_type_name(call->type));
-    dpar_text_put(&t, " for ");
-    dpari_text_int(&t, c->size);
-    dpar_text_put(&t, " ranks are more than 2^62 bytes");
+    dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
+                     dpar_type_name(call->type), c->size);
     return DPAR_E_RANGE;
 }
 
@@ -406,9 +387,8 @@ static DPARI_COLD dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *
         return DPAR_OK;
     }
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
-    dpar_text_put(&t, "this work is under way (");
-    dpar_text_put(&t, dpar_collective_name(work->call.kind));
-    dpar_text_put(&t, "): wait for it before it is posted again");
+    dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
+                     dpar_collective_name(work->call.kind));
     return DPAR_E_ARG;
 }
 
@@ -739,13 +719,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     }
     if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_put(&t, "split: the mesh's ranks ");
-        dpari_text_int(&t, mesh->offset);
-        dpar_text_put(&t, " .. ");
-        dpari_text_int(&t, mesh->offset + last);
-        dpar_text_put(&t, " are not ranks of this communicator of ");
-        dpari_text_int(&t, c->size);
-        dpar_text_put(&t, ", each once");
+        dpari_text_print(
+            &t,
+            "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
+            mesh->offset, mesh->offset + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
@@ -816,8 +793,7 @@ static void dpari_ended_abort(dpar_comm *c, dpar_status status, const char *text
 
 static void dpari_ended_report(dpar_comm *c, dpar_text *out)
 {
-    dpar_text_put(out, c->why.text);
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "%s\n", c->why.text);
 }
 
 static void dpari_ended_describe(dpar_comm *c, dpar_text *out)
@@ -910,8 +886,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, voi
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_int(&t, bytes);
-        dpar_text_put(&t, " bytes cannot be allocated");
+        dpari_text_print(&t, "%ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
     return c->engine.alloc(c, bytes, memory);
@@ -939,10 +914,8 @@ DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text
 DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *c, dpar_text *out)
 {
     if (c && out) {
-        dpar_text_put(out, c->engine.name);
-        dpar_text_put(out, ": ");
-        dpari_text_int(out, c->size);
-        dpar_text_put(out, c->size == 1 ? " rank" : " ranks");
+        dpari_text_print(out, "%s: %d%s", c->engine.name, c->size,
+                         c->size == 1 ? " rank" : " ranks");
         if (c->engine.describe) {
             c->engine.describe(c, out);
         }

@@ -149,8 +149,7 @@ DPARI_API DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
 
 DPARI_DOOR DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
-    dpar_text_put(t, g->place != NULL ? " on " : "");
-    dpar_text_put(t, g->place != NULL ? g->place : "");
+    dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
 }
 
 DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -163,9 +162,7 @@ DPARI_API DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int
     }
     dpari_text_int(t, rank);
     if (g->world_rank[rank] != rank) {
-        dpar_text_put(t, " (");
-        dpari_text_int(t, g->world_rank[rank]);
-        dpar_text_put(t, " in the world)");
+        dpari_text_print(t, " (%d in the world)", g->world_rank[rank]);
     }
 }
 
@@ -199,19 +196,14 @@ DPARI_API DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g, con
     f.varies = k->call.varies;
     dpari_put_flight_of(t, g, &f);
     if (g->called != NULL) {
-        dpar_text_put(t, " in the memory of ");
-        dpar_text_put(t, g->place);
-        dpar_text_put(t, ": ");
+        dpari_text_print(t, " in the memory of %s: ", g->place);
         return;
     }
     dpar_text_put(t, " of ");
     if (g->id != 0) {
-        dpar_text_put(t, "group ");
-        dpari_text_int(t, g->id);
-        dpar_text_put(t, " of ");
+        dpari_text_print(t, "group %ld of ", (int64_t)g->id);
     }
-    dpari_text_int(t, g->comm.size);
-    dpar_text_put(t, " ranks: ");
+    dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
 enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
@@ -228,9 +220,7 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t ra
         }
     }
     if (dead > DPARI_NAMED) {
-        dpar_text_put(t, " and ");
-        dpari_text_int(t, dead - DPARI_NAMED);
-        dpar_text_put(t, " more");
+        dpari_text_print(t, " and %d more", dead - DPARI_NAMED);
     }
 }
 

@@ -46,8 +46,7 @@ DPARI_DOOR DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char
     size_t used = 0;
     int fd;
     dpar_text_init(&t, full, sizeof full);
-    dpar_text_put(&t, site->root);
-    dpar_text_put(&t, path);
+    dpari_text_print(&t, "%s%s", site->root, path);
     if (t.used >= sizeof full || room == 0) {
         return -1;
     }
@@ -76,10 +75,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *w
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, a);
-        dpar_text_put(&t, b != NULL ? b : "");
-        dpar_text_put(&t, c != NULL ? c : "");
-        dpar_text_put(&t, d != NULL ? d : "");
+        dpari_text_print(&t, "%s%s%s%s", a, b != NULL ? b : "", c != NULL ? c : "",
+                         d != NULL ? d : "");
     }
     return status;
 }
@@ -376,9 +373,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, dpari_launcher_name(launcher));
-    dpar_text_put(&t, ": ");
-    dpar_text_put(&t, set);
+    dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
     return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
                           " is not: set both, or neither for one rank");
 }
@@ -475,8 +470,7 @@ static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before
 {
     const char *text = dpari_site_env(s, name);
     if (text != NULL && text[0] != 0) {
-        dpar_text_put(t, before);
-        dpar_text_put(t, text);
+        dpari_text_print(t, "%s%s", before, text);
     }
 }
 
@@ -597,9 +591,7 @@ static int64_t dpari_job_started(int64_t pid)
     int64_t n, i, field = 2, value = 0;
     dpari_site_here(&here);
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, "/proc/");
-    dpari_text_int(&t, pid);
-    dpar_text_put(&t, "/stat");
+    dpari_text_print(&t, "/proc/%ld/stat", pid);
     n = dpari_site_read(&here, path, text, sizeof text);
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
         ;
@@ -642,10 +634,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes
         }
         starter = starter > 0 ? starter : (int64_t)getppid();
         dpar_text_init(&t, job->id, sizeof job->id);
-        dpar_text_put(&t, "process ");
-        dpari_text_int(&t, starter);
-        dpar_text_put(&t, " of ");
-        dpari_text_int(&t, dpari_job_started(starter));
+        dpari_text_print(&t, "process %ld of %ld", starter, dpari_job_started(starter));
     }
     return status;
 }

@@ -110,10 +110,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     seat->returned = 1;
     if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, rank);
-        dpar_text_put(&t, " returned ");
-        dpari_text_int(&t, result);
+        dpari_text_print(&t, "rank %d returned %d", rank, result);
         dpari_put_failed(&t, dpari_world_of(world), rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
@@ -337,11 +334,7 @@ static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
         }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpar_text_put(&t, "rank ");
-    dpari_text_int(&t, started);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, l->n);
-    dpar_text_put(&t, " could not be forked: ");
+    dpari_text_print(&t, "rank %d of %d could not be forked: ", started, l->n);
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
 }
@@ -405,29 +398,25 @@ static const char *dpari_signal_name(int number)
 /* "rank 2 was killed by signal 9 (SIGKILL)". */
 static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
 {
-    dpar_text_put(t, "rank ");
-    dpari_text_int(t, rank);
+    dpari_text_print(t, "rank %d", rank);
     if (s->ending < 0) {
-        dpar_text_put(t, s->returned ? " returned and was then killed by signal "
-                                     : " was killed by signal ");
-        dpari_text_int(t, -s->ending);
-        dpar_text_put(t, " (");
-        dpar_text_put(t, dpari_signal_name(-s->ending));
-        dpar_text_put(t, ")");
+        dpari_text_print(t, "%s%d (%s)",
+                         s->returned ? " returned and was then killed by signal "
+                                     : " was killed by signal ",
+                         -s->ending, dpari_signal_name(-s->ending));
     } else if (s->status != DPAR_OK) {
-        dpar_text_put(t, s->returned ? " returned 0, but had not waited for all that it had posted"
-                                     : " could not join: ");
-        dpar_text_put(t, s->returned ? "" : s->why.text);
+        dpari_text_print(t, "%s%s",
+                         s->returned ? " returned 0, but had not waited for all that it had posted"
+                                     : " could not join: ",
+                         s->returned ? "" : s->why.text);
     } else if (s->returned) {
-        dpar_text_put(t, " returned ");
-        dpari_text_int(t, s->result);
+        dpari_text_print(t, " returned %d", s->result);
     } else if (s->ending == DPARI_ENDING_UNKNOWN) {
         dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
                          "knows how)");
     } else {
-        dpar_text_put(t, " left the program with status ");
-        dpari_text_int(t, s->ending);
-        dpar_text_put(t, " before its function returned");
+        dpari_text_print(t, " left the program with status %d before its function returned",
+                         s->ending);
     }
 }
 
@@ -466,8 +455,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     if (first >= 0) {
         dpari_seat_say(&l->seat[first], first, &t);
         if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
-            dpar_text_put(&t, " after: ");
-            dpar_text_put(&t, broke.text);
+            dpari_text_print(&t, " after: %s", broke.text);
         }
         dpar_text_put(&t, dpari_segment_is_behind(&l->segment, first)
                               ? "; others have gone on without it"
@@ -475,9 +463,11 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     }
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && dpari_seat_failed(&l->seat[r]) && killed++ < 8) {
-            dpar_text_put(&t, killed > 1 ? ", " : first >= 0 ? "; " : "");
-            dpar_text_put(&t, killed > 1 ? "" : dpari_launch_killed_why(l));
-            dpari_text_int(&t, r);
+            dpari_text_print(&t, "%s%s%d",
+                             killed > 1   ? ", "
+                             : first >= 0 ? "; "
+                                          : "",
+                             killed > 1 ? "" : dpari_launch_killed_why(l), r);
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
@@ -585,19 +575,19 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
         return dpari_say_word(
             DPAR_E_ARG, why,
             "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
-            dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+            DPARI_WHOLE, job->size, DPARI_MAX_RANKS, 0, 0);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
                               "of one node; " DPARI_OTHER_NODES,
-                              name, dpari_length(name), job->size, job->local_size, 0, 0);
+                              name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
                               "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
                               "node; " DPARI_OTHER_NODES,
-                              name, dpari_length(name), job->size, nodes, 0, 0);
+                              name, DPARI_WHOLE, job->size, nodes, 0, 0);
     }
     return DPAR_OK;
 }

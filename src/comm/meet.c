@@ -75,14 +75,11 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     size_t begin = named ? 0 : 1, n, i;
     int digit;
     dpar_text_init(&t, text, sizeof text);
-    dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
-    dpari_text_int(&t, (int64_t)getuid());
-    dpari_text_char(&t, '.');
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", (int64_t)getuid());
     for (digit = 60; digit >= 0; digit -= 4) {
         dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
     }
-    dpari_text_char(&t, '.');
-    dpari_text_int(&t, k);
+    dpari_text_print(&t, ".%d", k);
     n = dpari_length(text);
     dpari_zero(name, sizeof *name);
     name->sun_family = AF_UNIX;
@@ -121,8 +118,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
 {
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpar_text_put(&t, what);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, "%s: ", what);
     dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
 }
@@ -228,8 +224,7 @@ static void dpari_meet_end_stale(const char *entry)
     dpari_zero(&name, sizeof name);
     name.sun_family = AF_UNIX;
     dpar_text_init(&t, name.sun_path, sizeof name.sun_path);
-    dpar_text_put(&t, "/tmp/");
-    dpar_text_put(&t, entry);
+    dpari_text_print(&t, "/tmp/%s", entry);
     if (t.used >= sizeof name.sun_path || lstat(name.sun_path, &about) != 0 ||
         !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
         return;
@@ -252,9 +247,7 @@ static void dpari_meet_sweep(void)
     DIR *folder = opendir("/tmp");
     struct dirent *entry;
     dpar_text_init(&t, begin, sizeof begin);
-    dpar_text_put(&t, "dpar.");
-    dpari_text_int(&t, (int64_t)getuid());
-    dpari_text_char(&t, '.');
+    dpari_text_print(&t, "dpar.%ld.", (int64_t)getuid());
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, begin, t.used) == 0) {
             dpari_meet_end_stale(entry->d_name);
@@ -446,30 +439,21 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
-        dpar_text_put(&t, "another process is rank 0 of this job (");
-        dpar_text_put(&t, dpari_launcher_name(h->job->launcher));
-        dpar_text_put(&t, ", ");
-        dpar_text_put(&t, h->job->id);
-        dpar_text_put(&t, ") and did not end");
+        dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
+                         dpari_launcher_name(h->job->launcher), h->job->id);
     } else {
         dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
         for (r = 1; r < h->job->size; r++) {
             if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
                 named++ < 16) {
-                dpar_text_put(&t, named > 1 ? ", " : "");
-                dpari_text_int(&t, r);
+                dpari_text_print(&t, "%s%d", named > 1 ? ", " : "", r);
             }
         }
-        dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
-        dpari_text_int(&t, h->job->size);
-        dpar_text_put(&t, " did not come");
+        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ", h->job->size);
     }
-    dpar_text_put(&t, " within ");
-    dpari_text_fixed(&t, dpari_os_now() - h->began, 1);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
     if (h->strangers > 0) {
-        dpar_text_put(&t, "; connections that were of no rank of this job: ");
-        dpari_text_int(&t, h->strangers);
+        dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
     }
     dpari_meet_put_nodes(&t, h->job);
     return DPAR_E_TIMEOUT;
@@ -771,17 +755,9 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
         nap = dpari_leastf(1.5 * nap, 20e-3);
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpar_text_put(&t, "rank 0 of ");
-    dpari_text_int(&t, job->size);
-    dpar_text_put(&t, " did not come within ");
-    dpari_text_fixed(&t, dpari_os_now() - began, 1);
-    dpar_text_put(&t, " s (job ");
-    dpar_text_put(&t, job->id);
-    dpar_text_put(&t, " of ");
-    dpar_text_put(&t, dpari_launcher_name(job->launcher));
-    dpar_text_put(&t, ")");
-    dpar_text_put(&t,
-                  strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+    dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
+                     dpari_os_now() - began, job->id, dpari_launcher_name(job->launcher),
+                     strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
     dpari_meet_put_nodes(&t, job);
     return DPAR_E_TIMEOUT;
 }

@@ -570,7 +570,7 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
     if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              dpari_length(name), 0, 0, 0, 0);
+                              DPARI_WHOLE, 0, 0, 0, 0);
     }
     return DPAR_OK;
 }
@@ -1695,7 +1695,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              dpari_length(name), 0, 0, 0, 0);
+                              DPARI_WHOLE, 0, 0, 0, 0);
     }
     return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
 }

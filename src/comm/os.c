@@ -130,12 +130,8 @@ static int dpari_os_named(void)
 #if defined(__linux__)
         dpar_text_put(&t, "/dev/shm");
 #endif
-        dpar_text_put(&t, "/dpar.");
-        dpari_text_int(&t, (int64_t)getpid());
-        dpari_text_char(&t, '.');
-        dpari_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
-        dpari_text_char(&t, '.');
-        dpari_text_int(&t, attempt);
+        dpari_text_print(&t, "/dpar.%ld.%ld.%d", (int64_t)getpid(), (int64_t)(dpari_os_now() * 1e9),
+                         attempt);
 #if defined(__linux__) /* shm_open was in a library of its own for long */
         fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 #else
@@ -342,11 +338,8 @@ DPARI_API DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]
     list[0] = '\0';
     for (; level > 0 && list[0] == '\0'; level--) { /* index3 is the last on most machines */
         dpar_text_init(&t, path, sizeof path);
-        dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
-        dpari_text_int(&t, cpu);
-        dpar_text_put(&t, "/cache/index");
-        dpari_text_int(&t, level);
-        dpar_text_put(&t, "/shared_cpu_list");
+        dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list", cpu,
+                         level);
         dpari_os_text(path, list, sizeof list);
     }
     dpari_os_list(list, shares);
@@ -524,8 +517,7 @@ DPARI_API DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *what, i
         dpar_text_init(&t, why->text, sizeof why->text);
         dpar_text_put(&t, what);
         if (bytes > 0) {
-            dpari_text_int(&t, bytes);
-            dpar_text_put(&t, " bytes");
+            dpari_text_print(&t, "%ld bytes", bytes);
         }
         dpar_text_put(&t, ": ");
         dpari_os_error(&t, number);

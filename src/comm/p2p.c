@@ -581,24 +581,15 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
     char buffer[sizeof(dpar_why)];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpar_text_put(&t, "recv #");
-    dpari_text_int(&t, k->sequence);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, k->call.count);
-    dpari_text_char(&t, ' ');
-    dpar_text_put(&t, dpar_type_name(k->call.type));
-    dpar_text_put(&t, " on ");
+    dpari_text_print(&t, "recv #%ld of %ld %s on ", k->sequence, k->call.count,
+                     dpar_type_name(k->call.type));
     dpari_put_rank(&t, g, g->comm.rank);
     dpar_text_put(&t, " from ");
     dpari_put_rank(&t, g, k->call.root);
-    dpar_text_put(&t, ", tag ");
-    dpari_text_int(&t, k->call.tag);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, ", tag %d: ", k->call.tag);
     dpari_put_rank(&t, g, k->call.root);
-    dpar_text_put(&t, " sent ");
-    dpari_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
-    dpari_text_char(&t, ' ');
-    dpar_text_put(&t, dpar_type_name(head->type));
+    dpari_text_print(&t, " sent %ld %s", unit > 0 ? head->bytes / unit : head->bytes,
+                     dpar_type_name(head->type));
     dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }
 

@@ -112,10 +112,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, g, k);
-    dpari_text_int(&t, missing);
-    dpar_text_put(&t, " did not come in ");
-    dpari_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
     dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
     for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.room; r++) {
@@ -519,15 +516,9 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
         used += w->used[i].bytes;
     }
     dpar_text_init(&t, why->text, sizeof why->text);
-    dpar_text_put(&t, "no shared memory for ");
-    dpari_text_int(&t, bytes);
-    dpar_text_put(&t, " more bytes: this rank has ");
-    dpari_text_int(&t, used);
-    dpar_text_put(&t, " of at most ");
-    dpari_text_int(&t, w->head->heap_bytes);
-    dpar_text_put(&t, " in use, in ");
-    dpari_text_int(&t, w->used_count);
-    dpar_text_put(&t, " of at most 65536 pieces (");
+    dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
+    dpari_text_print(&t, "%ld of at most %ld in use, in ", used, w->head->heap_bytes);
+    dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
     dpari_os_error(&t, w->number);
     dpari_text_char(&t, ')');
 }
@@ -611,11 +602,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 {
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
-    dpar_text_put(out, "rank ");
-    dpari_text_int(out, rank);
-    dpar_text_put(out, " (process ");
-    dpari_text_int(out, r->pid);
-    dpari_text_char(out, ')');
+    dpari_text_print(out, "rank %d (process %d)", rank, r->pid);
     if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
         dpari_put_end(out, r);
     }
@@ -632,8 +619,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
                            : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
                                                                 : " not done");
         if (now.f.comm) {
-            dpar_text_put(out, ", group ");
-            dpari_text_int(out, now.f.comm);
+            dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
         }
     }
     dpari_text_char(out, '\n');
@@ -658,10 +644,10 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         dpar_text_put(out, ", threads of one process");
         return;
     }
-    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
-    dpar_text_put(out, DPARI_LOAD(&w->rank[w->me].can_cma)
-                           ? "memory by process_vm_readv"
-                           : "memory is copied twice: process_vm_readv is not allowed here");
+    dpari_text_print(out, " of one node; memory of dpar_comm_alloc is read where it lies, other %s",
+                     DPARI_LOAD(&w->rank[w->me].can_cma)
+                         ? "memory by process_vm_readv"
+                         : "memory is copied twice: process_vm_readv is not allowed here");
 }
 
 /* ---- making and ending ------------------------------------------------------------------------
@@ -713,9 +699,8 @@ static int32_t dpari_shm_lost(dpari_shm *s)
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
         dpari_put_rank(&t, g, g->comm.rank);
-        dpar_text_put(&t, " closed the communicator without waiting for ");
-        dpari_text_int(&t, lost);
-        dpar_text_put(&t, lost == 1 ? " operation" : " operations");
+        dpari_text_print(&t, " closed the communicator without waiting for %d%s", lost,
+                         lost == 1 ? " operation" : " operations");
         dpari_group_break(g, DPAR_E_ARG, why.text);
     }
     while (g->finished) {
@@ -981,9 +966,7 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
 {
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
-    dpar_text_put(&t, "split: rank ");
-    dpari_text_int(&t, rank);
-    dpar_text_put(&t, " has no memory for a communicator");
+    dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
     return DPAR_E_MEMORY;
 }
 
@@ -1101,8 +1084,7 @@ static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t
     int32_t named = 0;
     for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->room; r++) {
         if (dpari_vote_stays(stay, r)) {
-            dpar_text_put(t, named++ ? ", " : "rank ");
-            dpari_text_int(t, r);
+            dpari_text_print(t, "%s%d", named++ ? ", " : "rank ", r);
         }
     }
 }

@@ -47,17 +47,9 @@ static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "rank ");
-    dpari_text_int(&t, c->rank);
-    dpar_text_put(&t, " failed: ");
-    dpar_text_put(&t, text);
+    dpari_text_print(&t, "rank %d failed: %s", c->rank, text);
     dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, "rank ");
-    dpari_text_int(&t, c->rank);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, c->size);
-    dpar_text_put(&t, between);
-    dpar_text_put(&t, text);
+    dpari_text_print(&t, "rank %d of %d%s%s", c->rank, c->size, between, text);
     if (dpari_fail_speaks(c)) {
         dpari_main_write(&t);
     }
@@ -93,9 +85,7 @@ static void dpari_main_says(const char *program, const char *text)
         name = *program == '/' ? program + 1 : name;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, ": ");
-    dpar_text_put(&t, text);
+    dpari_text_print(&t, "%s: %s", name, text);
     dpari_main_write(&t);
 }
 
@@ -157,7 +147,7 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
         if (dpari_main_nearly(argv[i])) {
             return dpari_say_word(DPAR_E_ARG, why,
                                   "\"@\": it is --ranks N that says how many ranks there are",
-                                  argv[i], dpari_length(argv[i]), 0, 0, 0, 0);
+                                  argv[i], DPARI_WHOLE, 0, 0, 0, 0);
         }
     }
     return DPAR_OK;
@@ -193,12 +183,12 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32
     }
     if (text != NULL && (!dpari_job_number(text, DPARI_MAX_RANKS, &asked) || asked < 1)) {
         return dpari_say_word(DPAR_E_ARG, why, "--ranks takes a number of 1 .. #, not \"@\"", text,
-                              dpari_length(text), DPARI_MAX_RANKS, 0, 0, 0);
+                              DPARI_WHOLE, DPARI_MAX_RANKS, 0, 0, 0);
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
         const char *name = dpari_launcher_name(job->launcher);
         return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
-                              dpari_length(name), asked, job->size, 0, 0);
+                              DPARI_WHOLE, asked, job->size, 0, 0);
     }
     *n = asked > 0                             ? (int32_t)asked
          : job->launcher != DPAR_LAUNCHER_NONE ? job->size
@@ -249,9 +239,7 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
     whole = world->status == DPAR_OK;
     if (result != 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, " returned ");
-        dpari_text_int(&t, result);
-        dpar_text_put(&t, whole ? "" : " after: ");
+        dpari_text_print(&t, " returned %d%s", result, whole ? "" : " after: ");
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
     if (dpar_comm_close(world) == DPAR_E_ARG && whole && result == 0) {
@@ -395,8 +383,8 @@ static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int
     case DPAR_I64: dpari_text_int(t, *bits); return;
     case DPAR_U64:
         if (*bits < 0) {
-            dpari_text_int(t, (int64_t)((uint64_t)*bits / 10));
-            dpari_text_int(t, (int64_t)((uint64_t)*bits % 10));
+            dpari_text_print(t, "%ld%ld", (int64_t)((uint64_t)*bits / 10),
+                             (int64_t)((uint64_t)*bits % 10));
             return;
         }
         dpari_text_int(t, *bits);
@@ -422,14 +410,8 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
         }
     }
     dpar_text_init(&t, found->text, sizeof found->text);
-    dpar_text_put(&t, "element ");
-    dpari_text_int(&t, at);
-    dpar_text_put(&t, " is ");
-    dpar_text_put(&t, word[0]);
-    dpar_text_put(&t, " on rank 0, ");
-    dpar_text_put(&t, word[1]);
-    dpar_text_put(&t, digits < 20 ? " on rank " : " of other bits on rank ");
-    dpari_text_int(&t, who);
+    dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
+                     digits < 20 ? " on rank " : " of other bits on rank ", who);
 }
 
 /* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */

@@ -50,12 +50,11 @@ static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, d
     }
     if (what && why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, what);
-        dpar_text_put(&t, ", not ");
-        dpari_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                           : what[0] == 'h'                     ? o->heap_bytes
-                           : what[0] == 's'                     ? o->slot_bytes
-                                                                : o->plain);
+        dpari_text_print(&t, "%s, not %ld", what,
+                         ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                         : what[0] == 'h'                     ? o->heap_bytes
+                         : what[0] == 's'                     ? o->slot_bytes
+                                                              : o->plain);
     }
     return what ? DPAR_E_ARG : DPAR_OK;
 }
@@ -157,9 +156,9 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
     s->fd = -1;
     if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpar_text_put(&t, "the shared memory that was handed over (");
-        dpari_text_int(&t, s->bytes);
-        dpar_text_put(&t, " bytes) is not of this version of dpar");
+        dpari_text_print(
+            &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
+            s->bytes);
     }
     return DPAR_E_ARG;
 }
@@ -430,13 +429,11 @@ DPARI_API DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
     if (state == DPARI_RANK_LEFT) {
         dpar_text_put(t, " has left");
     } else if (ending < 0) {
-        dpar_text_put(t, " was killed by signal ");
-        dpari_text_int(t, -(int64_t)ending);
+        dpari_text_print(t, " was killed by signal %ld", -(int64_t)ending);
     } else {
         dpar_text_put(t, " has ended");
         if (ending > 0) {
-            dpar_text_put(t, " with status ");
-            dpari_text_int(t, ending);
+            dpari_text_print(t, " with status %d", ending);
         }
     }
 }
@@ -639,18 +636,11 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         }
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
-            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
-            dpari_text_int(&t, i);
-            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+            dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
+                             state == DPARI_RANK_AWAY ? " has not come" : " has ended");
         }
     }
-    dpar_text_put(&t, " (");
-    dpari_text_int(&t, named);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, w->size);
-    dpar_text_put(&t, " ranks) after ");
-    dpari_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s");
+    dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
     return status;
 }
 
@@ -837,11 +827,7 @@ DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_
     for (; *w != 0 && *w != '='; w++) {
         dpari_text_char(t, *w);
     }
-    dpar_text_put(t, " (");
-    dpar_text_put(t, dpar_collective_name(kind));
-    dpar_text_put(t, " #");
-    dpari_text_int(t, sequence);
-    dpari_text_char(t, ')');
+    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
     return 1;
 }
 
@@ -851,11 +837,11 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
-    dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
+    dpari_text_print(t, "%s #%ld",
+                     f->root == DPARI_CLOSE   ? "close"
                      : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_collective_name(f->kind));
-    dpar_text_put(t, " #");
-    dpari_text_int(t, f->sequence);
+                                              : dpar_collective_name(f->kind),
+                     f->sequence);
     if (f->kind == DPAR_BARRIER || own) {
         return;
     }
@@ -863,31 +849,24 @@ DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
     if (f->varies) {
         dpar_text_put(t, "pieces of ");
     } else {
-        dpari_text_int(t, f->count);
-        dpari_text_char(t, ' ');
+        dpari_text_print(t, "%ld ", f->count);
     }
     dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
     if (f->type >= DPAR_TYPES) {
-        dpar_text_put(t, " as ");
-        dpar_text_put(t, dpar_type_name(dpari_kern_wire(f->type)));
+        dpari_text_print(t, " as %s", dpar_type_name(dpari_kern_wire(f->type)));
     }
     if (f->op != DPAR_COPY) {
-        dpar_text_put(t, ", ");
-        dpar_text_put(t, dpari_op_name(f->op));
+        dpari_text_print(t, ", %s", dpari_op_name(f->op));
     }
     if (f->kind >= DPAR_COLLECTIVES) {
-        dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
-        dpari_text_int(t, f->root);
-        dpar_text_put(t, ", tag ");
-        dpari_text_int(t, f->tag);
+        dpari_text_print(t, "%s%d, tag %d", f->kind == DPAR_SEND ? ", to rank " : ", from rank ",
+                         f->root, f->tag);
     } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
                f->kind == DPAR_SCATTER) {
-        dpar_text_put(t, ", root ");
-        dpari_text_int(t, f->root);
+        dpari_text_print(t, ", root %d", f->root);
     }
     if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
-        dpar_text_put(t, ", tag ");
-        dpari_text_int(t, f->tag);
+        dpari_text_print(t, ", tag %d", f->tag);
     }
     dpari_text_char(t, ')');
 }
@@ -899,8 +878,7 @@ static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
                                                        : " (in ");
     dpari_flight_text(t, f);
     if (f->comm != 0) {
-        dpar_text_put(t, " of group ");
-        dpari_text_int(t, f->comm);
+        dpari_text_print(t, " of group %ld", (int64_t)f->comm);
     }
     dpari_text_char(t, ')');
 }

@@ -379,8 +379,7 @@ static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const c
     dpar_text_put(&t, "'; the nearest is '");
     for (i = nearest; name(i) != NULL && found < 3; i++) {
         if (i == nearest || dpari_unlike(s, n, name(i)) == dpari_unlike(s, n, name(nearest))) {
-            dpar_text_put(&t, found++ > 0 ? "' or '" : "");
-            dpar_text_put(&t, name(i));
+            dpari_text_print(&t, "%s%s", found++ > 0 ? "' or '" : "", name(i));
         }
     }
     dpar_text_put(&t, more);
@@ -644,8 +643,7 @@ static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
     }
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
-    dpar_text_put(&t, "' is no setting of a machine; the nearest is '");
-    dpar_text_put(&t, best);
+    dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
     return dpari_say_word(DPAR_E_PARSE, why,
                           "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
                           "hbm tflops pcie host nvme and the calibration names",

@@ -309,12 +309,9 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     char text[160];
     dpar_text t;
     dpar_text_init(&t, text, sizeof(text));
-    dpar_text_put(&t, what);
-    dpar_text_put(&t, " '");
+    dpari_text_print(&t, "%s '", what);
     dpari_text_slice(&t, s, n < 60 ? n : 60);
-    dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, nearest);
-    dpari_text_char(&t, '\'');
+    dpari_text_print(&t, "'; the nearest is '%s'", nearest);
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
@@ -335,8 +332,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpar_text_put(&t, "': one of ");
     for (i = 1; i < end; i++) {
-        dpar_text_put(&t, i > 1 ? ", " : "");
-        dpar_text_put(&t, name(i));
+        dpari_text_print(&t, "%s%s", i > 1 ? ", " : "", name(i));
     }
     return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
 }
@@ -1390,8 +1386,8 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
     return DPAR_OK;
 }
 
-static dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
-                                       dpar_why *why)
+DPARI_APART dpar_status dpari_config_member(dpari_config_state *c, const dpari_json_item *item,
+                                            dpar_why *why)
 {
     int32_t in = c->in[item->depth], key = -1;
     int open = item->kind == DPARI_JSON_OBJECT || item->kind == DPARI_JSON_ARRAY;
@@ -1588,15 +1584,14 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
         }
         dpar_text_put(&c->note, said++ == 0 ? "not in the file, as its type has it: " : ", ");
         dpari_text_slice(&c->note, names, (size_t)(end - names));
-        dpari_text_char(&c->note, '=');
-        dpari_text_int(&c->note, v);
+        dpari_text_print(&c->note, "=%d", v);
     }
     dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
 /* Widths that are products or choices of what was said. */
-static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
-                                const dpari_slice *type)
+DPARI_APART void dpari_config_widths(dpar_model *m, const dpari_config_state *c, const int32_t *v,
+                                     const dpari_slice *type)
 {
     int32_t inner = v[DPARI_C_INNER];
     m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
@@ -1852,7 +1847,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     return DPAR_OK;
 }
 
-static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+DPARI_APART dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
 {
     int32_t in = c->seen[DPARI_IN_TEXT] ? DPARI_IN_TEXT : DPARI_IN_WHOLE, tower;
     int32_t *v = c->value[in];

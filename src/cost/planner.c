@@ -711,7 +711,7 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
 
 /* None, selective where scores are kept, full: of all layers, and of half of a stage's; of PyTorch
  * every second product, as its users do. */
-static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
+DPARI_APART void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -796,7 +796,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 }
 
 /* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
-static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
+DPARI_APART void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_search *q = &p->search;
     const dpar_workload *w = p->job.work;
@@ -843,7 +843,7 @@ static DPARI_COLD int32_t dpari_walk_early(const dpar_planner *p, const dpar_str
 }
 
 /* All of one outer position. */
-static void dpari_walk_position(dpar_planner *p)
+DPARI_APART void dpari_walk_position(dpar_planner *p)
 {
     dpar_strategy s;
     int64_t ranks = 1;
@@ -920,8 +920,7 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why
     return dpari_say_word(DPAR_E_NONE, why,
                           "none of # configurations is legal on # GPUs with a global batch of #: "
                           "most break the rule '@'",
-                          name, dpari_length(name), p->walked, p->search.gpus,
-                          p->search.global_batch, 0);
+                          name, DPARI_WHOLE, p->walked, p->search.gpus, p->search.global_batch, 0);
 }
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
@@ -959,11 +958,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 
 static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
 {
-    dpar_text_put(t, name);
-    dpari_text_char(t, ' ');
-    dpari_text_int(t, from);
-    dpar_text_put(t, " -> ");
-    dpari_text_int(t, to);
+    dpari_text_print(t, "%s %d -> %d", name, from, to);
 }
 
 /* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
@@ -1048,28 +1043,21 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
         r->bytes_over = other->memory.lower - job->cluster->gpu.memory_bytes;
-        dpar_text_put(t, "up to ");
-        dpari_text_fixed(t, other->memory.upper * 1e-9, 1);
-        dpar_text_put(t, " GB, a GPU has ");
-        dpari_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
+        dpari_text_print(t, "up to %.1f GB, a GPU has %.0f", other->memory.upper * 1e-9,
+                         job->cluster->gpu.memory_bytes * 1e-9);
         return;
     }
     r->rule = DPAR_RULE_NONE;
     if (ratio > 0.9995 && ratio < 1.0005) {
         dpar_text_put(t, "as fast");
     } else {
-        dpari_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
-        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+        dpari_text_print(t, "%.1f%s", 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio),
+                         ratio >= 1.0 ? " % slower" : " % faster");
     }
-    dpar_text_put(t, ", ");
-    dpari_text_fixed(t, other->memory.total * 1e-9, 1);
-    dpar_text_put(t, " GB");
+    dpari_text_print(t, ", %.1f GB", other->memory.total * 1e-9);
     if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
-        dpar_text_put(t, ", bubble ");
-        dpari_text_fixed(t, 100.0 * other->step.bubble, 0);
-        dpar_text_put(t, " % instead of ");
-        dpari_text_fixed(t, 100.0 * plan->step.bubble, 0);
-        dpar_text_put(t, " %");
+        dpari_text_print(t, ", bubble %.0f %% instead of %.0f %%", 100.0 * other->step.bubble,
+                         100.0 * plan->step.bubble);
     }
 }
 
@@ -1101,8 +1089,7 @@ DPAR_API DPARI_COLD int32_t dpar_plan_neighbours(const dpar_job *job, const dpar
             r->seconds = other.step.total;
             dpari_neighbour_text(job, plan, &other, r, &t);
         } else {
-            dpar_text_put(&t, ": ");
-            dpar_text_put(&t, why.text);
+            dpari_text_print(&t, ": %s", why.text);
         }
         n++;
     }

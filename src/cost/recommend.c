@@ -155,8 +155,7 @@ static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
     }
     dpar_text_put(t, name);
     if (degree > 1) {
-        dpari_text_char(t, '=');
-        dpari_text_int(t, degree);
+        dpari_text_print(t, "=%d", degree);
     }
 }
 
@@ -254,8 +253,7 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
 static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
 {
     a->warnings |= bit;
-    dpar_text_put(t, t->used > 0 ? " " : "");
-    dpar_text_put(t, text);
+    dpari_text_print(t, "%s%s", t->used > 0 ? " " : "", text);
 }
 
 /* Mistakes that the plan makes. */
@@ -308,8 +306,7 @@ static DPARI_COLD void dpari_advice_saved(dpar_text *t, const char *how, int32_t
     int32_t i;
     for (i = 0; i < 9; i++) {
         if ((bits & ~than) >> i & 1) {
-            dpar_text_put(t, how);
-            dpar_text_put(t, name[i]);
+            dpari_text_print(t, "%s%s", how, name[i]);
             how = ", ";
         }
     }
@@ -384,9 +381,7 @@ static void dpari_advice_free(const dpar_job *job, const dpar_search *asked, dpa
         return;
     }
     dpar_text_init(&t, a->runner_up, sizeof a->runner_up);
-    dpar_text_put(&t, "with nothing fixed ");
-    dpar_text_put(&t, other.name);
-    dpar_text_put(&t, ": ");
+    dpari_text_print(&t, "with nothing fixed %s: ", other.name);
     if (a->plan.fits) {
         ratio = other.plan.step.total / other.plan.step.samples * a->plan.step.samples /
                 a->plan.step.total;
@@ -454,9 +449,7 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     q.global_batch = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
                            NULL) == DPAR_OK) {
-        dpar_text_put(&t, "; it fits on ");
-        dpari_text_int(&t, dpar_strategy_ranks(&plan.strategy));
-        dpar_text_put(&t, " such GPUs");
+        dpari_text_print(&t, "; it fits on %d such GPUs", dpar_strategy_ranks(&plan.strategy));
     }
     dpari_advice_warnings(job, asked, n, a);
     dpari_advice_free(job, asked, a);

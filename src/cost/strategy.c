@@ -19,8 +19,8 @@ DPARI_API DPARI_COLD void dpari_write_recompute(dpar_text *t, int32_t recompute)
     }
     for (i = 0; i < 3; i++) {
         if (recompute >> (2 + i) & 1) {
-            dpar_text_put(t, (recompute & ((4 << i) - 1)) > 0 ? "+" : "");
-            dpar_text_put(t, dpari_recompute_word[4 + i]);
+            dpari_text_print(t, "%s%s", (recompute & ((4 << i) - 1)) > 0 ? "+" : "",
+                             dpari_recompute_word[4 + i]);
         }
     }
 }
@@ -117,7 +117,7 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
                           "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-                          name, dpari_length(name), 0, 0, 0, 0);
+                          name, DPARI_WHOLE, 0, 0, 0, 0);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -352,12 +352,9 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
+DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 {
-    dpari_text_char(t, ',');
-    dpar_text_put(t, name);
-    dpari_text_char(t, '=');
-    dpari_text_int(t, v);
+    dpari_text_print(t, ",%s=%ld", name, v);
 }
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
@@ -368,8 +365,7 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
     dpar_text_put(t, name);
     for (i = 0; i < 3 + offload; i++) {
         if (bits >> i & 1) {
-            dpar_text_put(t, n++ > 0 ? "+" : "");
-            dpar_text_put(t, word[offload][i]);
+            dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }
     dpar_text_put(t, n == 0 ? "none" : "");
@@ -377,19 +373,15 @@ DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, in
 
 DPARI_API void dpari_write_tiles(dpar_text *t, const int32_t *tiles)
 {
-    dpari_text_int(t, tiles[0]);
-    dpari_text_char(t, 'x');
-    dpari_text_int(t, tiles[1]);
+    dpari_text_print(t, "%dx%d", tiles[0], tiles[1]);
     if (tiles[2] > 1) {
-        dpari_text_char(t, 'x');
-        dpari_text_int(t, tiles[2]);
+        dpari_text_print(t, "x%d", tiles[2]);
     }
 }
 
 DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *t)
 {
-    dpar_text_put(t, "dp=");
-    dpari_text_int(t, s->dp);
+    dpari_text_print(t, "dp=%d", s->dp);
     if (s->shard > 0 && s->shard < s->dp) {
         dpari_write_pair(t, "shard", s->shard);
     }
@@ -400,14 +392,12 @@ DPAR_API DPARI_COLD void dpar_strategy_write(const dpar_strategy *s, dpar_text *
     }
     if (s->cp > 1) {
         dpari_write_pair(t, "cp", s->cp);
-        dpar_text_put(t, ",cp_kind=");
-        dpar_text_put(t, dpari_cp_name(s->cp_kind));
+        dpari_text_print(t, ",cp_kind=%s", dpari_cp_name(s->cp_kind));
     }
     dpari_write_pair(t, "pp", s->pp);
     if (s->pp > 1) {
         dpari_write_pair(t, "vp", s->vp);
-        dpar_text_put(t, ",schedule=");
-        dpar_text_put(t, dpar_order_name(s->schedule));
+        dpari_text_print(t, ",schedule=%s", dpar_order_name(s->schedule));
     }
     if (s->ep * s->etp > 1) {
         dpari_write_pair(t, "ep", s->ep);

@@ -897,7 +897,7 @@ static int dpari_is_transformer(int32_t family)
     return family <= DPAR_FAMILY_T5;
 }
 
-static dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+DPARI_APART dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
 {
     if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
         m->heads = m->kv_heads = 0;
@@ -945,7 +945,7 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
     return DPAR_OK;
 }
 
-static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 {
     int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
@@ -1101,7 +1101,7 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
-static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);

@@ -82,8 +82,7 @@ static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names
     struct dirent *entry;
     names->count = 0;
     dpar_text_init(&t, full, sizeof full);
-    dpar_text_put(&t, s->root);
-    dpar_text_put(&t, path);
+    dpari_text_print(&t, "%s%s", s->root, path);
     at = opendir(full);
     while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
         if (entry->d_name[0] != '.') {
@@ -156,8 +155,7 @@ static double dpari_doctor_least(const dpari_site *s, const char *base, const ch
             path[--n] = 0;
         }
         dpar_text_init(&t, folder, sizeof folder);
-        dpar_text_put(&t, base);
-        dpar_text_put(&t, path);
+        dpari_text_print(&t, "%s%s", base, path);
         v = value(s, folder);
         least = v > 0.0 && (least <= 0.0 || v < least) ? v : least;
         if (n == 0) {
@@ -175,8 +173,7 @@ static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const ch
     char path[700];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, folder);
-    dpar_text_put(&t, name);
+    dpari_text_print(&t, "%s%s", folder, name);
     return dpari_site_read(s, path, text, room);
 }
 
@@ -293,9 +290,7 @@ static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, con
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, "/sys/class/net/");
-    dpar_text_put(&t, link);
-    dpar_text_put(&t, file);
+    dpari_text_print(&t, "/sys/class/net/%s%s", link, file);
     return dpari_site_read(s, path, text, room);
 }
 
@@ -359,9 +354,7 @@ static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
     char path[96];
     dpar_text t;
     dpar_text_init(&t, path, sizeof path);
-    dpar_text_put(&t, "/sys/devices/system/cpu/cpu");
-    dpari_text_int(&t, cpu);
-    dpar_text_put(&t, "/topology/physical_package_id");
+    dpari_text_print(&t, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", cpu);
     return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
 }
 
@@ -551,8 +544,7 @@ DPARI_API void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 
 DPARI_API void dpari_doctor_head(dpar_text *out, const char *title)
 {
-    dpar_text_put(out, title);
-    dpari_text_char(out, ' ');
+    dpari_text_print(out, "%s ", title);
     dpari_text_column(out, 11);
 }
 
@@ -590,10 +582,8 @@ static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *wo
                                int64_t b, int64_t c)
 {
     dpar_why line;
-    dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
-    dpar_text_put(d->out, "WRONG: ");
-    dpar_text_put(d->out, line.text);
-    dpari_text_char(d->out, '\n');
+    dpari_say_word(DPAR_OK, &line, form, word, DPARI_WHOLE, a, b, c, 0);
+    dpari_text_print(d->out, "WRONG: %s\n", line.text);
     d->wrong++;
 }
 
@@ -689,13 +679,8 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         return;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpar_text_put(&t, name);
-    dpar_text_put(&t, text != NULL ? " is " : " is not set");
-    dpar_text_put(&t, text != NULL ? text : "");
-    dpar_text_put(&t, " -> export ");
-    dpar_text_put(&t, name);
-    dpari_text_char(&t, '=');
-    dpar_text_put(&t, advice);
+    dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
+                     text != NULL ? text : "", name, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
 }
 
@@ -870,10 +855,10 @@ DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
     if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
         return;
     }
-    dpar_text_put(out, "note: /dev/shm holds ");
-    dpari_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
-    dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
-                       "docker run --shm-size=1g or more\n");
+    dpari_text_print(out,
+                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and torch's loaders of data "
+                     "keep buffers there -> docker run --shm-size=1g or more\n",
+                     c->shm < 0 ? 0 : c->shm >> 10);
 }
 
 DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)

@@ -22,12 +22,8 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpar_text_put(out, dpari_launcher_name(j->launcher));
-    dpar_text_put(out, ": rank ");
-    dpari_text_int(out, j->rank);
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, j->size);
-    dpar_text_put(out, ", local rank ");
+    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->launcher),
+                     j->rank, j->size);
     if (j->local_rank >= 0) {
         dpari_text_int(out, j->local_rank);
     } else {
@@ -39,30 +35,22 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     } else {
         dpar_text_put(out, "not said");
     }
-    dpar_text_put(out, ", job ");
-    dpar_text_put(out, j->id);
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, ", job %s\n", j->id);
 }
 
 static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
 {
     dpari_doctor_head(out, "cores");
-    dpari_text_int(out, c->cores);
-    dpar_text_put(out, ", this process may use ");
-    dpari_text_int(out, c->allowed);
+    dpari_text_print(out, "%d, this process may use %d", c->cores, c->allowed);
     if (c->quota > 0.0) {
-        dpar_text_put(out, ", its cgroup grants ");
-        dpari_text_fixed(out, c->quota, 2);
+        dpari_text_print(out, ", its cgroup grants %.2f", c->quota);
     }
     dpari_text_char(out, '\n');
     if (c->runnable >= 0) {
         dpari_doctor_head(out, "load");
-        dpari_text_int(out, c->runnable);
-        dpar_text_put(out, " runnable on ");
-        dpari_text_int(out, c->cores);
-        dpar_text_put(out, " cores (this one counted), ");
-        dpar_text_put(out, c->load);
-        dpar_text_put(out, " over the last minute\n");
+        dpari_text_print(out,
+                         "%d runnable on %d cores (this one counted), %s over the last minute\n",
+                         c->runnable, c->cores, c->load);
     }
     dpari_doctor_head(out, "memory");
     dpari_doctor_bytes(out, c->memory);
@@ -72,11 +60,8 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, ", its cgroup grants ");
         dpari_doctor_bytes(out, c->memory_limit);
     }
-    dpar_text_put(out, "; pages of ");
-    dpari_text_int(out, c->page);
-    dpar_text_put(out, " B, huge ones for shared memory: ");
-    dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", c->page,
+                     c->huge[0] != 0 ? c->huge : "not known");
 }
 
 static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
@@ -86,9 +71,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
     dpari_doctor_bytes(out, c->addresses);
     dpar_text_put(out, ", locked ");
     dpari_doctor_bytes(out, c->locked);
-    dpar_text_put(out, ", open files ");
-    dpari_text_int(out, c->open_files);
-    dpar_text_put(out, ", files ");
+    dpari_text_print(out, ", open files %ld, files ", c->open_files);
     dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
     if (c->shm < 0) {
@@ -107,30 +90,26 @@ static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c
     int32_t i;
     dpari_doctor_head(out, "network");
     for (i = 0; i < c->links.count; i++) {
-        dpar_text_put(out, i > 0 ? ", " : "");
-        dpar_text_put(out, c->links.name[i]);
-        dpar_text_put(out, (c->up >> i & 1) ? "" : " (down)");
+        dpari_text_print(out, "%s%s%s", i > 0 ? ", " : "", c->links.name[i],
+                         (c->up >> i & 1) ? "" : " (down)");
     }
     text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
-    dpar_text_put(out, text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set");
-    dpar_text_put(out, text != NULL ? text : "");
-    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
-    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
+    dpari_text_print(out, "%s%s%s%s",
+                     text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set",
+                     text != NULL ? text : "", c->slingshot ? "; Slingshot" : "",
+                     c->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
     dpari_text_int(out, c->gpus);
     text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
-    dpar_text_put(out, text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "");
-    dpar_text_put(out, text != NULL ? text : "");
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "%s%s\n", text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "",
+                     text != NULL ? text : "");
 }
 
 static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
 {
     dpari_doctor_head(out, "will use");
     if (world != NULL) {
-        dpar_text_put(out, "engine ");
-        dpar_text_put(out, world->engine.name);
-        dpar_text_put(out, " (as this communicator does); ");
+        dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
     } else if (c->job_status != DPAR_OK) {
         dpar_text_put(out, "nothing before the launcher's numbers fit together; ");
     } else if (dpari_doctor_spread(c)) {
@@ -144,8 +123,7 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
     } else {
         dpar_text_put(out, "no reading of other ranks' memory (");
         if (c->yama > 0) {
-            dpar_text_put(out, "yama ptrace_scope is ");
-            dpari_text_int(out, c->yama);
+            dpari_text_print(out, "yama ptrace_scope is %d", c->yama);
         } else {
             dpari_os_error(out, c->cma);
             dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
@@ -161,15 +139,8 @@ static void dpari_doctor_say_here(const dpari_site *s, const dpari_checkup *c,
 {
     char host[256];
     dpari_doctor_host(host);
-    dpar_text_put(out, "dpar ");
-    dpari_text_int(out, DPAR_VERSION_MAJOR);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, DPAR_VERSION_MINOR);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, DPAR_VERSION_PATCH);
-    dpar_text_put(out, " on ");
-    dpar_text_put(out, host);
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "dpar %d.%d.%d on %s\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+                     DPAR_VERSION_PATCH, host);
     dpari_doctor_say_job(c, out);
     dpari_doctor_say_memory(c, out);
     dpari_doctor_say_limits(c, out);
@@ -183,9 +154,8 @@ static int32_t dpari_doctor_not_compared(const dpari_site *s, const dpari_checku
                                          const dpar_comm *world, dpar_text *out)
 {
     const int32_t wrong = dpari_doctor_judge(s, c, out);
-    dpar_text_put(out, "WRONG: the ranks cannot be compared: ");
-    dpar_text_put(out, world->why.text);
-    dpar_text_put(out, " -> see dpar_comm_report\n");
+    dpari_text_print(out, "WRONG: the ranks cannot be compared: %s -> see dpar_comm_report\n",
+                     world->why.text);
     return wrong + 1;
 }
 
@@ -221,8 +191,7 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     }
     dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
     if (wrong > 1) {
-        dpari_text_int(out, wrong);
-        dpar_text_put(out, " things are wrong");
+        dpari_text_print(out, "%d things are wrong", wrong);
     }
     dpari_text_char(out, '\n');
     dpari_os_unmap(c, (int64_t)sizeof *c);

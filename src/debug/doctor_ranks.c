@@ -146,11 +146,9 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_
             dpar_text_put(out, ", ...");
             return;
         }
-        dpar_text_put(out, said++ > 0 ? ", " : "");
-        dpari_text_int(out, r);
+        dpari_text_print(out, "%s%d", said++ > 0 ? ", " : "", r);
         if (end - r > 1) {
-            dpar_text_put(out, end - r > 2 ? " to " : ", ");
-            dpari_text_int(out, end - 1);
+            dpari_text_print(out, "%s%d", end - r > 2 ? " to " : ", ", end - 1);
         }
     }
 }
@@ -175,14 +173,13 @@ static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
         return;
     }
     if (count > 4) {
-        dpari_text_int(out, count);
-        dpar_text_put(out, " ranks (");
+        dpari_text_print(out, "%d ranks (", count);
     } else {
         dpar_text_put(out, count == 1 ? "rank " : "ranks ");
     }
     dpari_doctor_put_runs(j, -1, out);
-    dpar_text_put(out, count > 4 ? ") on " : " on ");
-    dpar_text_put(out, nodes == 1 ? j->who[first].host : "several nodes");
+    dpari_text_print(out, "%s%s", count > 4 ? ") on " : " on ",
+                     nodes == 1 ? j->who[first].host : "several nodes");
 }
 
 static void dpari_doctor_unmark(const dpari_doctor_job *j)
@@ -298,11 +295,7 @@ static void dpari_doctor_say_own(dpari_doctor_tally *t, const dpari_doctor_job *
 
 static void dpari_doctor_put_version(dpar_text *out, int32_t version)
 {
-    dpari_text_int(out, version / 10000);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, version / 100 % 100);
-    dpari_text_char(out, '.');
-    dpari_text_int(out, version % 100);
+    dpari_text_print(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
 
 DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out)
@@ -321,9 +314,8 @@ DPARI_API int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *ou
         dpari_doctor_put_version(to, j->who[first].version);
         dpar_text_put(to, ", rank 0 with ");
         dpari_doctor_put_version(to, j->who[0].version);
-        dpar_text_put(to,
-                      j->who[first].version == j->who[0].version ? ", another state of it" : "");
-        dpar_text_put(to, " -> build all from one release; looked at nothing else\n");
+        dpari_text_print(to, "%s -> build all from one release; looked at nothing else\n",
+                         j->who[first].version == j->who[0].version ? ", another state of it" : "");
     }
     return t.wrong;
 }
@@ -338,10 +330,11 @@ static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
     }
     if (apart > 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, apart == 1 ? ": does" : ": do");
-        dpar_text_put(out, " not share memory with the first rank of the same node -> see "
-                           "\"joined\" above; one container a node (or --ipc=host), one user, "
-                           "DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n");
+        dpari_text_print(
+            out,
+            "%s not share memory with the first rank of the same node -> see \"joined\" above; one "
+            "container a node (or --ipc=host), one user, DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n",
+            apart == 1 ? ": does" : ": do");
     }
 }
 
@@ -387,17 +380,14 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
     }
     out = dpari_doctor_accuse(t, j);
     if (cores == 1) {
-        dpar_text_put(out, ": bound to one core, ");
-        dpari_text_int(out, dpari_doctor_first_cpu(mine->cpus));
+        dpari_text_print(out, ": bound to one core, %d", dpari_doctor_first_cpu(mine->cpus));
     } else {
-        dpar_text_put(out, ": bound to the same ");
-        dpari_text_int(out, cores);
-        dpar_text_put(out, " cores");
+        dpari_text_print(out, ": bound to the same %d cores", cores);
     }
-    dpar_text_put(out, " of ");
-    dpari_text_int(out, mine->cores);
-    dpar_text_put(out, " -> let the launcher bind each to its own (mpirun --bind-to core, srun "
-                       "--cpu-bind=cores), or to none\n");
+    dpari_text_print(out,
+                     " of %d -> let the launcher bind each to its own (mpirun --bind-to core, srun "
+                     "--cpu-bind=cores), or to none\n",
+                     mine->cores);
     return 1;
 }
 
@@ -417,11 +407,9 @@ static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *
     allowed = dpari_doctor_bits(any);
     if (allowed < j->ranks[node] && allowed < j->chart[j->first[node]].cores) {
         out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": may together use ");
-        dpari_text_int(out, allowed);
-        dpar_text_put(out, " of ");
-        dpari_text_int(out, j->chart[j->first[node]].cores);
-        dpar_text_put(out, " cores -> let the launcher bind each to its own\n");
+        dpari_text_print(
+            out, ": may together use %d of %d cores -> let the launcher bind each to its own\n",
+            allowed, j->chart[j->first[node]].cores);
     }
 }
 
@@ -449,9 +437,10 @@ static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *
     }
     if (unbound > 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": not bound, and may leave their memory for another of ");
-        dpari_text_int(out, sockets);
-        dpar_text_put(out, " sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n");
+        dpari_text_print(out,
+                         ": not bound, and may leave their memory for another of %d sockets -> "
+                         "mpirun --bind-to core, srun --cpu-bind=cores\n",
+                         sockets);
     }
 }
 
@@ -479,13 +468,11 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
                 dpar_text_put(out, "note: ");
                 dpari_doctor_put_marked(j, out);
             }
-            dpar_text_put(out, ": on one machine, whose ");
-            dpari_text_int(out, cores);
-            dpar_text_put(out, " cores each of ");
-            dpari_text_int(out, others + 1);
-            dpar_text_put(out, " nodes counts as its own; in one container they would share "
-                               "memory");
-            dpar_text_put(out, more ? " -> start at most as many ranks as cores\n" : "\n");
+            dpari_text_print(out,
+                             ": on one machine, whose %d cores each of %d nodes counts as its own; "
+                             "in one container they would share memory%s",
+                             cores, others + 1,
+                             more ? " -> start at most as many ranks as cores\n" : "\n");
         }
     }
 }
@@ -507,14 +494,13 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
             j->mark[i] = j->mark[k] = 1;
             out = dpari_doctor_accuse(t, j);
             if (place) {
-                dpar_text_put(out, ": both are local rank ");
-                dpari_text_int(out, a->local_rank);
-                dpar_text_put(out, " -> start them with one launcher\n");
+                dpari_text_print(out, ": both are local rank %d -> start them with one launcher\n",
+                                 a->local_rank);
             } else {
-                dpar_text_put(out, ": take the same GPU (");
-                dpar_text_put(out, b->gpu);
-                dpar_text_put(out, ") -> one rank a GPU: local ranks 0, 1, ... or "
-                                   "CUDA_VISIBLE_DEVICES of their own\n");
+                dpari_text_print(out,
+                                 ": take the same GPU (%s) -> one rank a GPU: local ranks 0, 1, "
+                                 "... or CUDA_VISIBLE_DEVICES of their own\n",
+                                 b->gpu);
             }
             if (t->wrong >= DPARI_DOCTOR_LINES) {
                 return; /* the picture is clear */
@@ -548,11 +534,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job
         dpar_text_put(out, "holds ");
         dpari_doctor_bytes(out, j->chart[first].shm);
     }
-    dpar_text_put(out, ", that of rank ");
-    dpari_text_int(out, most);
-    dpar_text_put(out, " on ");
-    dpar_text_put(out, j->who[most].host);
-    dpari_text_char(out, ' ');
+    dpari_text_print(out, ", that of rank %d on %s ", most, j->who[most].host);
     dpari_doctor_bytes(out, j->chart[most].shm);
     dpar_text_put(out, "; MPI and NCCL keep messages of a node there -> make it as large "
                        "(docker run --shm-size=1g)\n");
@@ -568,11 +550,11 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": MPI is ");
-        dpar_text_put(out, j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded");
-        dpar_text_put(out, ", on rank 0 ");
-        dpar_text_put(out, j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
-        dpar_text_put(out, " -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n");
+        dpari_text_print(
+            out,
+            ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
+            j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded",
+            j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
     }
     other = -1;
     for (r = 0; r < j->size; r++) {
@@ -582,12 +564,10 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpar_text_put(out, ": gives up on others after ");
-        dpari_text_real(out, j->chart[other].timeout_s, 3);
-        dpar_text_put(out, " s, rank 0 after ");
-        dpari_text_real(out, j->chart[0].timeout_s, 3);
-        dpar_text_put(out, " s (not above 0: never) -> the same deadline (timeout_s, DPAR_TIMEOUT) "
-                           "on all\n");
+        dpari_text_print(out,
+                         ": gives up on others after %.3g s, rank 0 after %.3g s (not above 0: "
+                         "never) -> the same deadline (timeout_s, DPAR_TIMEOUT) on all\n",
+                         j->chart[other].timeout_s, j->chart[0].timeout_s);
     }
 }
 
@@ -654,29 +634,22 @@ static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32
 static void dpari_doctor_put_latency(dpar_text *out, double seconds)
 {
     const int slow = seconds >= 999.5e-6;
-    dpari_text_real(out, seconds * (slow ? 1e3 : 1e6), 3);
-    dpar_text_put(out, slow ? " ms" : " us");
+    dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
 }
 
 static void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 {
-    dpari_text_real(out, bytes_s * 1e-9, 3);
-    dpar_text_put(out, " GB/s");
+    dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
 
 /* "ranks 4 and 5 on n2", "ranks 3 on n1 and 4 on n2". */
 static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
 {
-    dpar_text_put(out, "ranks ");
-    dpari_text_int(out, a);
+    dpari_text_print(out, "ranks %d", a);
     if (j->node[a] != j->node[b]) {
-        dpar_text_put(out, " on ");
-        dpar_text_put(out, j->who[a].host);
+        dpari_text_print(out, " on %s", j->who[a].host);
     }
-    dpar_text_put(out, " and ");
-    dpari_text_int(out, b);
-    dpar_text_put(out, " on ");
-    dpar_text_put(out, j->who[b].host);
+    dpari_text_print(out, " and %d on %s", b, j->who[b].host);
 }
 
 static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpar_text *out)
@@ -689,8 +662,7 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
         return;
     }
     dpari_doctor_head(out, level == DPARI_DOCTOR_BETWEEN ? "between" : "within");
-    dpar_text_put(out, name[level]);
-    dpar_text_put(out, ": 8 B in ");
+    dpari_text_print(out, "%s: 8 B in ", name[level]);
     dpari_doctor_put_latency(out, s.latency_s);
     dpar_text_put(out, ", 1 MiB at ");
     dpari_doctor_put_rate(out, s.bytes_s);
@@ -701,9 +673,7 @@ static void dpari_doctor_say_level(const dpari_doctor_job *j, int32_t level, dpa
         dpar_text_put(out, ")\n");
         return;
     }
-    dpar_text_put(out, ", medians of ");
-    dpari_text_int(out, s.pairs);
-    dpar_text_put(out, " pairs; worst ");
+    dpari_text_print(out, ", medians of %d pairs; worst ", s.pairs);
     link = dpari_doctor_measured(j, level, s.slow);
     dpari_doctor_put_latency(out, link->latency_s);
     dpar_text_put(out, " (");
@@ -750,9 +720,7 @@ static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job
         dpari_doctor_put_latency(out, link->latency_s);
         dpar_text_put(out, " and ");
         dpari_doctor_put_rate(out, link->bytes_s);
-        dpar_text_put(out, ", the median of ");
-        dpari_text_int(out, s.pairs);
-        dpar_text_put(out, " such pairs is ");
+        dpari_text_print(out, ", the median of %d such pairs is ", s.pairs);
         dpari_doctor_put_latency(out, s.latency_s);
         dpar_text_put(out, " and ");
         dpari_doctor_put_rate(out, s.bytes_s);
@@ -779,12 +747,10 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
     out = dpari_doctor_complain(t);
     dpar_text_put(out, "between nodes ");
     dpari_doctor_put_rate(out, s.bytes_s);
-    dpar_text_put(out, " (");
-    dpari_text_real(out, mbits * 1e-3, 3);
-    dpar_text_put(out, " Gb/s), where each has a port of ");
-    dpari_text_real(out, (double)least * 1e-3, 3);
-    dpar_text_put(out, " Gb/s -> tell MPI which (btl_tcp_if_include, UCX_NET_DEVICES, "
-                       "MPICH_OFI_NIC_POLICY)\n");
+    dpari_text_print(out,
+                     " (%.3g Gb/s), where each has a port of %.3g Gb/s -> tell MPI which "
+                     "(btl_tcp_if_include, UCX_NET_DEVICES, MPICH_OFI_NIC_POLICY)\n",
+                     mbits * 1e-3, (double)least * 1e-3);
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
@@ -807,9 +773,7 @@ DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out
     }
     dpari_doctor_ports(&t, j);
     if (t.wrong > DPARI_DOCTOR_LINES) {
-        dpar_text_put(out, "... and ");
-        dpari_text_int(out, t.wrong - DPARI_DOCTOR_LINES);
-        dpar_text_put(out, " more\n");
+        dpari_text_print(out, "... and %d more\n", t.wrong - DPARI_DOCTOR_LINES);
     }
     return t.wrong;
 }
@@ -829,11 +793,9 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
         dpar_text_put(out, ", not bound");
         return;
     }
-    dpar_text_put(out, j->ranks[node] > 1 ? ", each bound to " : ", bound to ");
-    dpari_text_int(out, least);
+    dpari_text_print(out, "%s%d", j->ranks[node] > 1 ? ", each bound to " : ", bound to ", least);
     if (most > least) {
-        dpar_text_put(out, " to ");
-        dpari_text_int(out, most);
+        dpari_text_print(out, " to %d", most);
     }
     dpar_text_put(out, most == 1 ? " core" : " cores");
 }
@@ -842,13 +804,9 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
 static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     const dpari_doctor_chart *c = &j->chart[j->first[node]];
-    dpar_text_put(out, " on ");
-    dpari_text_int(out, c->cores);
-    dpar_text_put(out, c->cores == 1 ? " core" : " cores");
+    dpari_text_print(out, " on %d%s", c->cores, c->cores == 1 ? " core" : " cores");
     if (c->sockets > 0) {
-        dpar_text_put(out, " of ");
-        dpari_text_int(out, c->sockets);
-        dpar_text_put(out, c->sockets == 1 ? " socket" : " sockets");
+        dpari_text_print(out, " of %d%s", c->sockets, c->sockets == 1 ? " socket" : " sockets");
     }
     dpari_doctor_put_bound(j, node, out);
     dpar_text_put(out, ", memory ");
@@ -860,13 +818,9 @@ static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_
         dpari_doctor_bytes(out, c->shm);
     }
     if (c->gpus > 0) {
-        dpar_text_put(out, ", ");
-        dpari_text_int(out, c->gpus);
-        dpar_text_put(out, c->gpus == 1 ? " GPU" : " GPUs");
+        dpari_text_print(out, ", %d%s", c->gpus, c->gpus == 1 ? " GPU" : " GPUs");
     }
-    dpar_text_put(out, "; ");
-    dpar_text_put(out, c->ports[0] != 0 ? c->ports : "no port is up");
-    dpari_text_char(out, '\n');
+    dpari_text_print(out, "; %s\n", c->ports[0] != 0 ? c->ports : "no port is up");
 }
 
 static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t b)
@@ -890,20 +844,13 @@ DPARI_API void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
             end++;
         }
         if (lines++ == DPARI_DOCTOR_LINES) {
-            dpar_text_put(out, "... and ");
-            dpari_text_int(out, j->nodes - node);
-            dpar_text_put(out, " nodes more\n");
+            dpari_text_print(out, "... and %d nodes more\n", j->nodes - node);
             return;
         }
         dpari_doctor_head(out, j->who[j->first[node]].host);
         if (end - node > 1) {
-            dpar_text_put(out, "to ");
-            dpar_text_put(out, j->who[j->first[end - 1]].host);
-            dpar_text_put(out, ": ");
-            dpari_text_int(out, end - node);
-            dpar_text_put(out, " nodes, on each ");
-            dpari_text_int(out, j->ranks[node]);
-            dpar_text_put(out, j->ranks[node] == 1 ? " rank" : " ranks");
+            dpari_text_print(out, "to %s: %d nodes, on each %d%s", j->who[j->first[end - 1]].host,
+                             end - node, j->ranks[node], j->ranks[node] == 1 ? " rank" : " ranks");
         } else {
             for (r = 0; r < j->size; r++) {
                 j->mark[r] = (char)(j->node[r] == node);
@@ -956,12 +903,9 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
         }
         chart->port = dpari_most(chart->port, c->speed[i]);
         dpar_text_init(&o, one, sizeof one);
-        dpar_text_put(&o, t.used > 0 ? ", " : "");
-        dpar_text_put(&o, c->links.name[i]);
+        dpari_text_print(&o, "%s%s", t.used > 0 ? ", " : "", c->links.name[i]);
         if (c->speed[i] > 0) {
-            dpari_text_char(&o, ' ');
-            dpari_text_real(&o, (double)c->speed[i] * 1e-3, 4);
-            dpar_text_put(&o, " Gb/s");
+            dpari_text_print(&o, " %.4g Gb/s", (double)c->speed[i] * 1e-3);
         }
         if (t.used + o.used + 6 < t.room) {
             dpar_text_put(&t, one);
@@ -1104,16 +1048,12 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
 {
     dpar_text_put(out, "dpar ");
     dpari_doctor_put_version(out, DPAR_VERSION);
-    dpar_text_put(out, ": ");
-    dpari_text_int(out, j->size);
-    dpar_text_put(out, " ranks on ");
-    dpari_text_int(out, j->nodes);
-    dpar_text_put(out, j->nodes == 1 ? " node\n" : " nodes\n");
+    dpari_text_print(out, ": %d ranks on %d%s", j->size, j->nodes,
+                     j->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
     dpar_text_put(out, dpari_launcher_name(c->job.launcher));
     if (c->mpi[0] != 0) {
-        dpar_text_put(out, ", MPI ");
-        dpar_text_put(out, c->mpi);
+        dpari_text_print(out, ", MPI %s", c->mpi);
     }
     dpari_text_char(out, '\n');
     dpari_doctor_head(out, "joined");

@@ -37,9 +37,7 @@ static const char *dpari_hx_way(int32_t way)
 
 static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
 {
-    dpar_text_put(out, name);
-    dpari_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
-    dpar_text_put(out, " us");
+    dpari_text_print(out, "%s%.2f us", name, times > 0 ? 1e6 * seconds / (double)times : 0.0);
 }
 
 /* Where peers that share memory could read a field where it lies, if it lay elsewhere. */
@@ -54,10 +52,9 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_exchange *x)
         const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
         if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
             dpari_ref(x->world, x->part[i], 1) == 0) {
-            dpar_text_put(out, i % 2 ? "  the halos of field " : "  field ");
-            dpari_text_int(out, i / 2);
-            dpar_text_put(out, i % 2 ? " are packed: they are" : " is packed: it is");
-            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
+            dpari_text_print(out, "%s%d%s not in memory of dpar_comm_alloc of this communicator\n",
+                             i % 2 ? "  the halos of field " : "  field ", i / 2,
+                             i % 2 ? " are packed: they are" : " is packed: it is");
         }
     }
 }
@@ -69,14 +66,11 @@ DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, 
     if (!x || !out) {
         return;
     }
-    dpar_text_put(out, "halo exchange of rank ");
-    dpari_text_int(out, x->rank);
-    dpar_text_put(out, ", ");
-    dpari_text_int(out, x->fields);
-    dpar_text_put(out, x->fields == 1 ? " field" : " fields");
-    dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
-    dpar_text_put(out,
-                  "  to rank   way       hops   pieces        bytes       direct         runs\n");
+    dpari_text_print(out,
+                     "halo exchange of rank %d, %d%s%s  to rank   way       hops   pieces        "
+                     "bytes       direct         runs\n",
+                     x->rank, x->fields, x->fields == 1 ? " field" : " fields",
+                     x->options.ordered ? ", dim by dim\n" : "\n");
     for (k = 0; dpari_hx_traffic_of(x, k, &t); k++) {
         int64_t column[6];
         static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
@@ -96,9 +90,7 @@ DPAR_API DPARI_COLD void dpar_halo_exchange_report(const dpar_halo_exchange *x, 
         }
         dpari_text_char(out, '\n');
     }
-    dpar_text_put(out, "  ");
-    dpari_text_int(out, x->count);
-    dpar_text_put(out, " exchanges");
+    dpari_text_print(out, "  %ld exchanges", x->count);
     if (x->options.timers) {
         dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
         dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
@@ -172,19 +164,13 @@ static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *
     const dpar_halo *h = x->field[it->field].halo;
     dpar_box all;
     int32_t d;
-    dpar_text_put(out, "field ");
-    dpari_text_int(out, it->field);
-    dpar_text_put(out, ", point (");
+    dpari_text_print(out, "field %d, point (", it->field);
     if (dpar_halo_box(h, x->rank, &all)) {
         for (d = 0; d < all.dims; d++) {
-            dpar_text_put(out, d ? ", " : "");
-            dpari_text_int(out, all.lo[d] + it->local[d] + at[d]);
+            dpari_text_print(out, "%s%ld", d ? ", " : "", all.lo[d] + it->local[d] + at[d]);
         }
     }
-    dpar_text_put(out, ") component ");
-    dpari_text_int(out, at[it->dims - 1]);
-    dpar_text_put(out, " of rank ");
-    dpari_text_int(out, x->rank);
+    dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], x->rank);
 }
 
 /* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
@@ -380,9 +366,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
         dpari_hx_put_cell(x, it, here, &t);
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
-        dpar_text_put(&t, "; of its owner, rank ");
-        dpari_text_int(&t, dpari_hx_owner(x, it, here));
-        dpar_text_put(&t, ", comes ");
+        dpari_text_print(&t, "; of its owner, rank %d, comes ", dpari_hx_owner(x, it, here));
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
     } while (dpari_hx_step_on(it, it->dense, at, &place));
@@ -744,20 +728,15 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
     dpar_text t;
     int32_t d, pass;
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
-    dpar_text_put(&t, "field ");
-    dpari_text_int(&t, w->f);
+    dpari_text_print(&t, "field %d", w->f);
     for (pass = 0; pass < 2; pass++) {
         dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
-            dpar_text_put(&t, d ? ", " : "");
-            dpari_text_int(&t, pass ? q[d] : p[d]);
+            dpari_text_print(&t, "%s%ld", d ? ", " : "", pass ? q[d] : p[d]);
         }
         dpari_text_char(&t, ')');
         if (pass == 0) {
-            dpar_text_put(&t, " component ");
-            dpari_text_int(&t, k);
-            dpar_text_put(&t, " of rank ");
-            dpari_text_int(&t, rank);
+            dpari_text_print(&t, " component %d of rank %d", k, rank);
         }
         dpar_text_put(&t, pass ? ", should come " : " is ");
         dpari_hx_put_value(&t, type, pass ? want : got);

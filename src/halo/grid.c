@@ -1792,8 +1792,7 @@ static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, 
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpar_text_put(t, i > 0 ? by : "");
-        dpari_text_int(t, v[i]);
+        dpari_text_print(t, "%s%ld", i > 0 ? by : "", v[i]);
     }
 }
 
@@ -1804,9 +1803,7 @@ static DPARI_COLD void dpari_gx_put_cells(dpar_text *t, const dpari_gx *g, int32
     dpar_box own;
     coord[d] = p;
     (void)dpar_halo_owned(&g->halo, dpar_mesh_rank(&g->halo.grid.mesh, coord), &own);
-    dpari_text_int(t, own.lo[d]);
-    dpar_text_put(t, "..");
-    dpari_text_int(t, own.hi[d] - 1);
+    dpari_text_print(t, "%ld..%ld", own.lo[d], own.hi[d] - 1);
 }
 
 static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32_t *coord)
@@ -1824,8 +1821,7 @@ static DPARI_COLD void dpari_gx_put_table(dpar_text *t, const dpari_gx *g, int32
             if (y >= 0) {
                 coord[y] = i;
             }
-            dpar_text_put(t, "rank ");
-            dpari_text_int(t, dpar_mesh_rank(&g->halo.grid.mesh, coord));
+            dpari_text_print(t, "rank %d", dpar_mesh_rank(&g->halo.grid.mesh, coord));
         }
         dpar_text_put(t, "\n");
         if (y >= 0 && i + 1 < g->head.parts[y]) {
@@ -1863,9 +1859,7 @@ DPAR_API DPARI_COLD void dpar_grid_draw(const dpar_grid *grid, dpar_text *out)
     dpar_text_put(out, "\n");
     for (k = 0; k >= 0;) { /* each part of the dims before the last two */
         for (d = 0; d < g->head.dims - 2; d++) {
-            dpar_text_put(out, d > 0 ? ", dim " : "dim ");
-            dpari_text_int(out, d);
-            dpar_text_put(out, ": ");
+            dpari_text_print(out, "%s%d: ", d > 0 ? ", dim " : "dim ", d);
             dpari_gx_put_cells(out, g, d, coord[d]);
         }
         dpar_text_put(out, g->head.dims > 2 ? "\n" : "");

@@ -72,12 +72,10 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
-    dpari_text_int(&t, x->count);
-    dpar_text_put(&t, " of ");
-    dpari_text_int(&t, x->fields);
-    dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
-    dpari_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
+    dpari_text_print(&t, "%s%ld of %d%s%d",
+                     x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
+                     x->fields, x->fields == 1 ? " field: rank " : " fields: rank ",
+                     status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     dpari_put_place(&t, g);
     if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
@@ -85,27 +83,22 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
     } else if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, x->world, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpar_text_put(&t, " did not come in ");
-        dpari_text_fixed(&t, waited, 1);
-        dpar_text_put(&t, " s; ");
+        dpari_text_print(&t, " did not come in %.1f s; ", waited);
         if (q->links > 0) {
-            dpar_text_put(&t, q->links > 1 ? "others wait for it, and rank " : "rank ");
-            dpari_text_int(&t, p->rank);
-            dpar_text_put(&t, q->links > 1 ? " for them, which" : " waits for it, and");
+            dpari_text_print(&t, "%s%d%s", q->links > 1 ? "others wait for it, and rank " : "rank ",
+                             p->rank, q->links > 1 ? " for them, which" : " waits for it, and");
         } else {
             dpar_text_put(&t, "it");
         }
-        dpar_text_put(&t, " has begun exchange #");
-        dpari_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
+        dpari_text_print(&t, " has begun exchange #%ld",
+                         (int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8));
     } else if (q) {
         dpari_put_crossed(&t, g, p->world, q->in);
         dpar_text_put(&t, " instead");
     } else {
         dpar_text_put(&t, " runs ");
         dpari_hx_put_kind(&t, DPARI_LOAD(&p->line[x->step[x->now].line].ready) & 255u);
-        dpar_text_put(&t, ", rank ");
-        dpari_text_int(&t, x->c->rank);
-        dpari_text_char(&t, ' ');
+        dpari_text_print(&t, ", rank %d ", x->c->rank);
         dpari_hx_put_kind(&t, dpari_hx_kind(x));
     }
     status = dpari_group_break(g, status, why.text);

@@ -29,18 +29,12 @@ typedef struct dpari_hshow {
 
 static void dpari_hshow_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpari_text_char(t, ' ');
-    dpar_text_put(t, name);
-    dpar_text_put(t, "=\"");
-    dpari_text_fixed(t, (double)tenths / 10, 1);
-    dpari_text_char(t, '"');
+    dpari_text_print(t, " %s=\"%.1f\"", name, (double)tenths / 10);
 }
 
 static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t y)
 {
-    dpar_text_put(t, "<text class=\"");
-    dpar_text_put(t, style);
-    dpari_text_char(t, '"');
+    dpari_text_print(t, "<text class=\"%s\"", style);
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
     dpari_text_char(t, '>');
@@ -49,9 +43,7 @@ static void dpari_hshow_text(dpar_text *t, const char *style, int64_t x, int64_t
 /* Neighbours in number get colours far apart: the golden angle. */
 static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 {
-    dpar_text_put(t, "hsl(");
-    dpari_text_int(t, ((int64_t)peer * 13751 + 20000) / 100 % 360);
-    dpar_text_put(t, ",62%,55%)");
+    dpari_text_print(t, "hsl(%ld,62%%,55%%)", ((int64_t)peer * 13751 + 20000) / 100 % 360);
 }
 
 /* Where point v of dim k (0 down, 1 across) begins. */
@@ -65,9 +57,7 @@ static void dpari_hshow_rect(dpar_text *t, const dpari_hshow *s, const char *sty
                              const int64_t *lo, const int64_t *hi, int32_t peer)
 {
     int64_t x = dpari_hshow_at(s, 1, lo[1]), y = dpari_hshow_at(s, 0, lo[0]);
-    dpar_text_put(t, "<rect class=\"");
-    dpar_text_put(t, style);
-    dpari_text_char(t, '"');
+    dpari_text_print(t, "<rect class=\"%s\"", style);
     dpari_hshow_number(t, "x", x);
     dpari_hshow_number(t, "y", y);
     dpari_hshow_number(t, "width", dpari_hshow_at(s, 1, hi[1]) - x);
@@ -153,8 +143,7 @@ static void dpari_hshow_block(dpar_text *t, const dpari_hshow *s, int32_t rank)
     dpari_hshow_text(
         t, "n", (dpari_hshow_at(s, 1, flat[0][1]) + dpari_hshow_at(s, 1, flat[1][1])) / 2,
         (dpari_hshow_at(s, 0, flat[0][0]) + dpari_hshow_at(s, 0, flat[1][0])) / 2 + 40);
-    dpari_text_int(t, rank);
-    dpar_text_put(t, "</text>\n");
+    dpari_text_print(t, "%d</text>\n", rank);
 }
 
 static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
@@ -213,12 +202,10 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     dpar_text_put(t, "\" d=\"");
     for (k = 0; k < 2; k++) {
         int64_t(*at)[2] = k ? here : there;
-        dpar_text_put(t, k ? "L" : "M");
-        dpari_text_fixed(
-            t, (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20, 1);
-        dpari_text_char(t, ' ');
-        dpari_text_fixed(
-            t, (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20, 1);
+        dpari_text_print(
+            t, "%s%.1f %.1f", k ? "L" : "M",
+            (double)(dpari_hshow_at(s, 1, at[0][1]) + dpari_hshow_at(s, 1, at[1][1])) / 20,
+            (double)(dpari_hshow_at(s, 0, at[0][0]) + dpari_hshow_at(s, 0, at[1][0])) / 20);
     }
     dpar_text_put(t, "\"/>\n");
 }
@@ -263,9 +250,8 @@ static dpari_hshow_sum dpari_hshow_count(const dpari_hshow *s, int32_t direction
 static void dpari_hshow_amount(dpar_text *t, const dpari_hshow *s, dpari_hshow_sum sum)
 {
     const int64_t unit = dpari_most(1, s->p->bytes);
-    dpari_text_int(t, sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX);
-    dpar_text_put(t, s->p->bytes > 0 ? " bytes in " : " points in ");
-    dpari_text_int(t, sum.pieces);
+    dpari_text_print(t, "%ld%s%ld", sum.points <= INT64_MAX / unit ? sum.points * unit : INT64_MAX,
+                     s->p->bytes > 0 ? " bytes in " : " points in ", sum.pieces);
 }
 
 static void dpari_hshow_table(dpar_text *t, const dpari_hshow *s)
@@ -312,8 +298,7 @@ static void dpari_hshow_title(dpar_text *t, const dpari_hshow *s)
         const int plain = *c >= ' ' && *c < 127 && *c != '&' && *c != '<' && *c != '>';
         dpari_text_char(t, plain ? *c : '?');
     }
-    dpar_text_put(t, c != NULL ? ": rank " : "Halo of rank ");
-    dpari_text_int(t, s->p->rank);
+    dpari_text_print(t, "%s%d", c != NULL ? ": rank " : "Halo of rank ", s->p->rank);
 }
 
 static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
@@ -322,11 +307,9 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
     const int64_t high =
         dpari_most(dpari_hshow_at(s, 0, s->hi[0]), DPARI_HSHOW_TOP + s->peers * DPARI_HSHOW_ROW) +
         300;
-    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-    dpari_text_int(t, wide / 10);
-    dpari_text_char(t, ' ');
-    dpari_text_int(t, high / 10);
-    dpar_text_put(t, "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
+    dpari_text_print(t,
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld "
+                     "%ld\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;"
                      "font-weight:600}.n{text-anchor:middle;font-size:11px;fill:#666}"
                      ".b{fill:#f4f4f4;stroke:#999;stroke-width:.6}"
                      ".me{fill:#fff;stroke:#222;stroke-width:1.6}"
@@ -336,7 +319,8 @@ static void dpari_hshow_head(dpar_text *t, const dpari_hshow *s)
                      "<defs><marker id=\"dpar-tip\" viewBox=\"0 0 6 6\" refX=\"5\" refY=\"3\" "
                      "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
                      "<path d=\"M0 0L6 3L0 6z\" fill=\"#444\"/></marker></defs>\n"
-                     "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+                     "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+                     wide / 10, high / 10);
     dpari_hshow_text(t, "h", DPARI_HSHOW_LEFT, 350);
     dpari_hshow_title(t, s);
     dpar_text_put(t, "</text>\n");

@@ -212,7 +212,7 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
 
 /* ---- what the rules speak of ---------------------------------------------------------------- */
 
-static dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage, int32_t micro)
+DPARI_APART dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage, int32_t micro)
 {
     return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
 }
@@ -844,7 +844,7 @@ static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
     }
 }
 
-static void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+DPARI_APART void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
 {
     k->rank = k->other_rank;
     k->at = k->other;
@@ -892,8 +892,8 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     int32_t start = k->at, count = 0;
     dpar_text t;
     dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
-    dpar_text_put(&t, w->link == NULL ? "" : ": ");
+    dpari_text_print(&t, "%s%s", w->link == NULL ? "endless: " : dpari_transport_name(w->transport),
+                     w->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");

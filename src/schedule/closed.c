@@ -2,6 +2,7 @@
 #include "closed.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
 #include "order.h"
 
 /* The numbers that the formulas speak of, and the sum that one of them builds up. */
@@ -24,7 +25,7 @@ static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
     q->sum += product;
 }
 
-static int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
+DPARI_APART int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
 {
     if (!holds && q->unmet == NULL) {
         q->unmet = condition;
@@ -216,7 +217,7 @@ static void dpari_closed_span(dpari_closed *q)
     }
 }
 
-static void dpari_closed_idle(dpari_closed *q)
+DPARI_APART void dpari_closed_idle(dpari_closed *q)
 {
     int64_t work;
     (void)dpari_closed_need(q, q->c == 0, "no latency");
@@ -275,7 +276,7 @@ static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
     dpari_closed_add(q, 1, peak);
 }
 
-static void dpari_closed_peak(dpari_closed *q, int64_t r)
+DPARI_APART void dpari_closed_peak(dpari_closed *q, int64_t r)
 {
     const int64_t p = q->p, m = q->m, v = q->v;
     int64_t peak = 0;
@@ -377,7 +378,8 @@ static int dpari_closed_plain(const dpar_times *t)
            t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SENDS_BUFFERED;
 }
 
-static void dpari_closed_value(dpari_closed *q, const dpar_times *t, int32_t what, int32_t rank)
+DPARI_APART void dpari_closed_value(dpari_closed *q, const dpar_times *t, int32_t what,
+                                    int32_t rank)
 {
     const int split = q->rule == DPAR_ZB_H1 || q->rule == DPAR_ZB_2P ||
                       q->rule == DPAR_INTERLEAVED_ZB || q->rule == DPAR_ZBV ||
@@ -408,11 +410,8 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpar_text_put(&t, dpar_order_name(q->rule));
-        dpar_text_put(&t, ": no formula gives the ");
-        dpar_text_put(&t, what);
-        dpar_text_put(&t, q->unmet[0] != 0 ? ", unless: " : "");
-        dpar_text_put(&t, q->unmet);
+        dpari_text_print(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
+                         q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
     }
     return DPAR_E_NONE;
 }

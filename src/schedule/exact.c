@@ -176,7 +176,7 @@ static int64_t dpari_job_lag(const dpar_pipe_job *job, int32_t stage)
                : 0;
 }
 
-static int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
+DPARI_APART int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
 {
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }

@@ -367,7 +367,7 @@ typedef struct dpari_pen {
     const dpar_action *input; /* the first I that has no W yet, or before it */
 } dpari_pen;
 
-static void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
+DPARI_APART void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
 {
     dpar_action *a = pen->at++;
     a->kind = (uint8_t)kind;

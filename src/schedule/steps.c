@@ -126,7 +126,7 @@ static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_slots
     }
 }
 
-static void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+DPARI_APART void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     const int takes = a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;

@@ -330,8 +330,7 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
     const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
     dpar_text_put(t, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
-        dpar_text_put(t, name);
-        dpar_text_put(t, "'");
+        dpari_text_print(t, "%s'", name);
     } else {
         dpari_text_int(t, i);
     }
@@ -390,10 +389,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
-        dpar_text_put(&t, " is NaN or infinite at element ");
-        dpari_text_int(&t, at);
-        dpar_text_put(&t, " on rank ");
-        dpari_text_int(&t, d->c->rank);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return DPAR_OK;
@@ -508,9 +504,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "ddp: rank ");
-    dpari_text_int(&t, d->c->rank);
-    dpar_text_put(&t, " has no gradient of ");
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->c->rank);
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
             continue;
@@ -522,9 +516,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
         n++;
     }
     if (n > NAMED) {
-        dpar_text_put(&t, " and ");
-        dpari_text_int(&t, n - NAMED);
-        dpar_text_put(&t, " others");
+        dpari_text_print(&t, " and %d others", n - NAMED);
     }
     dpar_text_put(&t, " (options.unused = 1 lets them be without)");
     return dpari_ddp_stop(d, why.text);

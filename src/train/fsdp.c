@@ -720,8 +720,7 @@ static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int
     const char *name = d->options.names != NULL ? d->options.names[u] : NULL;
     dpar_text_put(t, name != NULL ? "unit '" : "unit ");
     if (name != NULL) {
-        dpar_text_put(t, name);
-        dpar_text_put(t, "'");
+        dpari_text_print(t, "%s'", name);
     } else {
         dpari_text_int(t, u);
     }

@@ -779,12 +779,7 @@ static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_ac
         dpar_text t;
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpar_text_put(&t, "rank ");
-        dpari_text_int(&t, p->c->rank);
-        dpar_text_put(&t, ": ");
-        dpar_text_put(&t, name);
-        dpar_text_put(&t, ": ");
-        dpar_text_put(&t, words);
+        dpari_text_print(&t, "rank %d: %s: %s", p->c->rank, name, words);
         dpar_comm_abort(p->c, st, text.text);
     }
     return p->c->status != DPAR_OK ? p->c->status : st;

@@ -2,6 +2,7 @@
 #include "zero1.h"
 
 #include "../base/arith.h"
+#include "../base/inner.h"
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
@@ -313,9 +314,7 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char 
     const dpar_why said = c->why;
     dpar_text t;
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
-    dpar_text_put(&t, said.text);
-    dpar_text_put(&t, by);
-    dpar_text_put(&t, more);
+    dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
 /* What is wrong with what a step is given beside the optimizer. */

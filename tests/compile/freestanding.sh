@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # dpar.h, dpar_schedule.h and dpar_cost.h compile for machines without a C library: only <limits.h>,
-# <stddef.h>, <stdint.h>. The headers above say there, in one sentence, that they need POSIX; dpar_all.h leaves
+# <stdarg.h>, <stddef.h>, <stdint.h>. The headers above say there, in one sentence, that they need POSIX; dpar_all.h leaves
 # them out.
 # LLVM 14's AVR back end dies on some 64-bit arithmetic (asm printer, "Not supported instr"): there clang's
 # front end checks the headers, and avr-gcc makes the object file.

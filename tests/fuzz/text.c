@@ -67,13 +67,14 @@ static void write_all(dpar_text *t, const uint8_t *data, size_t size, double v)
 {
     size_t i;
     for (i = 0; i < size; i++) {
-        switch (data[i] % 7) {
+        switch (data[i] % 8) {
         case 0: dpari_text_int(t, (int64_t)data[i] * -12345); break;
         case 1: dpari_text_column(t, data[i]); break;
         case 2: dpar_text_put(t, "a\n"); break;
         case 3: dpari_text_slice(t, "slice", data[i] % 9); break;
         case 4: dpari_text_fixed(t, v, data[i] % 12 - 1); break;
         case 5: dpari_text_real(t, v, data[i] % 20); break;
+        case 6: dpari_text_print(t, "%s%5d%%%.3g", "a\n", (int32_t)data[i], v); break;
         default: dpari_text_char(t, (char)(data[i] | 1)); break;
         }
     }

@@ -119,6 +119,37 @@ static void test_fixed(void)
     CHECK_TEXT(text_of_fixed(HUGE_VAL - HUGE_VAL, 1), "nan");
 }
 
+/* A form puts what printf puts. */
+static void test_forms(void)
+{
+    char got[200], expected[200];
+    uint64_t x = 7;
+    int i;
+    dpar_text t;
+    for (i = 0; i < 2000; i++) {
+        const int64_t n = (int64_t)next_random(&x) >> (i % 60);
+        const double v = (double)(n % INT64_C(1000000000)) / 997.0;
+        const int32_t small = (int32_t)n;
+        snprintf(expected, sizeof expected, "<%s>%4s|%d,%13d,%lld,%25lld|%.2f%12.1f%.5g%%", "a%d",
+                 "b", (int)small, (int)small, (long long)n, (long long)n, v, v, v);
+        dpar_text_init(&t, got, sizeof got);
+        dpari_text_print(&t, "<%s>%4s|%d,%13d,%ld,%25ld|%.2f%12.1f%.5g%%", "a%d", "b", small, small,
+                         n, n, v, v, v);
+        if (!half_way(v, 2, 0) && !half_way(v, 1, 0) && !half_way(v, 4, 1) && v * v > 1.0) {
+            CHECK_TEXT(got, expected);
+            CHECK_INT(t.used, strlen(got));
+        }
+    }
+    dpar_text_init(&t, got, sizeof got);
+    dpari_text_print(&t, "%.4G %.4G %.4G %.4g%7.3G", HUGE_VAL, HUGE_VAL - HUGE_VAL, 0.25, HUGE_VAL,
+                     2.0);
+    CHECK_TEXT(got, "0 0 0.25 inf      2"); /* JSON has no infinity */
+    dpar_text_init(&t, got, 4);
+    dpari_text_print(&t, "%9d", (int32_t)7);
+    CHECK_TEXT(got, "   ");
+    CHECK_INT(t.used, 9);
+}
+
 /* Reads as strtod, to the last bit. */
 static void check_read(const char *text)
 {
@@ -330,6 +361,7 @@ int main(void)
     test_statuses();
     test_numbers();
     test_fixed();
+    test_forms();
     test_reading();
     test_read_rounding();
     test_sink();
