@@ -379,8 +379,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
-                                  dpar_why *why)
+DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
+                                       dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;

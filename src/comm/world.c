@@ -33,7 +33,7 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
 }
 
-static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -283,7 +283,7 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
     dpari_wait_untell(w, t);
 }
 
-static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
     double now;
