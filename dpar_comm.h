@@ -13087,7 +13087,7 @@ static int dpari_job_is_pals(const dpari_site *s)
 }
 
 /* Did this launcher leave its mark? Its row must then be whole. */
-static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
@@ -13488,7 +13488,7 @@ typedef struct dpari_host {
  */
 
 /* 64-bit FNV-1a, continued from h. */
-static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 {
     int i;
     for (i = 0; i < 64; i += 8) {
@@ -13656,7 +13656,7 @@ static int dpari_meet_milliseconds(double seconds)
 
 /* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
  * name to listening at it (until then it refuses as well). */
-static void dpari_meet_end_stale(const char *entry)
+DPARI_APART void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
     struct stat about;
@@ -14510,7 +14510,7 @@ static void dpari_launch_supervise(dpari_launch *l)
     }
 }
 
-static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+DPARI_APART dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
 {
     int32_t r, started;
     int number = 0;
@@ -15211,7 +15211,7 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* An element from its bits; digits: how many of a float. */
-static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+DPARI_APART void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
 {
     const void *at = bits;
     double real;

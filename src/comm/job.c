@@ -291,7 +291,7 @@ static int dpari_job_is_pals(const dpari_site *s)
 }
 
 /* Did this launcher leave its mark? Its row must then be whole. */
-static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
