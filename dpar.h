@@ -6882,7 +6882,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 
 /* ---- the sets of ranks ----------------------------------------------------------------------- */
 
-static uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
+DPARI_APART uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
 {
     uint32_t set = 0;
     int32_t i;
@@ -10425,7 +10425,7 @@ static void dpari_hshow_colour(dpar_text *t, int32_t peer)
 }
 
 /* Where point v of dim k (0 down, 1 across) begins. */
-static int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
+DPARI_APART int64_t dpari_hshow_at(const dpari_hshow *s, int32_t k, int64_t v)
 {
     return (k ? DPARI_HSHOW_LEFT : DPARI_HSHOW_TOP) + (v - s->lo[k]) * s->scale / 1024;
 }

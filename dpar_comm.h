@@ -873,6 +873,9 @@ DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 DPARI_DOOR const char *dpari_op_name(int32_t op);
 /* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan. 0:
+ * a plan that sentences have no words for. */
+DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* A collective's tag as ranks compare it. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {
@@ -1896,9 +1899,6 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
-/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan;
- * below DPARI_PLAN_TAGS. 0: a plan that sentences have no words for. */
-DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
@@ -6463,6 +6463,51 @@ DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
     }
 }
 
+/* "=plan|what a user calls it". */
+static const char *dpari_plan_words(void)
+{
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
+           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
+           "refuses=fsdp|fsdp=fsdp load|"
+           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
+           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "dpar_comm_agree=";
+}
+
+DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+{
+    const char *words = dpari_plan_words(), *w;
+    for (w = words; plan && *w != 0; w++) {
+        int32_t i;
+        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+        }
+        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        }
+    }
+    return 0;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                              int32_t tag)
+{
+    const char *w = dpari_plan_words();
+    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
+    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
+        return 0;
+    }
+    dpar_text_put(t, "the planning of ");
+    for (; *w != 0 && at > 0; at--) {
+        w++;
+    }
+    for (; *w != 0 && *w != '='; w++) {
+        dpari_text_char(t, *w);
+    }
+    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
+    return 1;
+}
+
 DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
                                                 int32_t type, int64_t count, int32_t root,
                                                 int32_t tag)
@@ -7820,7 +7865,7 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
 }
 
-static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -8070,7 +8115,7 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
     dpari_wait_untell(w, t);
 }
 
-static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
     double now;
@@ -8571,51 +8616,6 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
         }
     }
     return 0;
-}
-
-/* "=plan|what a user calls it". */
-static const char *dpari_plan_words(void)
-{
-    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
-           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
-           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
-           "refuses=fsdp|fsdp=fsdp load|"
-           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
-           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
-           "dpar_comm_agree=";
-}
-
-DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
-{
-    const char *words = dpari_plan_words(), *w;
-    for (w = words; plan && *w != 0; w++) {
-        int32_t i;
-        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
-        }
-        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
-            return INT32_MIN + (int32_t)(w - words) + 2 + i;
-        }
-    }
-    return 0;
-}
-
-DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                              int32_t tag)
-{
-    const char *w = dpari_plan_words();
-    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
-    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
-        return 0;
-    }
-    dpar_text_put(t, "the planning of ");
-    for (; *w != 0 && at > 0; at--) {
-        w++;
-    }
-    for (; *w != 0 && *w != '='; w++) {
-        dpari_text_char(t, *w);
-    }
-    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
-    return 1;
 }
 
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
@@ -13087,7 +13087,7 @@ static int dpari_job_is_pals(const dpari_site *s)
 }
 
 /* Did this launcher leave its mark? Its row must then be whole. */
-static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
@@ -13175,8 +13175,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
-                                  dpar_why *why)
+DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
+                                       dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
@@ -13488,7 +13488,7 @@ typedef struct dpari_host {
  */
 
 /* 64-bit FNV-1a, continued from h. */
-static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 {
     int i;
     for (i = 0; i < 64; i += 8) {
@@ -13656,7 +13656,7 @@ static int dpari_meet_milliseconds(double seconds)
 
 /* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
  * name to listening at it (until then it refuses as well). */
-static void dpari_meet_end_stale(const char *entry)
+DPARI_APART void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
     struct stat about;
@@ -14510,7 +14510,7 @@ static void dpari_launch_supervise(dpari_launch *l)
     }
 }
 
-static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+DPARI_APART dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
 {
     int32_t r, started;
     int number = 0;
@@ -15211,7 +15211,7 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* An element from its bits; digits: how many of a float. */
-static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+DPARI_APART void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
 {
     const void *at = bits;
     double real;

@@ -326,7 +326,7 @@ DPARI_API int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 
-static int dpari_doctor_begins(const char *s, const char *with)
+DPARI_APART int dpari_doctor_begins(const char *s, const char *with)
 {
     size_t i = 0;
     while (with[i] != 0 && s[i] == with[i]) {
@@ -1809,7 +1809,7 @@ static void dpari_doctor_put_latency(dpar_text *out, double seconds)
     dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
 }
 
-static void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
+DPARI_APART void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 {
     dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
@@ -2288,8 +2288,8 @@ static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, d
 }
 
 /* All charts and complaints come to rank 0, which says what there is to say. */
-static dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j, dpari_doctor_room *m,
-                                       dpar_text *out, int32_t *wrong)
+DPARI_APART dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
+                                            dpari_doctor_room *m, dpar_text *out, int32_t *wrong)
 {
     char *text = NULL;
     int64_t bytes = 0;
@@ -2692,7 +2692,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
 }
 
 /* Any NaN, or that integer. */
-static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
+DPARI_APART int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
     double d;
@@ -3049,7 +3049,7 @@ typedef struct dpari_hx_whole {
     dpar_why *why;
 } dpari_hx_whole;
 
-static int64_t dpari_hx_volume(const dpar_box *b)
+DPARI_APART int64_t dpari_hx_volume(const dpar_box *b)
 {
     int64_t n = 1;
     int32_t d;

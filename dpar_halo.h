@@ -530,12 +530,13 @@ DPAR_API dpar_status dpar_grid_exchange_some(dpar_grid *grid, void *const *list,
 /* Plans such an exchange now, so that the first one does not. */
 DPAR_API dpar_status dpar_grid_prepare(dpar_grid *grid, void *const *list, int32_t n, uint64_t mask,
                                        int32_t depth);
-/* Starts an exchange of one array, or as dpar_grid_exchange_some; dpar_grid_end ends the one that u
- * takes part in. Between the two own cells may be read, not written, and halos neither: compute the
- * core. Then the rim. Several may be under way, ended in the same order on all ranks. */
+/* Starts an exchange of one array, or as dpar_grid_exchange_some. Until its end own cells may be
+ * read, not written, and halos neither: compute the core. Then the rim. Several may be under way.
+ */
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u);
 DPAR_API dpar_status dpar_grid_begin_some(dpar_grid *grid, void *const *list, int32_t n,
                                           uint64_t mask, int32_t depth);
+/* Ends the exchange that u takes part in. Several end in the same order on all ranks. */
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u);
 /* Between the two, now and then in a long core: messages move only inside of calls. OK: all has
  * come; MORE: not yet (end all the same). Local; errors as dpar_halo_exchange_test. */

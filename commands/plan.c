@@ -308,26 +308,35 @@ static int write_file(const char *path, int32_t format, const dpar_report *r)
     return bad ? complain("cannot write", path) : 0;
 }
 
-/* Files first: where one cannot be written, stdout stays empty. */
-static int show_all(const options *o, dpar_report *r)
+/* Before anything is printed: where a file cannot be written, stdout stays empty. */
+static int write_files(const options *o, dpar_report *r)
 {
     int bad = 0;
     r->colour = 0;
-    r->note = r->note != NULL ? r->note : note[0] != 0 ? note : NULL;
     if (o->svg != NULL) {
         bad = write_file(o->svg, DPAR_REPORT_SVG, r);
     }
     if (o->csv != NULL && bad == 0) {
         bad = write_file(o->csv, DPAR_REPORT_CSV, r);
     }
+    return bad;
+}
+
+static int show_report(const options *o, dpar_report *r)
+{
+    int bad;
+    r->note = r->note != NULL ? r->note : note[0] != 0 ? note : NULL;
     r->colour = options_terminal(1) && getenv("NO_COLOR") == NULL;
-    if (bad == 0) {
-        bad = write_report(stdout, o->json ? DPAR_REPORT_JSON : DPAR_REPORT_TEXT, r);
-    }
+    bad = write_report(stdout, o->json ? DPAR_REPORT_JSON : DPAR_REPORT_TEXT, r);
     if (o->explain && !o->json && bad == 0) {
         bad = write_report(stdout, DPAR_REPORT_EXPLAIN, r);
     }
     return bad;
+}
+
+static int show_all(const options *o, dpar_report *r)
+{
+    return write_files(o, r) != 0 ? 2 : show_report(o, r);
 }
 
 static int show_list(void)
@@ -1046,11 +1055,11 @@ static int run_search(const options *o, const dpar_asked *asked, const char *wor
     if (p.tops == 0 && !o->json) {
         return 1;
     }
-    if (!o->json && show_first(o, &r) != 0) {
+    if (write_files(o, &r) != 0 || (!o->json && show_first(o, &r) != 0)) {
         return 2;
     }
     r.rejects = o->explain || o->json ? r.rejects : 0;
-    if (show_all(o, &r) != 0) {
+    if (show_report(o, &r) != 0) {
         return 2;
     }
     if (p.tops > 0) {

@@ -2437,6 +2437,7 @@ module dpar
             integer(c_int32_t) :: dpar_grid_begin_some
         end function
 
+        ! Ends the exchange that u takes part in.
         function dpar_grid_end(grid, u) bind(c)
             import
             type(c_ptr), value :: grid

@@ -6,7 +6,7 @@
 #include "../index/layout.h"
 #include "comm.h"
 #include "elements.h"
-#include "world.h"
+#include "engine.h"
 
 DPARI_DOOR uint64_t dpari_hash(uint64_t h, int64_t v)
 {

@@ -66,6 +66,51 @@ DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
     }
 }
 
+/* "=plan|what a user calls it". */
+static const char *dpari_plan_words(void)
+{
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
+           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
+           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
+           "refuses=fsdp|fsdp=fsdp load|"
+           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
+           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "dpar_comm_agree=";
+}
+
+DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
+{
+    const char *words = dpari_plan_words(), *w;
+    for (w = words; plan && *w != 0; w++) {
+        int32_t i;
+        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+        }
+        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        }
+    }
+    return 0;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+                                              int32_t tag)
+{
+    const char *w = dpari_plan_words();
+    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
+    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
+        return 0;
+    }
+    dpar_text_put(t, "the planning of ");
+    for (; *w != 0 && at > 0; at--) {
+        w++;
+    }
+    for (; *w != 0 && *w != '='; w++) {
+        dpari_text_char(t, *w);
+    }
+    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
+    return 1;
+}
+
 DPARI_DOOR DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
                                                 int32_t type, int64_t count, int32_t root,
                                                 int32_t tag)

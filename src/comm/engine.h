@@ -22,6 +22,9 @@ DPARI_DOOR int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 DPARI_DOOR const char *dpari_op_name(int32_t op);
 /* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
+/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan. 0:
+ * a plan that sentences have no words for. */
+DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* A collective's tag as ranks compare it. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {

@@ -291,7 +291,7 @@ static int dpari_job_is_pals(const dpari_site *s)
 }
 
 /* Did this launcher leave its mark? Its row must then be whole. */
-static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
@@ -379,8 +379,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
-                                  dpar_why *why)
+DPARI_APART dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
+                                       dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;

@@ -47,7 +47,7 @@ typedef struct dpari_host {
  */
 
 /* 64-bit FNV-1a, continued from h. */
-static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+DPARI_APART uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 {
     int i;
     for (i = 0; i < 64; i += 8) {
@@ -215,7 +215,7 @@ static int dpari_meet_milliseconds(double seconds)
 
 /* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
  * name to listening at it (until then it refuses as well). */
-static void dpari_meet_end_stale(const char *entry)
+DPARI_APART void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
     struct stat about;

@@ -367,7 +367,7 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* An element from its bits; digits: how many of a float. */
-static void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
+DPARI_APART void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type, int32_t digits)
 {
     const void *at = bits;
     double real;

@@ -33,7 +33,7 @@ static int64_t dpari_heap_begin(int64_t ranks)
     return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
 }
 
-static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
 {
     const char *what = NULL;
     dpar_text t;
@@ -283,7 +283,7 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
     dpari_wait_untell(w, t);
 }
 
-static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
     double now;
@@ -784,51 +784,6 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
         }
     }
     return 0;
-}
-
-/* "=plan|what a user calls it". */
-static const char *dpari_plan_words(void)
-{
-    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
-           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
-           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
-           "refuses=fsdp|fsdp=fsdp load|"
-           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
-           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
-           "dpar_comm_agree=";
-}
-
-DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)
-{
-    const char *words = dpari_plan_words(), *w;
-    for (w = words; plan && *w != 0; w++) {
-        int32_t i;
-        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
-        }
-        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
-            return INT32_MIN + (int32_t)(w - words) + 2 + i;
-        }
-    }
-    return 0;
-}
-
-DPARI_DOOR DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
-                                              int32_t tag)
-{
-    const char *w = dpari_plan_words();
-    int32_t at = tag - INT32_MIN; /* a user's own may be past the end */
-    if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_ALL_REDUCE && kind != DPAR_BROADCAST)) {
-        return 0;
-    }
-    dpar_text_put(t, "the planning of ");
-    for (; *w != 0 && at > 0; at--) {
-        w++;
-    }
-    for (; *w != 0 && *w != '='; w++) {
-        dpari_text_char(t, *w);
-    }
-    dpari_text_print(t, " (%s #%ld)", dpar_collective_name(kind), sequence);
-    return 1;
 }
 
 DPARI_API DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)

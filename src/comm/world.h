@@ -211,9 +211,6 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
-/* The tag of the all-reduce by which ranks agree before a plan, so that sentences name the plan;
- * below DPARI_PLAN_TAGS. 0: a plan that sentences have no words for. */
-DPARI_DOOR int32_t dpari_plan_tag(const char *plan);
 /* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
 DPARI_API void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 

@@ -598,6 +598,40 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
+/* "; of that size are 'llama-13b', 'mpt-13b'": up to three names that end so. */
+static DPARI_COLD int32_t dpari_model_sizes(dpar_text *t, const char *s, size_t n)
+{
+    const char *row;
+    int32_t found = 0;
+    for (row = dpari_preset_next(NULL); row != NULL && found < 3; row = dpari_preset_next(row)) {
+        const size_t m = dpari_length(row);
+        if (n < m && row[m - n - 1] == '-' && dpari_spells_any_case(s, n, row + m - n)) {
+            dpari_text_print(t, "%s'%s'", found++ > 0 ? ", " : "; of that size are ", row);
+        }
+    }
+    return found;
+}
+
+/* The names of the size that was said, or the nearest name. More than half of the letters wrong is
+ * not near. */
+static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const char *best,
+                                                  dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_put(&t, "unknown model '");
+    dpari_text_slice(&t, s, n < 60 ? n : 60);
+    dpari_text_char(&t, '\'');
+    if (n == 0 || s[0] < '0' || s[0] > '9' || dpari_model_sizes(&t, s, n) == 0) {
+        if (dpari_unlike(s, n, best) <= 3 * (int32_t)n) {
+            return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
+        }
+        dpar_text_put(&t, ", and no name is like it: plan --list shows all");
+    }
+    return dpari_say_word(DPAR_E_UNKNOWN, why, "@", text, sizeof(text), 0, 0, 0, 0);
+}
+
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     const char *row, *best = dpari_preset_next(NULL);
@@ -610,7 +644,7 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
         }
         best = dpari_unlike(s, n, row) < dpari_unlike(s, n, best) ? row : best;
     }
-    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, best);
+    return dpari_model_unknown(s, n, best, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_model_find(dpar_model *m, const char *name, dpar_why *why)

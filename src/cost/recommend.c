@@ -242,7 +242,7 @@ static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpa
             dpar_text_put(&t, " of them state");
         }
     } else {
-        dpar_text_put(&t, "even this way it does not fit: ");
+        dpar_text_put(&t, "even this way it does not fit: up to ");
         dpari_gb(&t, plan->memory.upper);
         dpar_text_put(&t, " a GPU, ");
         dpari_gb(&t, plan->memory.upper - gpu);
@@ -453,14 +453,15 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     }
     dpari_advice_warnings(job, asked, n, a);
     dpari_advice_free(job, asked, a);
-    return dpari_say(DPAR_E_MEMORY, why,
-                     asked->fixed_fields != 0
-                         ? "it does not fit on # GPUs with what is fixed: # GB a GPU, the GPU has "
-                           "# GB"
-                         : "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, "
-                           "the GPU has # GB",
-                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
+    return dpari_say(
+        DPAR_E_MEMORY, why,
+        asked->fixed_fields != 0
+            ? "it does not fit on # GPUs with what is fixed: up to # GB a GPU, the GPU has "
+              "# GB"
+            : "it does not fit on # GPUs: up to # GB a GPU when sharded as far as it goes, "
+              "the GPU has # GB",
+        n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
+        (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,

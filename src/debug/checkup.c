@@ -26,7 +26,7 @@
 /* ---- reading the machine ----------------------------------------------------------------------
  */
 
-static int dpari_doctor_begins(const char *s, const char *with)
+DPARI_APART int dpari_doctor_begins(const char *s, const char *with)
 {
     size_t i = 0;
     while (with[i] != 0 && s[i] == with[i]) {

@@ -637,7 +637,7 @@ static void dpari_doctor_put_latency(dpar_text *out, double seconds)
     dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
 }
 
-static void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
+DPARI_APART void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
 {
     dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
@@ -1116,8 +1116,8 @@ static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, d
 }
 
 /* All charts and complaints come to rank 0, which says what there is to say. */
-static dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j, dpari_doctor_room *m,
-                                       dpar_text *out, int32_t *wrong)
+DPARI_APART dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
+                                            dpari_doctor_room *m, dpar_text *out, int32_t *wrong)
 {
     char *text = NULL;
     int64_t bytes = 0;

@@ -60,7 +60,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 
 /* ---- the sets of ranks ----------------------------------------------------------------------- */
 
-static uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
+DPARI_APART uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
 {
     uint32_t set = 0;
     int32_t i;

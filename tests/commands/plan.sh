@@ -58,6 +58,11 @@ expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
 expect 1 'GB a GPU, the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
 expect 1 '"message": "nothing fits' llama-3.1-405b --cluster 1x8:a100-80 --json
 expect 1 'it fits on [0-9]* such GPUs' llama-3.1-405b --cluster 1x8:a100-80
+# the largest that allocators make of it, and what is expected
+expect 1 'does not fit: up to 2022 GB a GPU' llama-3.1-405b --cluster 1x4:a100-40 --recommend
+expect 1 '1930.1 GB a GPU' llama-3.1-405b --cluster 1x4:a100-40 --recommend
+expect 1 'on 4 GPUs: up to 2022 GB a GPU' llama-3.1-405b --cluster 1x4:a100-40 --recommend
+expect 2 'cannot write' llama-3-8b --cluster 1x8:h100-80 --svg "$work/no/x.svg"
 expect 0 'hold it: 18' llama-3-8b --cluster summit --min-gpus
 expect 0 '16 GPUs of the kind of dgx-h100, which has 8' llama-3-8b --cluster dgx-h100 --gpus 16
 expect 0 '"recommendation"' llama-3-8b --cluster dgx-h100 --json --recommend

@@ -325,6 +325,9 @@ static void test_sentences(void)
         const char *text, *says;
     } bad[] = {
         {"lama-3-70b", "unknown model 'lama-3-70b'; the nearest is 'llama-3-70b'"},
+        {"13B", "unknown model '13B'; of that size are 'mpt-13b', 'llama-13b', 'llama-2-13b'"},
+        {"7b", "unknown model '7b'; of that size are 'mpt-7b', 'llama-7b', 'llama-2-7b'"},
+        {"nosuch", "unknown model 'nosuch', and no name is like it: plan --list shows all"},
         {"GPT3", "unknown model 'GPT3'; the nearest is 'gpt3-175b'"},
         {"mixtral", "unknown model 'mixtral'; the nearest is 'mixtral-8x7b'"},
         {"llama:layer=3", "no setting of a model is called 'layer'; the nearest is 'layers'"},
