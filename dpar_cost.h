@@ -10884,7 +10884,9 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
     q.global_batch = 0;
     if (dpar_plan_smallest(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX), &plan,
                            NULL) == DPAR_OK) {
-        dpari_text_print(&t, "; it fits on %d such GPUs", dpar_strategy_ranks(&plan.strategy));
+        const int32_t gpus = dpar_strategy_ranks(&plan.strategy);
+        dpari_text_print(&t, "; it fits on %d such GPUs (nodes of %d)", gpus,
+                         (int32_t)dpari_least(gpus, job->cluster->gpus_per_node));
     }
     dpari_advice_warnings(job, asked, n, a);
     dpari_advice_free(job, asked, a);

@@ -758,8 +758,10 @@ static void say_enough(const dpar_asked *asked)
     q.space = DPAR_SPACE_USUAL;
     if (dpar_plan_smallest(&asked->job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
         DPAR_OK) {
-        fprintf(stderr, "plan: it fits on %d such GPUs\n",
-                (int)dpar_strategy_ranks(&plan.strategy));
+        const int gpus = (int)dpar_strategy_ranks(&plan.strategy);
+        const int node = asked->cluster.gpus_per_node;
+        fprintf(stderr, "plan: it fits on %d such GPUs (nodes of %d)\n", gpus,
+                gpus < node ? gpus : node);
     }
 }
 

@@ -57,7 +57,8 @@ expect 2 "'a100-40' or 'a100-80'" llama-3-8b --cluster 8x8:a100
 expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
 expect 1 'GB a GPU, the GPU has 86.0 GB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
 expect 1 '"message": "nothing fits' llama-3.1-405b --cluster 1x8:a100-80 --json
-expect 1 'it fits on [0-9]* such GPUs' llama-3.1-405b --cluster 1x8:a100-80
+expect 1 'it fits on [0-9]* such GPUs (nodes of 8)' llama-3.1-405b --cluster 1x8:a100-80
+expect 1 'it fits on [0-9]* such GPUs (nodes of 7)' llama-2-70b --cluster 1x8:a100-40 --gpus 7 --batch 64 --recommend
 # the largest that allocators make of it, and what is expected
 expect 1 'does not fit: up to 2022 GB a GPU' llama-3.1-405b --cluster 1x4:a100-40 --recommend
 expect 1 '1930.1 GB a GPU' llama-3.1-405b --cluster 1x4:a100-40 --recommend
