@@ -87,6 +87,7 @@ enum {
     DPAR_CAL_SKEW,   /* waiting for the slowest: share of the compute for each doubling of dp x cp x
                         tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
     DPAR_CALS
 };
 
@@ -1915,9 +1916,9 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* A network whose transport is not InfiniBand's or RoCE's reaches other shares of its NICs at other
- * latencies (T8): constants of the network, whatever the chip. */
-enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
+/* A network's transport reaches its share of the NICs at its latencies (T8), whatever the chip: EFA
+ * of the first generation (p4) and of the later ones, TCP past the host (GCP's A3). */
+enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
 /* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
  * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
@@ -1977,14 +1978,14 @@ static const struct {
                      {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
                      {1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB},
                      {1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB},
-                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
-                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
-                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB},
-                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB},
-                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB},
-                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB},
-                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB},
-                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA1},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA1},
+                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_EFA},
+                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_EFA},
+                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_TCPX},
+                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_TCPX},
                      {82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
                      {9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
                      {2978, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
@@ -1999,7 +2000,7 @@ static const struct {
                      {6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB},
                      {1362, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
                      {936, 4, 300, 0, 0, 4, 25, 512, DPARI_IB},
-                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_ROCE},
                      {1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB},
                      {1, 72, 900, 1, 1, 72, 100, 17000, DPARI_IB},
                      {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
@@ -2016,30 +2017,32 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 
 /* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
  * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
- * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all.
- * The rest: marked rows of docs/accuracy.md. table */
+ * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all;
+ * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
+ * of docs/accuracy.md. table */
 static const struct {
     float value[DPAR_CALS];
     char source[64];
 } dpari_default[DPAR_GENERATIONS] = {
-    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "estimate, no measurement"},
-    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f, 15e-6f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f},
+    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f,
+      15e-6f},
      "marked rows of docs/accuracy.md, 2026-11"},
-    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "links: H100-class nccl-tests 2024; products: best of 794/989"},
-    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
-    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
-    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
-    "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
-    "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
+    "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
+    "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
@@ -2062,7 +2065,7 @@ static double dpari_cal_unit(int32_t which)
 {
     return which == DPAR_CAL_STEP_S ? 1e-3
            : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                   which == DPAR_CAL_BASE_S
+                   which == DPAR_CAL_BASE_S || which == DPAR_CAL_HOP_S
                ? 1e-6
                : 1.0;
 }
@@ -2074,8 +2077,8 @@ static double dpari_cal_unit(int32_t which)
 static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
-    0xFFF & ~(1 << DPAR_CAL_CONTENTION),
-    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S,
+    0x1FFF & ~(1 << DPAR_CAL_CONTENTION),
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S,
     1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
     0,
     0};
@@ -2092,16 +2095,20 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
                     sizeof(dpari_default[g].source));
 }
 
-/* Slingshot 11 under NCCL and OFI: 240 us before the first byte of a large all-reduce on two nodes,
- * then 80 GB/s of 100 (nccl-tests on GH200 nodes: the rows of 1, 16 and 128 MiB). EFA v1: 340 of
- * 400 Gb/s in all-reduce (AWS p4d). */
+/* net_s, hop_s, net_share. Slingshot 11 under NCCL and OFI: the rows of 1, 16 and 128 MiB of two
+ * GH200 nodes. EFA: two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE:
+ * two nodes of A100 at 1, 64 and 8192 MiB. TCPX: as EFA of the first generation, unverified. */
 static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    if (transport == DPARI_SLINGSHOT) {
-        c->cal.value[DPAR_CAL_NET_S] = 20e-6;
-        c->cal.value[DPAR_CAL_NET_SHARE] = 0.89;
-    } else if (transport == DPARI_EFA) {
-        c->cal.value[DPAR_CAL_NET_SHARE] = 0.85;
+    static const float of[5][3] = {{10e-6f, 60e-6f, 1.0f},
+                                   {9e-6f, 130e-6f, 0.85f},
+                                   {6.5e-6f, 55e-6f, 0.89f},
+                                   {3.7e-6f, 20e-6f, 0.92f},
+                                   {9e-6f, 130e-6f, 0.85f}};
+    if (transport != DPARI_IB) {
+        c->cal.value[DPAR_CAL_NET_S] = (double)of[transport - 1][0];
+        c->cal.value[DPAR_CAL_HOP_S] = (double)of[transport - 1][1];
+        c->cal.value[DPAR_CAL_NET_SHARE] = (double)of[transport - 1][2];
     }
 }
 
@@ -2836,18 +2843,21 @@ static const double dpari_ring_step = 1.1;
  * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
  * ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
-static const double dpari_peer_net_steps = 0.25;
+static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
 /* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
  * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
  * 273 GB/s). */
 static const double dpari_switch_base = 2.8;
 static const double dpari_switch_share = 0.86;
-/* Part of the shorter phase of a hierarchical collective that the longer one does not hide. */
+/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB): filled by 0.4 base latencies, in pieces; the quick
+ * protocol's cap a channel did not rise with the links. */
+static const double dpari_switch5_base = 0.4;
+static const double dpari_switch5_share = 0.75;
+static const double dpari_quick_blackwell = 0.46;
+/* A tree between more than two nodes sends some bytes twice on a link, and its shorter phase is not
+ * all hidden by the longer one; between two nodes it is. */
 static const double dpari_phase_blend = 0.3;
-/* A tree's hop between nodes takes about three ring steps (NCCL's tuner: 14 us); a tree
- * between more than two nodes sends some bytes twice on a link. */
-static const double dpari_tree_hop = 3.0;
 static const double dpari_tree_share = 1.08;
 
 static double dpari_wire(int32_t kind, double n)
@@ -2897,12 +2907,13 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 }
 
 /* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
- * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8). */
+ * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8), and through the switches
+ * of a rack (72 of GB200 NVL72 at 8 GiB). */
 static double dpari_link_of(const dpar_cluster *c, int32_t n)
 {
     double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
     if (c->link_switched) {
-        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : 1.0);
+        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : n <= 16 ? 1.0 : 0.85);
     }
     return B * dpari_wired_share(c, n);
 }
@@ -2923,11 +2934,26 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
+/* A pipeline that takes `fill` to fill and `wire` to carry all: cut in the best pieces it takes
+ * (sqrt(fill) + sqrt(wire))^2, as textbooks have it of pipelined trees. */
+static dpari_timing dpari_pieces(double base, double fill, double wire)
+{
+    dpari_timing t;
+    t.latency = base + fill;
+    t.seconds = t.latency + wire + 2.0 * dpari_sqrt(fill * wire);
+    return t;
+}
+
 static double dpari_quick_share(const dpar_cluster *c)
 {
-    return c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
-               ? dpari_quick_hopper
-               : dpari_quick_ampere;
+    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_quick_blackwell
+           : c->gpu.generation == DPAR_GEN_HOPPER  ? dpari_quick_hopper
+                                                   : dpari_quick_ampere;
+}
+
+static double dpari_switch(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
 
 static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
@@ -2961,8 +2987,12 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
         return;
     }
     if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+        double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
         t.latency = dpari_switch_base * base;
-        t.seconds = t.latency + bytes * (p + 1.0) / p / (B * dpari_switch_share);
+        t.seconds = t.latency + pass;
+        if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
+            t = dpari_pieces(base, dpari_switch5_base * base, pass);
+        }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
         steps *= 0.5; /* below that size the switch still replaces one of the two passes */
     }
@@ -2980,6 +3010,16 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
     return dpari_leastf(rate, own);
 }
 
+/* A tree between nodes, quick or in pieces. */
+static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
+{
+    dpari_timing t;
+    const dpari_timing whole = dpari_pieces(base, hops, wire);
+    t.latency = inside + hops;
+    t.seconds = t.latency + wire / dpari_quick_net;
+    return whole.seconds < t.seconds ? whole : t;
+}
+
 /* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
  * switches), all-gather inside. */
 static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
@@ -2987,24 +3027,23 @@ static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double byte
 {
     const double *k = c->cal.value;
     double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
-    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, hop;
+    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
         if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_share));
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch(c)));
         }
     }
-    inside = 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
-    hop = 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S];
+    inside = base + 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
-    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0) +
-            dpari_phase_blend * dpari_leastf(inner, outer);
-    dpari_keep_least(cost, dpari_protocols(base, inside + hop * up, outer, dpari_quick_net),
+    shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
+    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
+    dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
     if (c->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
-        dpari_keep_least(cost, dpari_protocols(base, inside + hop, outer, dpari_quick_net),
+        dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S], outer),
                          DPAR_ALG_IN_SWITCH);
     }
 }
@@ -3027,6 +3066,11 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
     return t;
 }
 
+static int dpari_has_pat(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
+}
+
 /* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
  * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
  * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
@@ -3046,7 +3090,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
                      DPAR_ALG_RING);
     if (kind == DPAR_ALL_REDUCE) {
         dpari_phases(c, g, bytes, nic, link, cost);
-    } else if (g->per_node == 1 && dpari_quick_share(c) > dpari_quick_ampere &&
+    } else if (g->per_node == 1 && dpari_has_pat(c) &&
                (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
@@ -3062,15 +3106,15 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
                              dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
-    double n = g->size, per = g->per_node, wire;
+    double n = g->size, per = g->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
     wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
                        per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
-    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] +
-                dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
-    t.seconds = t.latency + wire;
+    posts = dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
+    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] + posts;
+    t.seconds = t.latency + wire + 2.0 * dpari_sqrt(posts * wire);
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
@@ -7971,7 +8015,8 @@ DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_s
 static double dpari_cal_clip(int32_t which, double v)
 {
     int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
-                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S ||
+                  which == DPAR_CAL_HOP_S;
     int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
     double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
     return dpari_leastf(1.0, dpari_mostf(low, v));

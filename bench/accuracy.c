@@ -7,6 +7,7 @@
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
  * constant are marked and never counted. --data DIR scores other tables of the same columns. */
 #include "../tests/memory_rows.h"
+#include "../tests/net_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -107,6 +108,7 @@ typedef struct row {
     int marked;                 /* calibrated a constant */
     int apart;                  /* scored apart, with a reason in the text */
     int generation;
+    double release; /* of the software, where the table has several */
     double term[DPAR_TIMES];
     int batch;
 } row;
@@ -511,6 +513,33 @@ static void load_mt_nlg(const char *dir)
     }
 }
 
+/* Runs of memory_rows that say how long a step took. */
+static void load_run(const memory_row *m, void *context)
+{
+    char name[24];
+    row *r;
+    dpar_why why;
+    (void)context;
+    if (m->seconds <= 0.0 && m->flops <= 0.0) {
+        return;
+    }
+    snprintf(name, sizeof name, "%s%s", m->table,
+             strcmp(m->table, "torchtitan") == 0 ? "-70b"
+             : strcmp(m->table, "dgxc") != 0     ? ""
+             : strcmp(m->recipe, "fp8") == 0     ? "-fp8"
+                                                 : "-bf16");
+    r = add(name, m->model, m->name, m->model, m->machine, m->recipe);
+    if (dpar_strategy_read(&r->strategy, m->strategy, strlen(m->strategy), NULL, &why) < 0) {
+        give_up(m->name, &why);
+    }
+    check(r);
+    r->marked = m->calibrates;
+    r->release = m->release;
+    r->measured = m->seconds > 0.0 ? m->seconds
+                                   : r->job.work->model_flops_full * r->strategy.micro_batch *
+                                         r->strategy.micro_batches * r->strategy.dp / m->flops;
+}
+
 /* ---- which rows calibrate ------------------------------------------------------------------- */
 
 /* The first listed row of its model and tp: a rule that does not look at the times. */
@@ -605,18 +634,24 @@ static score score_errors(double *error, int n)
     return s;
 }
 
-static score score_of(const char *table_name, const char *group, int apart)
+/* marked: 0 judged rows, 1 those that calibrated. */
+static score score_rows(const char *table_name, const char *group, int apart, int marked)
 {
     static double error[ROWS];
     int i, n = 0;
     for (i = 0; i < row_count; i++) {
         const row *r = &rows[i];
-        if (strcmp(r->table, table_name) == 0 && !r->marked && r->apart == apart &&
+        if (strcmp(r->table, table_name) == 0 && r->marked == marked && r->apart == apart &&
             (group == NULL || strcmp(group, r->group) == 0)) {
             error[n++] = 100.0 * (r->predicted / r->measured - 1.0);
         }
     }
     return score_errors(error, n);
+}
+
+static score score_of(const char *table_name, const char *group, int apart)
+{
+    return score_rows(table_name, group, apart, 0);
 }
 
 static void print_score(const char *label, const score *s, const char *bar)
@@ -833,25 +868,37 @@ static const struct {
     {"sc21-ptd", "none", "Calculon 9.8-16.3 %", "SC21 Table 2, Megatron rows"},
     {"sc21-zero3", "none", "-", "SC21 Table 2, DeepSpeed ZeRO-3 of 2021: see below"},
     {"mt-nlg", "none", "-", "DeepSpeed pipeline of 2021 without interleaving: see below"},
-    {"torchtitan", "none", "-", "H100 constants are estimates: no H100 row calibrates them"}};
+    {"torchtitan", "none", "-", "H100 constants are estimates: no H100 row calibrates them"},
+    {"torchtitan-70b", "10 %", "-", "FSDP 32 x TP 8, full recomputation"},
+    {"llm-foundry-h100", "10 %", "-", "PyTorch FSDP, eager, first-generation fused attention"},
+    {"dgxc-bf16", "4 %", "-", "NeMo on Megatron-Core of 2025"},
+    {"dgxc-fp8", "5 %", "-", "the same, products in 8 bits"},
+    {"nanotron", "12 %", "-", "gradients reduced after the last micro-batch"},
+    {"megatron-bridge", "median 12 %", "-", "the newest release of each machine and precision"}};
 
 static void print_summary(void)
 {
     size_t k;
-    printf("| table | rows judged | mean abs. error | median | p95 | largest | bias | limit | best "
-           "peer |\n|---|---|---|---|---|---|---|---|---|\n");
+    printf(
+        "| table | V | mean abs. error | median | p95 | largest | bias | C | error | limit | best "
+        "peer |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (k = 0; k < sizeof tables / sizeof tables[0]; k++) {
         score s = score_of(tables[k].table, NULL, 0);
         if (s.n > 0) {
-            printf("| %s | %d | **%.2f %%** | %.2f %% | %.1f %% | %.1f %% | %+.1f %% | %s | %s |\n",
-                   tables[k].table, s.n, s.mape, s.median, s.p95, s.most, s.bias, tables[k].bar,
-                   tables[k].peer);
+            const score c = score_rows(tables[k].table, NULL, 0, 1);
+            char calibrated[32];
+            snprintf(calibrated, sizeof calibrated, c.n > 0 ? "%d | %.1f %%" : "|", c.n, c.mape);
+            printf(
+                "| %s | %d | **%.2f %%** | %.2f %% | %.1f %% | %.1f %% | %+.1f %% | %s | %s | %s "
+                "|\n",
+                tables[k].table, s.n, s.mape, s.median, s.p95, s.most, s.bias, calibrated,
+                tables[k].bar, tables[k].peer);
         }
         s = score_of(tables[k].table, NULL, 1);
         if (s.n > 0) {
             printf(
                 "| %s, tp 16 across nodes | %d | %.2f %% | %.2f %% | %.1f %% | %.1f %% | %+.1f %% "
-                "| apart | |\n",
+                "| | | apart | |\n",
                 tables[k].table, s.n, s.mape, s.median, s.p95, s.most, s.bias);
         }
     }
@@ -961,6 +1008,46 @@ static void print_memory(const char *dir)
     printf("```\n");
 }
 
+/* A line for each network, collective and number of ranks; C: rows that set constants. */
+static void print_networks(const char *dir)
+{
+    char last[96] = "", key[96];
+    double sum[2] = {0, 0}, worst = 0.0;
+    int n[2] = {0, 0};
+    net_row r;
+    FILE *f = net_open(dir);
+    if (f == NULL) {
+        return;
+    }
+    printf(
+        "\n## Networks\n\nCollectives of 64 KiB to 16 GiB (`tests/data/cost/nccl_tests_net.csv`), "
+        "V apart from the rows that set\nconstants, C.\n\n| network | collective | ranks | V | "
+        "mean abs. error | largest | C | error |\n|---|---|---|---|---|---|---|---|\n");
+    while (1) {
+        const int more = net_next(f, &r);
+        double error;
+        if (more) {
+            snprintf(key, sizeof key, "%.34s | %.10s | %d", r.cell[4], r.cell[5], r.ranks);
+        }
+        if (n[0] > 0 && (!more || strcmp(last, key) != 0)) {
+            printf("| %s | %d | **%.1f %%** | %.1f %% | %d | %.1f %% |\n", last, n[0],
+                   100.0 * sum[0] / n[0], 100.0 * worst, n[1],
+                   n[1] > 0 ? 100.0 * sum[1] / n[1] : 0.0);
+            sum[0] = sum[1] = worst = 0.0;
+            n[0] = n[1] = 0;
+        }
+        if (!more) {
+            break;
+        }
+        snprintf(last, sizeof last, "%s", key);
+        error = fabs(r.predicted_us / r.us - 1.0);
+        sum[r.marked] += error;
+        n[r.marked]++;
+        worst = !r.marked && error > worst ? error : worst;
+    }
+    fclose(f);
+}
+
 static void print_document(const char *dir)
 {
     size_t k;
@@ -984,6 +1071,7 @@ static void print_document(const char *dir)
         "(4.5 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; limit 7 %%); ZeRO's Table 1, "
         "Korthikanti's memory figures and GPipe's bubble table\nare exact in "
         "`tests/cost/strategy.c`.\n");
+    print_networks(dir);
     print_memory(dir);
     print_constants();
     print_left_out();
@@ -1037,6 +1125,7 @@ int main(int argc, char **argv)
     load_sc21_table2(dir);
     load_mt_nlg(dir);
     load_torchtitan(dir);
+    memory_rows(dir, load_run, NULL);
     mark_rows();
     for (i = 0; i < DPAR_GENERATIONS; i++) {
         dpar_calibration_init(&fitted[i], i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory_rows - published runs as jobs, for their memory: that each of them fits, and what it took.
- * From the tables in tests/data/cost. */
+/* memory_rows - published runs as jobs: that each of them fits, what memory it took and how long a
+ * step. From the tables in tests/data/cost. */
 #ifndef MEMORY_ROWS_H
 #define MEMORY_ROWS_H
 
@@ -16,9 +16,13 @@ enum { RAN, ALLOCATED, RESERVED, DRIVER, REFUSED };
 typedef struct memory_row {
     char table[24], name[96];
     char model[320], machine[64], recipe[16], strategy[160];
-    int what;   /* RAN: it ran, no more is known; REFUSED: it ran out of memory */
-    double gib; /* ALLOCATED, RESERVED, DRIVER */
-    int rank;   /* of the pipeline, -1: the worst */
+    int what;       /* RAN: it ran, no more is known; REFUSED: it ran out of memory */
+    double gib;     /* ALLOCATED, RESERVED, DRIVER */
+    int rank;       /* of the pipeline, -1: the worst */
+    double seconds; /* of a step; 0: not known, or read by bench/accuracy itself */
+    double flops;   /* instead: FLOP/s of all GPUs, counted with full attention */
+    int calibrates; /* may set constants: never judged */
+    double release; /* of the container that ran it */
 } memory_row;
 
 typedef void memory_visit(const memory_row *row, void *context);
@@ -183,6 +187,7 @@ static void memory_foundry(const char *dir, const char *file, memory_visit *visi
 {
     memory_table t;
     char name[96];
+    int line = 0, hopper = strstr(file, "h100") != NULL;
     if (!memory_open(&t, dir, file)) {
         return;
     }
@@ -193,8 +198,12 @@ static void memory_foundry(const char *dir, const char *file, memory_visit *visi
         snprintf(name, sizeof name, "%s s%s on %d %s mbs%d%s", memory_text(&t, "model"),
                  memory_text(&t, "seq"), gpus, gpu, mbs,
                  memory_is(&t, "act_ckpt", "True") ? " ckpt" : "");
-        r = memory_begin(strstr(file, "h100") != NULL ? "llm-foundry-h100" : "llm-foundry-a100",
-                         name);
+        r = memory_begin(hopper ? "llm-foundry-h100" : "llm-foundry-a100", name);
+        r.flops = hopper ? gpus * 989e12 * atof(memory_text(&t, "mfu_pct")) / 100.0 : 0.0;
+        if (hopper && strstr(memory_text(&t, "precision"), "fp8") != NULL) {
+            r.flops *= 1979.0 / 989.0;
+        }
+        r.calibrates = line++ % 3 == 0;
         memory_machine(&r, gpus,
                        strstr(gpu, "h100") != NULL   ? "h100-80"
                        : strstr(gpu, "40gb") != NULL ? "a100-40"
@@ -240,11 +249,17 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
         snprintf(r.recipe, sizeof r.recipe, "%s",
                  memory_is(&t, "fp8", "none") ? "fsdp" : "fsdp-fp8");
         snprintf(r.strategy, sizeof r.strategy,
-                 "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s", dp, tp, tp > 1, cp,
-                 dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
-                 full ? "full" : "alternate");
+                 "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s,overlap=dp%s", dp, tp, tp > 1,
+                 cp, dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
+                 full ? "full" : "alternate", memory_is(&t, "async_tp", "yes") ? "+tp" : "");
         r.gib = atof(memory_text(&t, "peak_gib"));
         r.what = r.gib > 0.0 ? RESERVED : RAN;
+        if (strstr(file, "70b") != NULL) {
+            r.seconds =
+                8192.0 * memory_count(&t, "local_batch", 1) * dp /
+                (atof(memory_text(&t, "tokens_per_s_per_gpu")) * memory_count(&t, "gpus", 8));
+            r.calibrates = memory_is(&t, "fp8", "none");
+        }
         visit(&r, context);
     }
 }
@@ -276,6 +291,8 @@ static void memory_dgxc(const char *dir, memory_visit *visit, void *context)
         snprintf(r.strategy, sizeof r.strategy, "dp=%s,tp=%d,sp=%d,cp=%s,zero=1,mbs=%s,m=%s",
                  memory_text(&t, "dp"), tp, tp > 1, memory_text(&t, "cp"), memory_text(&t, "mbs"),
                  memory_text(&t, "ga"));
+        r.seconds = atof(memory_text(&t, "step_s"));
+        r.calibrates = llama;
         visit(&r, context);
     }
 }
@@ -292,8 +309,8 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
     static const char *const machine[][2] = {{"DGX-H100", "h100-80"},
                                              {"DGX-B200", "b200"},
                                              {"DGX-GB200", "gb200"},
-                                             {"DGX-B300", "b200,memory=288"},
-                                             {"DGX-GB300", "gb200,memory=288"}};
+                                             {"DGX-B300", "b300"},
+                                             {"DGX-GB300", "gb300"}};
     static const char *const recipe[][2] = {{"BF16", "bf16-grad16"}, {"FP8", "fp8"},
                                             {"FP8-CS", "fp8"},       {"MXFP8", "mxfp8"},
                                             {"FP8-MX", "mxfp8"},     {"NVFP4", "nvfp4"}};
@@ -303,7 +320,7 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
         return;
     }
     while (memory_line(&t)) {
-        int m, c, p, k, gpus = memory_count(&t, "#-GPUs", 0), tp = memory_count(&t, "TP", 1);
+        int m, c, p, gpus = memory_count(&t, "#-GPUs", 0), tp = memory_count(&t, "TP", 1);
         int pp = memory_count(&t, "PP", 1), cp = memory_count(&t, "CP", 1);
         int vp = memory_count(&t, "VP", 1), ep = memory_count(&t, "EP", 1), shard;
         int mbs = memory_count(&t, "MBS", 1), dp = gpus / (tp * pp * cp);
@@ -327,11 +344,13 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
         snprintf(r.model, sizeof r.model, "%s,seq=%s", model[m][1],
                  memory_text(&t, "Sequence Length"));
         snprintf(r.recipe, sizeof r.recipe, "%s", recipe[p][1]);
-        k = snprintf(r.strategy, sizeof r.strategy,
-                     "dp=%d,tp=%d,sp=%d,pp=%d,vp=%d,cp=%d,ep=%d,zero=%d,mbs=%d,m=%d", dp, tp,
-                     tp > 1, pp, pp > 1 ? vp : 1, cp, ep, shard > 0 ? 3 : 1, mbs,
-                     memory_batches(memory_count(&t, "GBS", 1), dp, mbs));
-        (void)k;
+        snprintf(r.strategy, sizeof r.strategy,
+                 "dp=%d,tp=%d,sp=%d,pp=%d,vp=%d,cp=%d,ep=%d,zero=%d,mbs=%d,m=%d", dp, tp, tp > 1,
+                 pp, pp > 1 ? vp : 1, cp, ep, shard > 0 ? 3 : 1, mbs,
+                 memory_batches(memory_count(&t, "GBS", 1), dp, mbs));
+        r.release = atof(memory_text(&t, "release"));
+        r.seconds = atof(memory_text(&t, "Sequence Length")) * memory_count(&t, "GBS", 1) /
+                    (gpus * atof(memory_text(&t, "Tokens / sec / GPU")));
         visit(&r, context);
     }
 }
@@ -409,6 +428,7 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
                  memory_text(&t, "mbs"), memory_text(&t, "gas"));
         r.what = RESERVED;
         r.gib = atof(memory_text(&t, "mem_GB"));
+        r.flops = memory_count(&t, "gpus", 8) * 989e12 * atof(memory_text(&t, "mfu_pct")) / 100.0;
         visit(&r, context);
     }
 }
