@@ -244,10 +244,12 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
         /* until 2025 the loss was not compiled with the layers */
         snprintf(r.model, sizeof r.model, "llama-3-%s,seq=%d,stack=%s%s",
                  strstr(memory_text(&t, "model"), "70B") != NULL ? "70b" : "8b",
-                 memory_count(&t, "seq", 8192), compiled ? "compiled" : "torch",
+                 memory_count(&t, "seq", 8192), compiled ? "torchtitan" : "torch",
                  early ? ",loss=eager" : "");
         snprintf(r.recipe, sizeof r.recipe, "%s",
-                 memory_is(&t, "fp8", "none") ? "fsdp" : "fsdp-fp8");
+                 memory_is(&t, "fp8", "none")      ? "fsdp"
+                 : memory_is(&t, "fp8", "rowwise") ? "fsdp-fp8-row"
+                                                   : "fsdp-fp8");
         snprintf(r.strategy, sizeof r.strategy,
                  "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s,overlap=dp%s", dp, tp, tp > 1,
                  cp, dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
@@ -295,6 +297,14 @@ static void memory_dgxc(const char *dir, memory_visit *visit, void *context)
         r.calibrates = llama;
         visit(&r, context);
     }
+}
+
+/* 26.04.01 as 260401. */
+static double memory_release(const char *text)
+{
+    int year = 0, month = 0, patch = 0;
+    (void)sscanf(text, "%d.%d.%d", &year, &month, &patch);
+    return 10000.0 * year + 100.0 * month + patch;
 }
 
 /* Pre-training rows whose shape is given. Recomputation is not stated: none is taken. */
@@ -348,7 +358,7 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
                  "dp=%d,tp=%d,sp=%d,pp=%d,vp=%d,cp=%d,ep=%d,zero=%d,mbs=%d,m=%d", dp, tp, tp > 1,
                  pp, pp > 1 ? vp : 1, cp, ep, shard > 0 ? 3 : 1, mbs,
                  memory_batches(memory_count(&t, "GBS", 1), dp, mbs));
-        r.release = atof(memory_text(&t, "release"));
+        r.release = memory_release(memory_text(&t, "release"));
         r.seconds = atof(memory_text(&t, "Sequence Length")) * memory_count(&t, "GBS", 1) /
                     (gpus * atof(memory_text(&t, "Tokens / sec / GPU")));
         visit(&r, context);
@@ -417,9 +427,9 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
                  memory_text(&t, "model_B"), memory_text(&t, "gpus"), memory_text(&t, "dp"), tp,
                  memory_text(&t, "pp"), memory_text(&t, "mbs"), memory_text(&t, "zero"));
         r = memory_begin("nanotron", name);
-        memory_machine(&r, memory_count(&t, "gpus", 8), "h100-80");
+        snprintf(r.machine, sizeof r.machine, "p5,nodes=%d", memory_count(&t, "gpus", 8) / 8);
         snprintf(r.model, sizeof r.model,
-                 "llama:%s,vocab=131072,seq=4096,stack=torch,loss=parallel",
+                 "llama:%s,vocab=131072,seq=4096,stack=nanotron,loss=parallel",
                  small ? "layers=16,hidden=2048,heads=32,ffn=8192,tied=1"
                        : "layers=32,hidden=4096,heads=32,ffn=14336");
         snprintf(r.recipe, sizeof r.recipe, "megatron");

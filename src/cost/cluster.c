@@ -235,8 +235,8 @@ static const struct {
     {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f,
       15e-6f},
      "marked rows of docs/accuracy.md, 2026-11"},
-    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
-     "links: H100-class nccl-tests 2024; products: best of 794/989"},
+    {{.75f, .44f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
+     "links: nccl-tests 2024; products: DGXC 8B rows, 2025-05"},
     {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
@@ -282,7 +282,8 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
     0x1FFF & ~(1 << DPAR_CAL_CONTENTION),
-    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S,
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S |
+        1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION,
     1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
     0,
     0};
@@ -316,12 +317,19 @@ static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
     }
 }
 
-/* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
+/* Products, attention and streams of parts that differ in power or units from their generation's:
+ * 500 W (torchtitan's 70B rows in 16 bits); 1200 W and 1400 W of NVL72 (Megatron-Bridge's newest
+ * 70B row in 8 bits of each), Ultra's exponentials twice as many; B300 between, unverified. */
 static void dpari_cluster_power(dpar_cluster *c)
 {
-    if (dpari_same(c->gpu.name, "h100-96")) {
-        c->cal.value[DPAR_CAL_GEMM] = 0.55;
-        c->cal.value[DPAR_CAL_ATTENTION] = 0.27;
+    static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
+    static const float of[4][3] = {
+        {.60f, .35f, .80f}, {.60f, .389f, .55f}, {.75f, .55f, .55f}, {.65f, .55f, .50f}};
+    int32_t i, k;
+    for (i = 0; i < 4; i++) {
+        for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
+            c->cal.value[DPAR_CAL_GEMM + k] = (double)of[i][k];
+        }
     }
 }
 

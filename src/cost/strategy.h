@@ -35,7 +35,8 @@ typedef struct dpar_recipe {
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
     double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
-    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
+    double casts;  /* bytes moved for each element of a product's operands to make it narrow */
+    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products; the head's: 16 bits */
 } dpar_recipe;
 
 /* Recipes by name. "megatron" (alias "bf16") is the default. E_UNKNOWN lists them. O(recipes).
@@ -46,6 +47,8 @@ typedef struct dpar_recipe {
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
  *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
  *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
+ *     fsdp-fp8      as fsdp, products in 8 bits
+ *     fsdp-fp8-row  scaled by rows: no faster than 16 bits in PyTorch of 2025 (unverified)
  *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
