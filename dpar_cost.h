@@ -345,8 +345,9 @@ enum {
     DPAR_STACK_FOUNDRY,    /* llm-foundry: torch of 2023 */
     DPAR_STACK_TORCHTITAN, /* compiled, of 2025 */
     DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
-    DPAR_STACK_NEMO,       /* core of 2025 */
-    DPAR_STACKS            /* one past the last */
+    DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
+    DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
+    DPAR_STACKS        /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
@@ -493,7 +494,7 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
  * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo),
+ * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep),
  * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
  * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
  * sentence.
@@ -523,7 +524,13 @@ enum {
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
 /* Whose messages travel while ranks compute. */
-enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+enum {
+    DPAR_OVERLAP_DP = 1,
+    DPAR_OVERLAP_TP = 2,
+    DPAR_OVERLAP_PP = 4,
+    DPAR_OVERLAP_DEFAULT = 8,
+    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+};
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
  * their type; set it to 4 for fp32 training. */
@@ -1286,6 +1293,7 @@ typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
+    int8_t once;           /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
 } dpari_generation;
@@ -2143,7 +2151,7 @@ static void dpari_cluster_power(dpar_cluster *c)
 {
     static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
     static const float of[4][3] = {
-        {.60f, .35f, .80f}, {.60f, .389f, .55f}, {.75f, .55f, .55f}, {.65f, .55f, .50f}};
+        {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
     int32_t i, k;
     for (i = 0; i < 4; i++) {
         for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
@@ -3183,27 +3191,31 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?",          "megatron", "core",
-                                               "torch",      "compiled", "llm-foundry",
-                                               "torchtitan", "nanotron", "nemo"};
+    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
+                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
+                                               "nemo",     "deepep"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits. nanotron has no row to fit: torch's. */
+ * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
+ * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
+ * DeepSeek-V3's way, no row. */
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
     static const dpari_generation age[DPAR_STACKS] = {
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_MEGATRON, TP, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 14, 1, .7f, .8f, 0},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 0, .9f, .7f, .8f, .4f},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, 0, 1, 14, 1, .7f, .8f, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 1, 1, 1, 0}};
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
     return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
 }
 
@@ -6618,11 +6630,12 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
-                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-                          name, DPARI_WHOLE, 0, 0, 0, 0);
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+        "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+        "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
+        name, DPARI_WHOLE, 0, 0, 0, 0);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -6704,9 +6717,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
-                                        {"optimizer", "weights", "activations", "nvme", "none"}};
-    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    static const char name[2][6][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
+    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -6716,9 +6730,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -6864,12 +6878,12 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
-                                        {"optimizer", "weights", "activations", "nvme"}};
+    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
+                                        {"optimizer", "weights", "activations", "nvme", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 3 + offload; i++) {
-        if (bits >> i & 1) {
+    for (i = 0; i < 5; i++) {
+        if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }
@@ -8661,6 +8675,34 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
+/* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
+ * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
+ * are handed out inside the nodes meanwhile. */
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
+                                              double bytes, dpari_layer_price *p)
+{
+    double missed = 1.0, nodes = g->nodes, t;
+    dpar_group inside = *g;
+    int32_t i;
+    if (!dpari_age(job->work)->once || job->work->topk < 1) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+        bytes *= 0.875;
+    }
+    if (g->nodes < 2) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    for (i = 0; i < job->work->topk; i++) {
+        missed *= 1.0 - 1.0 / nodes;
+    }
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
+                    2.0, 2.0);
+    inside.size = g->per_node;
+    inside.nodes = 1;
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
+}
+
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
@@ -8676,7 +8718,8 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+        t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
     if (s->etp > 1) {
         dpar_group_init(&g, job->cluster, s->etp, 1);
@@ -8687,6 +8730,11 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     }
     p->ep_forward = t;
     p->ep_backward = t;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
+        const double lost = 1.0 - dpari_contention(job);
+        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
+        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+    }
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
@@ -12532,7 +12580,7 @@ static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
         DPAR_E_UNKNOWN, why,
         which == DPARI_ASK_STACK
             ? "stack is megatron, core, torch, compiled, or a generation of these: "
-              "llm-foundry, torchtitan, nanotron, nemo; not '@'"
+              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
             : "attention is unfused, flash1 or flash, not '@'",
         a->value[which], a->length[which], 0, 0, 0, 0);
 }

@@ -49,7 +49,7 @@ static const char help[] =
     "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
     "  --stack S           megatron | core | torch | compiled: the software assumed, today's; or "
     "a\n"
-    "                      generation: llm-foundry (2023) | torchtitan | nanotron | nemo\n"
+    "                      generation: llm-foundry (2023) | torchtitan | nanotron | nemo | deepep\n"
     "  --attention A       unfused | flash1 | flash\n"
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
     "  --whole             search every divisor and option (millions of configurations; Ctrl-C\n"
@@ -72,7 +72,7 @@ static const char help[] =
     "  alternate (every second product is kept), or norm + activation + experts,\n"
     "  schedule = gpipe | 1f1b | interleaved | breadth-first | zb-h1 | zb-2p | zbv | v-half |\n"
     "  v-min | dualpipe | dualpipev, offload = none | optimizer + weights + activations,\n"
-    "  overlap = default | none | dp + tp + pp\n"
+    "  overlap = default | none | dp + tp + pp + ep\n"
     "Exit code: 0 done, 1 nothing fits, 2 bad input (one sentence on stderr)\n"
     "\n"
     "examples\n"
@@ -948,10 +948,10 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
                         const char *model, const char *machine)
 {
     static const char *const stack[DPAR_STACKS] = {"",      "core",  "torch", "core", "torch",
-                                                   "torch", "torch", "torch", "core"};
+                                                   "torch", "torch", "torch", "core", "core"};
     static const char *const stack_name[DPAR_STACKS] = {
         "",           "megatron", "core", "torch", "compiled", "llm-foundry (2023)",
-        "torchtitan", "nanotron", "nemo"};
+        "torchtitan", "nanotron", "nemo", "deepep"};
     const dpar_workload *w = &asked->work;
     char text[600], what[80], other[80];
     double now = other_rate(model, machine, words, "");

@@ -332,26 +332,34 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
     while (memory_line(&t)) {
         int m, c, p, gpus = memory_count(&t, "#-GPUs", 0), tp = memory_count(&t, "TP", 1);
         int pp = memory_count(&t, "PP", 1), cp = memory_count(&t, "CP", 1);
-        int vp = memory_count(&t, "VP", 1), ep = memory_count(&t, "EP", 1), shard;
+        int vp = memory_count(&t, "VP", 1), ep = memory_count(&t, "EP", 1), shard, old;
+        const char *heading;
         int mbs = memory_count(&t, "MBS", 1), dp = gpus / (tp * pp * cp);
         memory_row r;
-        for (m = 0; m < 3 && !memory_is(&t, "heading", model[m][0]); m++) {
+        /* until 25.11 the heading has the machine; "FP8-CS (FP8-MX)" has both in a cell */
+        heading = memory_text(&t, "heading");
+        old = strncmp(heading, "sys  ", 5) == 0;
+        for (m = 0; m < 3 && !memory_is(&t, old ? "Model" : "heading", model[m][0]); m++) {
         }
-        for (c = 0; c < 5 && !memory_is(&t, "System", machine[c][0]); c++) {
+        for (c = 0;
+             c < 5 && strcmp(old ? heading + 5 : memory_text(&t, "System"), machine[c][0]) != 0;
+             c++) {
         }
-        for (p = 0; p < 6 && !memory_is(&t, "Precision", recipe[p][0]); p++) {
+        for (p = 0; p < 6 && (strncmp(memory_text(&t, "Precision"), recipe[p][0],
+                                      strlen(recipe[p][0])) != 0 ||
+                              memory_text(&t, "Precision")[strlen(recipe[p][0])] > ' ');
+             p++) {
         }
         if (m == 3 || c == 5 || p == 6 || gpus < 1 ||
             !memory_is(&t, "kind", "Pre-Training Performance")) {
             continue;
         }
         shard = memory_count(&t, "FSDP", 0);
-        snprintf(name, sizeof name, "%s %s %s on %d tp%d pp%d ep%d mbs%d fsdp%d",
-                 memory_text(&t, "System"), model[m][0], recipe[p][0], gpus, tp, pp, ep, mbs,
-                 shard);
+        snprintf(name, sizeof name, "%s %s %s on %d tp%d pp%d ep%d mbs%d fsdp%d", machine[c][0],
+                 model[m][0], recipe[p][1], gpus, tp, pp, ep, mbs, shard);
         r = memory_begin("megatron-bridge", name);
         memory_machine(&r, gpus, machine[c][1]);
-        snprintf(r.model, sizeof r.model, "%s,seq=%s", model[m][1],
+        snprintf(r.model, sizeof r.model, "%s,stack=nemo,seq=%s", model[m][1],
                  memory_text(&t, "Sequence Length"));
         snprintf(r.recipe, sizeof r.recipe, "%s", recipe[p][1]);
         snprintf(r.strategy, sizeof r.strategy,

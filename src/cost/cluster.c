@@ -324,7 +324,7 @@ static void dpari_cluster_power(dpar_cluster *c)
 {
     static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
     static const float of[4][3] = {
-        {.60f, .35f, .80f}, {.60f, .389f, .55f}, {.75f, .55f, .55f}, {.65f, .55f, .50f}};
+        {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
     int32_t i, k;
     for (i = 0; i < 4; i++) {
         for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {

@@ -140,7 +140,7 @@ static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
         DPAR_E_UNKNOWN, why,
         which == DPARI_ASK_STACK
             ? "stack is megatron, core, torch, compiled, or a generation of these: "
-              "llm-foundry, torchtitan, nanotron, nemo; not '@'"
+              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
             : "attention is unfused, flash1 or flash, not '@'",
         a->value[which], a->length[which], 0, 0, 0, 0);
 }

@@ -416,6 +416,34 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
+/* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
+ * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
+ * are handed out inside the nodes meanwhile. */
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
+                                              double bytes, dpari_layer_price *p)
+{
+    double missed = 1.0, nodes = g->nodes, t;
+    dpar_group inside = *g;
+    int32_t i;
+    if (!dpari_age(job->work)->once || job->work->topk < 1) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+        bytes *= 0.875;
+    }
+    if (g->nodes < 2) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    for (i = 0; i < job->work->topk; i++) {
+        missed *= 1.0 - 1.0 / nodes;
+    }
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
+                    2.0, 2.0);
+    inside.size = g->per_node;
+    inside.nodes = 1;
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
+}
+
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
 static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
@@ -431,7 +459,8 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+        t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
     if (s->etp > 1) {
         dpar_group_init(&g, job->cluster, s->etp, 1);
@@ -442,6 +471,11 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     }
     p->ep_forward = t;
     p->ep_backward = t;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
+        const double lost = 1.0 - dpari_contention(job);
+        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
+        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+    }
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */

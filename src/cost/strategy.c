@@ -117,11 +117,12 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
-                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-                          name, DPARI_WHOLE, 0, 0, 0, 0);
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+        "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+        "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
+        name, DPARI_WHOLE, 0, 0, 0, 0);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -203,9 +204,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
-                                        {"optimizer", "weights", "activations", "nvme", "none"}};
-    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    static const char name[2][6][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
+    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -215,9 +217,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -363,12 +365,12 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
-                                        {"optimizer", "weights", "activations", "nvme"}};
+    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
+                                        {"optimizer", "weights", "activations", "nvme", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 3 + offload; i++) {
-        if (bits >> i & 1) {
+    for (i = 0; i < 5; i++) {
+        if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }

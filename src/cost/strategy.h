@@ -24,7 +24,13 @@ enum {
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
 /* Whose messages travel while ranks compute. */
-enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+enum {
+    DPAR_OVERLAP_DP = 1,
+    DPAR_OVERLAP_TP = 2,
+    DPAR_OVERLAP_PP = 4,
+    DPAR_OVERLAP_DEFAULT = 8,
+    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+};
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
  * their type; set it to 4 for fp32 training. */

@@ -7,27 +7,31 @@
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?",          "megatron", "core",
-                                               "torch",      "compiled", "llm-foundry",
-                                               "torchtitan", "nanotron", "nemo"};
+    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
+                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
+                                               "nemo",     "deepep"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits. nanotron has no row to fit: torch's. */
+ * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
+ * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
+ * DeepSeek-V3's way, no row. */
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
     static const dpari_generation age[DPAR_STACKS] = {
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_MEGATRON, TP, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 14, 1, .7f, .8f, 0},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 0, .9f, .7f, .8f, .4f},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, 0, 1, 14, 1, .7f, .8f, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 1, 1, 1, 0}};
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
     return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
 }
 

@@ -133,8 +133,9 @@ enum {
     DPAR_STACK_FOUNDRY,    /* llm-foundry: torch of 2023 */
     DPAR_STACK_TORCHTITAN, /* compiled, of 2025 */
     DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
-    DPAR_STACK_NEMO,       /* core of 2025 */
-    DPAR_STACKS            /* one past the last */
+    DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
+    DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
+    DPAR_STACKS        /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
