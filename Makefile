@@ -248,7 +248,7 @@ $(PICTURES): docs/guide/%.svg: $(B)/pictures
 docs: docs/api.md $(PICTURES)
 
 accuracy: $(B)/accuracy
-	./$(B)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
+	./$(B)/accuracy --svg docs/accuracy.svg > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
 
 bench:
 	@$(PARALLEL) $(SPEEDS)

@@ -2,7 +2,7 @@
 /* accuracy - predictions against published measurements; writes docs/accuracy.md.
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o build/accuracy
- *   build/accuracy [--data DIR] [--fit] > docs/accuracy.md
+ *   build/accuracy [--data DIR] [--fit] [--svg docs/accuracy.svg] > docs/accuracy.md
  *
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
  * constant are marked and never counted. --data DIR scores other tables of the same columns. */
@@ -101,7 +101,7 @@ static int count_of(const table *t, const char *column, int otherwise)
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 typedef struct row {
-    char table[24], group[40], name[80];
+    char table[32], group[40], name[80];
     dpar_job job;
     dpar_strategy strategy;
     double measured, predicted; /* seconds; memory tables: GiB */
@@ -520,7 +520,7 @@ static void load_mt_nlg(const char *dir)
 /* Runs of memory_rows that say how long a step took. */
 static void load_run(const memory_row *m, void *context)
 {
-    char name[24];
+    char name[32];
     row *r;
     dpar_why why;
     (void)context;
@@ -1113,6 +1113,73 @@ static void print_networks(const char *dir)
     fclose(f);
 }
 
+/* ---- the chart: predicted against measured, all tables ----------------------------------------
+ */
+
+static double chart_at(double seconds) /* 0.1 to 1000 s over 600 points, logarithmic */
+{
+    return 600.0 * (log10(seconds) + 1.0) / 4.0;
+}
+
+static void chart_rows(FILE *f, const char *table_name, const char *colour)
+{
+    int i, every = strcmp(table_name, "vtrain-single") == 0 ? 12 : 1;
+    for (i = 0; i < row_count; i += every) {
+        const row *r = &rows[i];
+        if (strcmp(r->table, table_name) == 0 && !r->apart) {
+            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" stroke=\"%s\" fill=\"%s\"/>\n",
+                    60.0 + chart_at(r->measured), 620.0 - chart_at(r->predicted), colour,
+                    r->marked ? "none" : colour);
+        }
+    }
+}
+
+static int draw_chart(const char *path)
+{
+    static const char *const of[][2] = {
+        {"sc21", "#1f77b4"},           {"korthikanti", "#17becf"},
+        {"vtrain-multi", "#2ca02c"},   {"vtrain-single", "#98df8a"},
+        {"llm-foundry", "#bcbd22"},    {"llm-foundry-h100", "#ff7f0e"},
+        {"torchtitan", "#d62728"},     {"torchtitan-70b", "#8c564b"},
+        {"dgxc-bf16", "#9467bd"},      {"dgxc-fp8", "#c5b0d5"},
+        {"nanotron", "#7f7f7f"},       {"b200-time", "#e377c2"},
+        {"megatron-bridge", "#000000"}};
+    FILE *f = fopen(path, "w");
+    double t;
+    size_t k;
+    if (f == NULL) {
+        return 0;
+    }
+    fprintf(
+        f,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 840 680\" "
+        "font-family=\"sans-serif\" font-size=\"13\">\n"
+        "<rect width=\"840\" height=\"680\" fill=\"white\"/>\n"
+        "<rect x=\"60\" y=\"20\" width=\"600\" height=\"600\" fill=\"none\" stroke=\"#888\"/>\n");
+    for (t = 0.1; t < 1500.0; t *= 10.0) {
+        fprintf(f,
+                "<text x=\"%.0f\" y=\"640\" text-anchor=\"middle\">%g</text>"
+                "<text x=\"54\" y=\"%.0f\" text-anchor=\"end\">%g</text>\n",
+                60.0 + chart_at(t), t, 624.0 - chart_at(t), t);
+    }
+    for (t = 0.9; t < 1.15; t += 0.1) { /* the diagonal, and a tenth on both sides */
+        fprintf(f, "<line x1=\"60\" y1=\"%.1f\" x2=\"660\" y2=\"%.1f\" stroke=\"#888\"%s/>\n",
+                620.0 - 150.0 * log10(t), 20.0 - 150.0 * log10(t),
+                t > 0.95 && t < 1.05 ? "" : " stroke-dasharray=\"4\"");
+    }
+    for (k = 0; k < sizeof of / sizeof of[0]; k++) {
+        chart_rows(f, of[k][0], of[k][1]);
+        fprintf(f,
+                "<circle cx=\"680\" cy=\"%d\" r=\"4\" fill=\"%s\"/>"
+                "<text x=\"690\" y=\"%d\">%s</text>\n",
+                36 + 20 * (int)k, of[k][1], 40 + 20 * (int)k, of[k][0]);
+    }
+    fprintf(f,
+            "<text x=\"360\" y=\"664\" text-anchor=\"middle\">seconds a step, measured; upwards: "
+            "predicted; hollow: set a constant; dashed: 10 %%</text>\n</svg>\n");
+    return fclose(f) == 0;
+}
+
 static void print_document(const char *dir)
 {
     size_t k;
@@ -1123,7 +1190,7 @@ static void print_document(const char *dir)
         "chosen with these tables\nin view; constants came from marked rows, operator tables and "
         "collective tables alone. Units:\nseconds a step, GiB for memory.\n\n");
     print_summary();
-    printf("\nHow each table is read:\n\n");
+    printf("\n![predicted against measured](accuracy.svg)\n\nHow each table is read:\n\n");
     for (k = 0; k < sizeof tables / sizeof tables[0]; k++) {
         printf("* **%s**: %s\n", tables[k].table, tables[k].how);
     }
@@ -1180,11 +1247,13 @@ static void print_document(const char *dir)
 
 int main(int argc, char **argv)
 {
-    const char *dir = "tests/data/cost";
+    const char *dir = "tests/data/cost", *svg = NULL;
     int i;
     for (i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--data") == 0 && i + 1 < argc) {
             dir = argv[++i];
+        } else if (strcmp(argv[i], "--svg") == 0 && i + 1 < argc) {
+            svg = argv[++i];
         } else if (strcmp(argv[i], "--fit") == 0) {
             refit = 1;
         }
@@ -1214,5 +1283,5 @@ int main(int argc, char **argv)
         predict_all(0, NULL, NULL);
     }
     print_document(dir);
-    return 0;
+    return svg == NULL || draw_chart(svg) ? 0 : 2;
 }
