@@ -144,7 +144,7 @@ $(B)/overlap: bench/overlap.c $(B)/libdpar.a
 	$(LINK)
 $(B)/scale: bench/scale.c bench/scale_lines.h bench/scale_lists.h bench/scale_replay.h $(B)/libdpar.a
 	$(LINK)
-$(B)/accuracy: bench/accuracy.c tests/memory_rows.h $(B)/libdpar.a
+$(B)/accuracy: bench/accuracy.c tests/memory_rows.h tests/net_rows.h $(B)/libdpar.a
 	$(LINK)
 $(B)/host_kernels: bench/host_kernels.c $(B)/libdpar.a
 	$(CC) -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \
@@ -248,7 +248,7 @@ $(PICTURES): docs/guide/%.svg: $(B)/pictures
 docs: docs/api.md $(PICTURES)
 
 accuracy: $(B)/accuracy
-	./$(B)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
+	./$(B)/accuracy --svg docs/accuracy.svg > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
 
 bench:
 	@$(PARALLEL) $(SPEEDS)

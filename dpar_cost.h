@@ -87,6 +87,7 @@ enum {
     DPAR_CAL_SKEW,   /* waiting for the slowest: share of the compute for each doubling of dp x cp x
                         tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
     DPAR_CALS
 };
 
@@ -340,7 +341,13 @@ enum {
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
     DPAR_STACK_TORCH,        /* PyTorch FSDP, eager */
     DPAR_STACK_COMPILED,     /* PyTorch FSDP, torch.compile */
-    DPAR_STACKS              /* one past the last */
+    /* These are today's. Generations of them that share what they fuse and keep: */
+    DPAR_STACK_FOUNDRY,    /* llm-foundry: torch of 2023 */
+    DPAR_STACK_TORCHTITAN, /* compiled, of 2025 */
+    DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
+    DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
+    DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
+    DPAR_STACKS        /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
@@ -351,11 +358,13 @@ typedef struct dpar_workload {
     dpar_op op[DPAR_MAX_OPS];
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
     int32_t attention; /* DPAR_ATTENTION_* */
-    int32_t stack;     /* DPAR_STACK_* */
+    int32_t stack;     /* DPAR_STACK_*, one of the first four */
+    int32_t age;       /* DPAR_STACK_* as it was said */
     int32_t loss;      /* DPAR_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
     int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */
@@ -485,9 +494,10 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
  * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled, loss=eager|compiled|fused|inplace|chunked|parallel.
- * seq=32k is 32768; image=224 is square. Preset names may be in any case. E_PARSE for a setting,
- * E_UNKNOWN for a preset or family, with a sentence.
+ * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep),
+ * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
+ * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
+ * sentence.
  *
  * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE:
  * it is no JSON, or a needed member is missing or of another kind. E_RANGE: a number outside 0 ..
@@ -514,7 +524,13 @@ enum {
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
 /* Whose messages travel while ranks compute. */
-enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+enum {
+    DPAR_OVERLAP_DP = 1,
+    DPAR_OVERLAP_TP = 2,
+    DPAR_OVERLAP_PP = 4,
+    DPAR_OVERLAP_DEFAULT = 8,
+    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+};
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
  * their type; set it to 4 for fp32 training. */
@@ -525,7 +541,8 @@ typedef struct dpar_recipe {
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
     double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
-    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
+    double casts;  /* bytes moved for each element of a product's operands to make it narrow */
+    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products; the head's: 16 bits */
 } dpar_recipe;
 
 /* Recipes by name. "megatron" (alias "bf16") is the default. E_UNKNOWN lists them. O(recipes).
@@ -536,6 +553,8 @@ typedef struct dpar_recipe {
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
  *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
  *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
+ *     fsdp-fp8      as fsdp, products in 8 bits
+ *     fsdp-fp8-row  scaled by rows: no faster than 16 bits in PyTorch of 2025 (unverified)
  *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */
@@ -1268,6 +1287,17 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
+/* A generation of software. On chips from Hopper on, which came while it was written, it reaches
+ * these shares of today's rates. */
+typedef struct dpari_generation {
+    int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
+    int8_t by_work;        /* cuts stages by work, the head included */
+    int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
+    int8_t once;           /* a token crosses to a node once, whatever experts it has there */
+    float products, attention, streams;
+    float contention; /* share of hidden communication that the compute loses; 0: the machine's */
+} dpari_generation;
+DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
 DPARI_API const char *dpari_attention_name(int32_t attention);
 DPARI_API const char *dpari_loss_name(int32_t loss);
 /* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */
@@ -1357,6 +1387,8 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
 
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+/* Share of hidden communication that the compute loses. */
+DPARI_API double dpari_contention(const dpar_job *job);
 
 /* What is called while something is priced, for dpar_traffic_count; NULL elsewhere. Bytes of all
  * `ranks` ranks of a stage. */
@@ -1915,9 +1947,9 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* A network whose transport is not InfiniBand's or RoCE's reaches other shares of its NICs at other
- * latencies (T8): constants of the network, whatever the chip. */
-enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
+/* A network's transport reaches its share of the NICs at its latencies (T8), whatever the chip: EFA
+ * of the first generation (p4) and of the later ones, TCP past the host (GCP's A3). */
+enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
 /* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
  * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
@@ -1977,14 +2009,14 @@ static const struct {
                      {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
                      {1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB},
                      {1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB},
-                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
-                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
-                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB},
-                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB},
-                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB},
-                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB},
-                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB},
-                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA1},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA1},
+                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_EFA},
+                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_EFA},
+                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_TCPX},
+                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_TCPX},
                      {82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
                      {9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
                      {2978, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
@@ -1999,7 +2031,7 @@ static const struct {
                      {6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB},
                      {1362, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
                      {936, 4, 300, 0, 0, 4, 25, 512, DPARI_IB},
-                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_ROCE},
                      {1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB},
                      {1, 72, 900, 1, 1, 72, 100, 17000, DPARI_IB},
                      {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
@@ -2016,30 +2048,32 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 
 /* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
  * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
- * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all.
- * The rest: marked rows of docs/accuracy.md. table */
+ * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all;
+ * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
+ * of docs/accuracy.md. table */
 static const struct {
     float value[DPAR_CALS];
     char source[64];
 } dpari_default[DPAR_GENERATIONS] = {
-    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "estimate, no measurement"},
-    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f, 15e-6f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f},
+    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f,
+      15e-6f},
      "marked rows of docs/accuracy.md, 2026-11"},
-    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
-     "links: H100-class nccl-tests 2024; products: best of 794/989"},
-    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.75f, .44f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
+     "links: nccl-tests 2024; products: DGXC 8B rows, 2025-05"},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
-    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
-    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
-    "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
-    "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
+    "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
+    "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
@@ -2062,7 +2096,7 @@ static double dpari_cal_unit(int32_t which)
 {
     return which == DPAR_CAL_STEP_S ? 1e-3
            : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                   which == DPAR_CAL_BASE_S
+                   which == DPAR_CAL_BASE_S || which == DPAR_CAL_HOP_S
                ? 1e-6
                : 1.0;
 }
@@ -2074,8 +2108,9 @@ static double dpari_cal_unit(int32_t which)
 static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
-    0xFFF & ~(1 << DPAR_CAL_CONTENTION),
-    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S,
+    0x1FFF & ~(1 << DPAR_CAL_CONTENTION),
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S |
+        1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION,
     1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
     0,
     0};
@@ -2092,25 +2127,36 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
                     sizeof(dpari_default[g].source));
 }
 
-/* Slingshot 11 under NCCL and OFI: 240 us before the first byte of a large all-reduce on two nodes,
- * then 80 GB/s of 100 (nccl-tests on GH200 nodes: the rows of 1, 16 and 128 MiB). EFA v1: 340 of
- * 400 Gb/s in all-reduce (AWS p4d). */
+/* net_s, hop_s, net_share. Slingshot 11 under NCCL and OFI: the rows of 1, 16 and 128 MiB of two
+ * GH200 nodes. EFA: two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE:
+ * two nodes of A100 at 1, 64 and 8192 MiB. TCPX: as EFA of the first generation, unverified. */
 static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    if (transport == DPARI_SLINGSHOT) {
-        c->cal.value[DPAR_CAL_NET_S] = 20e-6;
-        c->cal.value[DPAR_CAL_NET_SHARE] = 0.89;
-    } else if (transport == DPARI_EFA) {
-        c->cal.value[DPAR_CAL_NET_SHARE] = 0.85;
+    static const float of[5][3] = {{10e-6f, 60e-6f, 1.0f},
+                                   {9e-6f, 130e-6f, 0.85f},
+                                   {6.5e-6f, 55e-6f, 0.89f},
+                                   {3.7e-6f, 20e-6f, 0.92f},
+                                   {9e-6f, 130e-6f, 0.85f}};
+    if (transport != DPARI_IB) {
+        c->cal.value[DPAR_CAL_NET_S] = (double)of[transport - 1][0];
+        c->cal.value[DPAR_CAL_HOP_S] = (double)of[transport - 1][1];
+        c->cal.value[DPAR_CAL_NET_SHARE] = (double)of[transport - 1][2];
     }
 }
 
-/* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
+/* Products, attention and streams of parts that differ in power or units from their generation's:
+ * 500 W (torchtitan's 70B rows in 16 bits); 1200 W and 1400 W of NVL72 (Megatron-Bridge's newest
+ * 70B row in 8 bits of each), Ultra's exponentials twice as many; B300 between, unverified. */
 static void dpari_cluster_power(dpar_cluster *c)
 {
-    if (dpari_same(c->gpu.name, "h100-96")) {
-        c->cal.value[DPAR_CAL_GEMM] = 0.55;
-        c->cal.value[DPAR_CAL_ATTENTION] = 0.27;
+    static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
+    static const float of[4][3] = {
+        {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
+    int32_t i, k;
+    for (i = 0; i < 4; i++) {
+        for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
+            c->cal.value[DPAR_CAL_GEMM + k] = (double)of[i][k];
+        }
     }
 }
 
@@ -2836,18 +2882,21 @@ static const double dpari_ring_step = 1.1;
  * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
  * ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
-static const double dpari_peer_net_steps = 0.25;
+static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
 /* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
  * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
  * 273 GB/s). */
 static const double dpari_switch_base = 2.8;
 static const double dpari_switch_share = 0.86;
-/* Part of the shorter phase of a hierarchical collective that the longer one does not hide. */
+/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB): filled by 0.4 base latencies, in pieces; the quick
+ * protocol's cap a channel did not rise with the links. */
+static const double dpari_switch5_base = 0.4;
+static const double dpari_switch5_share = 0.75;
+static const double dpari_quick_blackwell = 0.46;
+/* A tree between more than two nodes sends some bytes twice on a link, and its shorter phase is not
+ * all hidden by the longer one; between two nodes it is. */
 static const double dpari_phase_blend = 0.3;
-/* A tree's hop between nodes takes about three ring steps (NCCL's tuner: 14 us); a tree
- * between more than two nodes sends some bytes twice on a link. */
-static const double dpari_tree_hop = 3.0;
 static const double dpari_tree_share = 1.08;
 
 static double dpari_wire(int32_t kind, double n)
@@ -2897,12 +2946,13 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 }
 
 /* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
- * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8). */
+ * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8), and through the switches
+ * of a rack (72 of GB200 NVL72 at 8 GiB). */
 static double dpari_link_of(const dpar_cluster *c, int32_t n)
 {
     double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
     if (c->link_switched) {
-        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : 1.0);
+        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : n <= 16 ? 1.0 : 0.85);
     }
     return B * dpari_wired_share(c, n);
 }
@@ -2923,11 +2973,26 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
+/* A pipeline that takes `fill` to fill and `wire` to carry all: cut in the best pieces it takes
+ * (sqrt(fill) + sqrt(wire))^2, as textbooks have it of pipelined trees. */
+static dpari_timing dpari_pieces(double base, double fill, double wire)
+{
+    dpari_timing t;
+    t.latency = base + fill;
+    t.seconds = t.latency + wire + 2.0 * dpari_sqrt(fill * wire);
+    return t;
+}
+
 static double dpari_quick_share(const dpar_cluster *c)
 {
-    return c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
-               ? dpari_quick_hopper
-               : dpari_quick_ampere;
+    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_quick_blackwell
+           : c->gpu.generation == DPAR_GEN_HOPPER  ? dpari_quick_hopper
+                                                   : dpari_quick_ampere;
+}
+
+static double dpari_switch(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
 
 static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
@@ -2961,8 +3026,12 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
         return;
     }
     if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+        double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
         t.latency = dpari_switch_base * base;
-        t.seconds = t.latency + bytes * (p + 1.0) / p / (B * dpari_switch_share);
+        t.seconds = t.latency + pass;
+        if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
+            t = dpari_pieces(base, dpari_switch5_base * base, pass);
+        }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
         steps *= 0.5; /* below that size the switch still replaces one of the two passes */
     }
@@ -2980,6 +3049,16 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
     return dpari_leastf(rate, own);
 }
 
+/* A tree between nodes, quick or in pieces. */
+static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
+{
+    dpari_timing t;
+    const dpari_timing whole = dpari_pieces(base, hops, wire);
+    t.latency = inside + hops;
+    t.seconds = t.latency + wire / dpari_quick_net;
+    return whole.seconds < t.seconds ? whole : t;
+}
+
 /* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
  * switches), all-gather inside. */
 static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
@@ -2987,24 +3066,23 @@ static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double byte
 {
     const double *k = c->cal.value;
     double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
-    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, hop;
+    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
         if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_share));
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch(c)));
         }
     }
-    inside = 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
-    hop = 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S];
+    inside = base + 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
-    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0) +
-            dpari_phase_blend * dpari_leastf(inner, outer);
-    dpari_keep_least(cost, dpari_protocols(base, inside + hop * up, outer, dpari_quick_net),
+    shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
+    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
+    dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
     if (c->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
-        dpari_keep_least(cost, dpari_protocols(base, inside + hop, outer, dpari_quick_net),
+        dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S], outer),
                          DPAR_ALG_IN_SWITCH);
     }
 }
@@ -3027,6 +3105,11 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
     return t;
 }
 
+static int dpari_has_pat(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
+}
+
 /* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
  * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
  * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
@@ -3046,7 +3129,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
                      DPAR_ALG_RING);
     if (kind == DPAR_ALL_REDUCE) {
         dpari_phases(c, g, bytes, nic, link, cost);
-    } else if (g->per_node == 1 && dpari_quick_share(c) > dpari_quick_ampere &&
+    } else if (g->per_node == 1 && dpari_has_pat(c) &&
                (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
@@ -3062,15 +3145,15 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
                              dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
-    double n = g->size, per = g->per_node, wire;
+    double n = g->size, per = g->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
     wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
                        per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
-    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] +
-                dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
-    t.seconds = t.latency + wire;
+    posts = dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
+    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] + posts;
+    t.seconds = t.latency + wire + 2.0 * dpari_sqrt(posts * wire);
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
@@ -3108,8 +3191,32 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?", "megatron", "core", "torch", "compiled"};
+    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
+                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
+                                               "nemo",     "deepep"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+/* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
+ * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
+ * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
+ * DeepSeek-V3's way, no row. */
+DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
+{
+    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
+    static const dpari_generation age[DPAR_STACKS] = {
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
+    return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
@@ -4208,7 +4315,8 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->stack = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->age = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->stack = dpari_age(w)->stack;
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
@@ -4246,6 +4354,23 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     }
 }
 
+/* Work of the products of the head over those of the first kind of block. */
+static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
+{
+    double head = 0.0, block = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers; i++) {
+        double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
+        for (k = 0; k < w->layer[i].ops; k++) {
+            const dpar_op *op = &w->op[w->layer[i].first + k];
+            *to += op->kind == DPAR_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
+                       ? op->n * op->k * op->copies * w->layer[i].count
+                       : 0.0;
+        }
+    }
+    return block > 0.0 ? (int32_t)(head * w->blocks / block + 0.5) : 0;
+}
+
 static void dpari_workload_totals(dpar_workload *w)
 {
     int32_t i, k;
@@ -4274,6 +4399,9 @@ static void dpari_workload_totals(dpar_workload *w)
         w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
         w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
         w->shard_units += l->count;
+    }
+    if (dpari_age(w)->by_work) {
+        w->head_blocks = dpari_head_blocks(w);
     }
     if (w->trains) { /* backward: twice the forward */
         w->model_flops_full *= 3.0;
@@ -4347,7 +4475,7 @@ static const char dpari_gpts[] =
     "gpt2\0gpt2-125m\0"
     "gpt2-xl\0gpt2-1.5b\0"
     "gpt-1.3b\0gpt-1.7b,24/2048/16/0/0/50304,stack=torch\0"
-    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=torch,attention=flash1,loss=fused\0"
+    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=llm-foundry,attention=flash1,loss=fused\0"
     "mpt-350m\0mpt-125m,24/1024/16\0"
     "mpt-760m\0mpt-125m,24/1536/12\0"
     "mpt-1b\0mpt-125m,24/2048/16\0"
@@ -6448,31 +6576,34 @@ DPAR_API const char *dpar_rule_name(int32_t rule)
 /* ---- recipes -------------------------------------------------------------------------------- */
 
 /* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
- * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. */
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a 16-bit
+ * number read, it and its transposed copy written in 8; where the scale is of the whole tensor and
+ * of this step it is read twice (FSDP's). */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
-    int8_t compute;
-} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
-                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
-                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
-                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
-                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
-                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
-                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
-                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    int8_t compute, casts;
+} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16, 0},
+                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16, 0},
+                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
+                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
+                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16, 0},
+                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32, 0},
+                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16, 0},
+                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16, 0},
+                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16, 0},
+                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16, 0},
+                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8, 4},
+                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16, 0},
+                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8, 6},
+                    {"fsdp-fp8-row", 4, 4, 0, 8, 2, 2, DPAR_BF16, 6},
+                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16, 0},
+                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8, 4},
+                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
                     /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
                      * them; beside the narrower one a 16-bit weight */
-                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8},
-                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
+                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8, 4},
+                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4, 4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -6494,15 +6625,17 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             r->gathered = (double)dpari_recipe[i].gathered;
             r->reduced = (double)dpari_recipe[i].reduced;
             r->compute = dpari_recipe[i].compute;
+            r->casts = dpari_recipe[i].casts;
             r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
-                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-                          name, DPARI_WHOLE, 0, 0, 0, 0);
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+        "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+        "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
+        name, DPARI_WHOLE, 0, 0, 0, 0);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -6584,9 +6717,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
-                                        {"optimizer", "weights", "activations", "nvme", "none"}};
-    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    static const char name[2][6][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
+    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -6596,9 +6730,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -6744,12 +6878,12 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
-                                        {"optimizer", "weights", "activations", "nvme"}};
+    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
+                                        {"optimizer", "weights", "activations", "nvme", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 3 + offload; i++) {
-        if (bits >> i & 1) {
+    for (i = 0; i < 5; i++) {
+        if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }
@@ -7692,7 +7826,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
                             dpar_step *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
-    double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
+    double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
     double device = st->forward + st->backward + st->again;
     /* what hides communication is the time that the compute takes, the host's waits too */
     double stretch =
@@ -7712,6 +7846,10 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
         e = d.before + d.after + m * (d.forward + d.backward);
+    }
+    if (s->zero == 3 && d.unit > 0.0) {
+        e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
+             (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
     t->term[DPAR_TIME_DP] = e;
     t->link_bytes += d.link_bytes;
@@ -7971,7 +8109,8 @@ DPARI_API void dpari_step_of(const dpar_job *job, const dpar_strategy *s, dpar_s
 static double dpari_cal_clip(int32_t which, double v)
 {
     int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
-                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S ||
+                  which == DPAR_CAL_HOP_S;
     int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
     double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
     return dpari_leastf(1.0, dpari_mostf(low, v));
@@ -8128,6 +8267,8 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
 /* What the pricing of a layer needs at every operation, computed once. */
 typedef struct dpari_rates {
     double flop_s;      /* seconds a FLOP of a large matrix product */
+    double wide_s;      /* the same in 16 bits: the head's, whatever the recipe */
+    double casts;       /* bytes moved for each element of a product's operands to make it narrow */
     double attention_s; /* seconds a FLOP of fused attention, forward */
     double vector_s;    /* seconds a FLOP of element-wise arithmetic */
     double byte_s;      /* seconds an HBM byte */
@@ -8158,8 +8299,17 @@ static const double dpari_grouped_share = 0.70;
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
+/* In a ring attention goes by pieces: 8 ranks reach 0.90 of one kernel's rate, forward and backward
+ * (zigzag of ring-flash-attention, H800 and A100, 2024). */
+static const double dpari_ring_pieces = 0.125;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
+
+/* Did the chip come while the software of dpari_age was written? */
+static int dpari_is_young(const dpar_gpu *g)
+{
+    return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
+}
 
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
@@ -8172,23 +8322,34 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+/* r[0] for layers, r[1] for the head, which stays in 16 bits. */
+static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
+                                      dpari_rates *both)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
+    const dpari_generation *age = dpari_age(job->work);
     double units = g->units > 0 ? g->units : 100.0, peak, bf16;
+    double products = 1.0, attention = 1.0, streams = 1.0;
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
     peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
     bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
-    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM]);
+    if (dpari_is_young(g)) {
+        products = (double)age->products;
+        attention = (double)age->attention;
+        streams = (double)age->streams;
+    }
+    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
+    r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
+    r.casts = job->recipe.casts;
     /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
-    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION]);
+    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
     r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
-    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM]);
+    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
@@ -8201,7 +8362,9 @@ static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_str
                                                    : 1.0;
     r.s = s;
     r.w = job->work;
-    return r;
+    both[0] = both[1] = r;
+    both[1].flop_s = r.wide_s;
+    both[1].casts = 0.0;
 }
 
 /* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
@@ -8271,6 +8434,10 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
+    /* sequence parallel ranks cast their own tokens, then gather */
+    p->forward +=
+        rows * k * r->casts / (op->cut == DPAR_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
+    p->backward += rows * n * r->casts / (op->cut == DPAR_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
     wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
@@ -8379,10 +8546,15 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
     if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
         return s->overlap;
     }
-    return job->work->stack == DPAR_STACK_MEGATRON ? DPAR_OVERLAP_TP
-           : job->work->stack == DPAR_STACK_CORE
-               ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP | DPAR_OVERLAP_TP
-               : DPAR_OVERLAP_DP;
+    return dpari_age(job->work)->overlap;
+}
+
+DPARI_API double dpari_contention(const dpar_job *job)
+{
+    const double own = (double)dpari_age(job->work)->contention;
+    return own > 0.0 && dpari_is_young(&job->cluster->gpu)
+               ? own
+               : job->cluster->cal.value[DPAR_CAL_CONTENTION];
 }
 
 /* ---- communication of a layer --------------------------------------------------------------- */
@@ -8459,7 +8631,7 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
         /* the data gradient's reduction travels while the weight gradient is computed */
         double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
-        p->tp_backward -= hidden * (1.0 - job->cluster->cal.value[DPAR_CAL_CONTENTION]);
+        p->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
@@ -8492,12 +8664,43 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
          * and rewrites the partial output (half of qo, three passes) */
         double merge = 1.5 * qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        double slow = dpari_ring_pieces * (s->cp - 1.0) / s->cp * p->attention;
+        p->forward += slow;
+        p->backward += dpari_attention_back * slow;
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
                         2.0);
         p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
         p->cp_backward =
             dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
     }
+}
+
+/* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
+ * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
+ * are handed out inside the nodes meanwhile. */
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
+                                              double bytes, dpari_layer_price *p)
+{
+    double missed = 1.0, nodes = g->nodes, t;
+    dpar_group inside = *g;
+    int32_t i;
+    if (!dpari_age(job->work)->once || job->work->topk < 1) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+        bytes *= 0.875;
+    }
+    if (g->nodes < 2) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    for (i = 0; i < job->work->topk; i++) {
+        missed *= 1.0 - 1.0 / nodes;
+    }
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
+                    2.0, 2.0);
+    inside.size = g->per_node;
+    inside.nodes = 1;
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
@@ -8515,7 +8718,8 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+        t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
     if (s->etp > 1) {
         dpar_group_init(&g, job->cluster, s->etp, 1);
@@ -8526,6 +8730,11 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     }
     p->ep_forward = t;
     p->ep_backward = t;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
+        const double lost = 1.0 - dpari_contention(job);
+        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
+        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+    }
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
@@ -8579,12 +8788,13 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
+static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
                               dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
-    const dpar_strategy *s = r->s;
     const dpar_layer *l = &w->layer[i];
+    const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
+    const dpar_strategy *s = r->s;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
@@ -8637,10 +8847,11 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
 
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
 {
-    dpari_rates r = dpari_rates_of(job, s);
+    dpari_rates r[2];
     int32_t i;
+    dpari_rates_of(job, s, r);
     for (i = 0; i < job->work->layers; i++) {
-        dpari_price_layer(job, &r, i, NULL, &out->of[i]);
+        dpari_price_layer(job, r, i, NULL, &out->of[i]);
     }
     out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
     out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
@@ -8649,17 +8860,18 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  dpari_tally *tally)
 {
-    dpari_rates r = dpari_rates_of(job, s);
+    dpari_rates r[2];
     dpari_layer_price p;
-    dpari_price_layer(job, &r, i, tally, &p);
+    dpari_rates_of(job, s, r);
+    dpari_price_layer(job, r, i, tally, &p);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
-    const double bytes[6] = {r->weight,  r->gradient, r->master,
-                             r->moments, r->gathered, r->reduced};
+    const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
+                             r->gathered, r->reduced,  r->casts};
     int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
-    for (i = 0; i < 6; i++) {
+    for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
     return fine ? DPAR_OK
@@ -8683,9 +8895,13 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
  * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
  * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
-static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
+static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
-    int64_t rest = blocks % chunks;
+    int64_t blocks = w->blocks, rest = blocks % chunks;
+    if (w->head_blocks > 0) { /* by work: the last stages are shorter */
+        return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
+                           blocks - (chunks - c));
+    }
     if (rest > 0 && rest == chunks - 2) {
         return c > 0 ? dpari_least(blocks, (blocks / chunks + 1) * c - 1) : 0;
     }
@@ -8709,8 +8925,8 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
     int32_t v;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
-        n += dpari_blocks_within(w, i, dpari_chunk_start(w->blocks, chunks, c),
-                                 dpari_chunk_start(w->blocks, chunks, c + 1));
+        n += dpari_blocks_within(w, i, dpari_chunk_start(w, chunks, c),
+                                 dpari_chunk_start(w, chunks, c + 1));
     }
     return n;
 }
@@ -8821,16 +9037,16 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     st->head_dummies = layers->head_dummies;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
-        st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
-                               dpari_chunk_start(w->blocks, chunks, c));
+        st->layers +=
+            (double)(dpari_chunk_start(w, chunks, c + 1) - dpari_chunk_start(w, chunks, c));
     }
     if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
         share = s->recompute_layers / st->layers;
     }
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
-        int64_t from = dpari_chunk_start(w->blocks, chunks, c);
-        int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
+        int64_t from = dpari_chunk_start(w, chunks, c);
+        int64_t to = dpari_chunk_start(w, chunks, c + 1);
         for (i = 0; i < w->layers; i++) {
             double n =
                 w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
@@ -8858,8 +9074,8 @@ static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int
         for (v = 0; v < s->vp; v++) {
             int64_t c = dpari_chunk_of(s, rank, v);
             if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
-                start >= dpari_chunk_start(w->blocks, chunks, c) &&
-                start <= dpari_chunk_start(w->blocks, chunks, c + 1)) {
+                start >= dpari_chunk_start(w, chunks, c) &&
+                start <= dpari_chunk_start(w, chunks, c + 1)) {
                 return 1;
             }
         }
@@ -11575,7 +11791,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, "free");
     }
     dpari_text_print(t, ", %s precision, %s software", r->job->recipe.name,
-                     dpari_stack_name(w->stack));
+                     dpari_stack_name(w->age));
     if (w->heads > 0) {
         dpari_text_print(t, ", %s attention", dpari_attention_name(w->attention));
     }
@@ -11915,7 +12131,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
                      "  \"assumptions\": [\n    \"software: %s, attention: %s, loss: %s\",\n    "
                      "\"precision %s: bytes a parameter = weight %.3g + gradient %.3g + master "
                      "%.3g + moments %.3g\",\n    ",
-                     dpari_stack_name(w->stack), dpari_attention_name(w->attention),
+                     dpari_stack_name(w->age), dpari_attention_name(w->attention),
                      dpari_loss_name(w->loss), recipe->name, recipe->weight, recipe->gradient,
                      recipe->master, recipe->moments);
     dpari_json_text(t, line);
@@ -12360,11 +12576,13 @@ static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          which == DPARI_ASK_STACK
-                              ? "stack is megatron, core, torch or compiled, not '@'"
-                              : "attention is unfused, flash1 or flash, not '@'",
-                          a->value[which], a->length[which], 0, 0, 0, 0);
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        which == DPARI_ASK_STACK
+            ? "stack is megatron, core, torch, compiled, or a generation of these: "
+              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
+            : "attention is unfused, flash1 or flash, not '@'",
+        a->value[which], a->length[which], 0, 0, 0, 0);
 }
 
 /* ---- what they say ------------------------------------------------------------------------------

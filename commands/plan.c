@@ -47,7 +47,9 @@ static const char help[] =
     "                      bf16-grad16, fp8-grad32, mxfp8, nvfp4 (--list says their bytes)\n"
     "  --fix tp=8,pp=2     search only strategies with these values\n"
     "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
-    "  --stack S           megatron | core | torch | compiled: the software assumed\n"
+    "  --stack S           megatron | core | torch | compiled: the software assumed, today's; or "
+    "a\n"
+    "                      generation: llm-foundry (2023) | torchtitan | nanotron | nemo | deepep\n"
     "  --attention A       unfused | flash1 | flash\n"
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
     "  --whole             search every divisor and option (millions of configurations; Ctrl-C\n"
@@ -70,7 +72,7 @@ static const char help[] =
     "  alternate (every second product is kept), or norm + activation + experts,\n"
     "  schedule = gpipe | 1f1b | interleaved | breadth-first | zb-h1 | zb-2p | zbv | v-half |\n"
     "  v-min | dualpipe | dualpipev, offload = none | optimizer + weights + activations,\n"
-    "  overlap = default | none | dp + tp + pp\n"
+    "  overlap = default | none | dp + tp + pp + ep\n"
     "Exit code: 0 done, 1 nothing fits, 2 bad input (one sentence on stderr)\n"
     "\n"
     "examples\n"
@@ -945,8 +947,11 @@ static void assume(char *text, size_t room, const char *what, const char *other,
 static void say_assumed(const options *o, const dpar_asked *asked, const char *words,
                         const char *model, const char *machine)
 {
-    static const char *const stack[] = {"", "core", "torch", "core", "torch"};
-    static const char *const stack_name[] = {"", "megatron", "core", "torch", "compiled"};
+    static const char *const stack[DPAR_STACKS] = {"",      "core",  "torch", "core", "torch",
+                                                   "torch", "torch", "torch", "core", "core"};
+    static const char *const stack_name[DPAR_STACKS] = {
+        "",           "megatron", "core", "torch", "compiled", "llm-foundry (2023)",
+        "torchtitan", "nanotron", "nemo", "deepep"};
     const dpar_workload *w = &asked->work;
     char text[600], what[80], other[80];
     double now = other_rate(model, machine, words, "");
@@ -960,10 +965,10 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
         snprintf(other, sizeof other, "precision=%s", name);
         assume(text, sizeof text, what, name, other_rate(model, machine, words, other), now);
     }
-    if (o->stack == NULL && w->heads > 0 && w->stack >= 1 && w->stack <= 4) {
-        snprintf(what, sizeof what, "%s software", stack_name[w->stack]);
-        snprintf(other, sizeof other, "stack=%s", stack[w->stack]);
-        assume(text, sizeof text, what, stack[w->stack], other_rate(model, machine, words, other),
+    if (o->stack == NULL && w->heads > 0 && w->age >= 1) {
+        snprintf(what, sizeof what, "%s software", stack_name[w->age]);
+        snprintf(other, sizeof other, "stack=%s", stack[w->age]);
+        assume(text, sizeof text, what, stack[w->age], other_rate(model, machine, words, other),
                now);
     }
     if (o->seq == NULL && w->vocab > 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* memory_rows - published runs as jobs, for their memory: that each of them fits, and what it took.
- * From the tables in tests/data/cost. */
+/* memory_rows - published runs as jobs: that each of them fits, what memory it took and how long a
+ * step. From the tables in tests/data/cost. */
 #ifndef MEMORY_ROWS_H
 #define MEMORY_ROWS_H
 
@@ -16,9 +16,13 @@ enum { RAN, ALLOCATED, RESERVED, DRIVER, REFUSED };
 typedef struct memory_row {
     char table[24], name[96];
     char model[320], machine[64], recipe[16], strategy[160];
-    int what;   /* RAN: it ran, no more is known; REFUSED: it ran out of memory */
-    double gib; /* ALLOCATED, RESERVED, DRIVER */
-    int rank;   /* of the pipeline, -1: the worst */
+    int what;       /* RAN: it ran, no more is known; REFUSED: it ran out of memory */
+    double gib;     /* ALLOCATED, RESERVED, DRIVER */
+    int rank;       /* of the pipeline, -1: the worst */
+    double seconds; /* of a step; 0: not known, or read by bench/accuracy itself */
+    double flops;   /* instead: FLOP/s of all GPUs, counted with full attention */
+    int calibrates; /* may set constants: never judged */
+    double release; /* of the container that ran it */
 } memory_row;
 
 typedef void memory_visit(const memory_row *row, void *context);
@@ -183,6 +187,7 @@ static void memory_foundry(const char *dir, const char *file, memory_visit *visi
 {
     memory_table t;
     char name[96];
+    int line = 0, hopper = strstr(file, "h100") != NULL;
     if (!memory_open(&t, dir, file)) {
         return;
     }
@@ -193,8 +198,12 @@ static void memory_foundry(const char *dir, const char *file, memory_visit *visi
         snprintf(name, sizeof name, "%s s%s on %d %s mbs%d%s", memory_text(&t, "model"),
                  memory_text(&t, "seq"), gpus, gpu, mbs,
                  memory_is(&t, "act_ckpt", "True") ? " ckpt" : "");
-        r = memory_begin(strstr(file, "h100") != NULL ? "llm-foundry-h100" : "llm-foundry-a100",
-                         name);
+        r = memory_begin(hopper ? "llm-foundry-h100" : "llm-foundry-a100", name);
+        r.flops = hopper ? gpus * 989e12 * atof(memory_text(&t, "mfu_pct")) / 100.0 : 0.0;
+        if (hopper && strstr(memory_text(&t, "precision"), "fp8") != NULL) {
+            r.flops *= 1979.0 / 989.0;
+        }
+        r.calibrates = line++ % 3 == 0;
         memory_machine(&r, gpus,
                        strstr(gpu, "h100") != NULL   ? "h100-80"
                        : strstr(gpu, "40gb") != NULL ? "a100-40"
@@ -235,16 +244,24 @@ static void memory_torchtitan(const char *dir, const char *file, memory_visit *v
         /* until 2025 the loss was not compiled with the layers */
         snprintf(r.model, sizeof r.model, "llama-3-%s,seq=%d,stack=%s%s",
                  strstr(memory_text(&t, "model"), "70B") != NULL ? "70b" : "8b",
-                 memory_count(&t, "seq", 8192), compiled ? "compiled" : "torch",
+                 memory_count(&t, "seq", 8192), compiled ? "torchtitan" : "torch",
                  early ? ",loss=eager" : "");
         snprintf(r.recipe, sizeof r.recipe, "%s",
-                 memory_is(&t, "fp8", "none") ? "fsdp" : "fsdp-fp8");
+                 memory_is(&t, "fp8", "none")      ? "fsdp"
+                 : memory_is(&t, "fp8", "rowwise") ? "fsdp-fp8-row"
+                                                   : "fsdp-fp8");
         snprintf(r.strategy, sizeof r.strategy,
-                 "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s", dp, tp, tp > 1, cp,
-                 dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
-                 full ? "full" : "alternate");
+                 "dp=%d,tp=%d,sp=%d,cp=%d,zero=%d,mbs=%d,recompute=%s,overlap=dp%s", dp, tp, tp > 1,
+                 cp, dp * cp > 1 ? 3 : 0, memory_count(&t, "local_batch", 1),
+                 full ? "full" : "alternate", memory_is(&t, "async_tp", "yes") ? "+tp" : "");
         r.gib = atof(memory_text(&t, "peak_gib"));
         r.what = r.gib > 0.0 ? RESERVED : RAN;
+        if (strstr(file, "70b") != NULL) {
+            r.seconds =
+                8192.0 * memory_count(&t, "local_batch", 1) * dp /
+                (atof(memory_text(&t, "tokens_per_s_per_gpu")) * memory_count(&t, "gpus", 8));
+            r.calibrates = memory_is(&t, "fp8", "none");
+        }
         visit(&r, context);
     }
 }
@@ -276,8 +293,18 @@ static void memory_dgxc(const char *dir, memory_visit *visit, void *context)
         snprintf(r.strategy, sizeof r.strategy, "dp=%s,tp=%d,sp=%d,cp=%s,zero=1,mbs=%s,m=%s",
                  memory_text(&t, "dp"), tp, tp > 1, memory_text(&t, "cp"), memory_text(&t, "mbs"),
                  memory_text(&t, "ga"));
+        r.seconds = atof(memory_text(&t, "step_s"));
+        r.calibrates = llama;
         visit(&r, context);
     }
+}
+
+/* 26.04.01 as 260401. */
+static double memory_release(const char *text)
+{
+    int year = 0, month = 0, patch = 0;
+    (void)sscanf(text, "%d.%d.%d", &year, &month, &patch);
+    return 10000.0 * year + 100.0 * month + patch;
 }
 
 /* Pre-training rows whose shape is given. Recomputation is not stated: none is taken. */
@@ -292,8 +319,8 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
     static const char *const machine[][2] = {{"DGX-H100", "h100-80"},
                                              {"DGX-B200", "b200"},
                                              {"DGX-GB200", "gb200"},
-                                             {"DGX-B300", "b200,memory=288"},
-                                             {"DGX-GB300", "gb200,memory=288"}};
+                                             {"DGX-B300", "b300"},
+                                             {"DGX-GB300", "gb300"}};
     static const char *const recipe[][2] = {{"BF16", "bf16-grad16"}, {"FP8", "fp8"},
                                             {"FP8-CS", "fp8"},       {"MXFP8", "mxfp8"},
                                             {"FP8-MX", "mxfp8"},     {"NVFP4", "nvfp4"}};
@@ -303,35 +330,45 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
         return;
     }
     while (memory_line(&t)) {
-        int m, c, p, k, gpus = memory_count(&t, "#-GPUs", 0), tp = memory_count(&t, "TP", 1);
+        int m, c, p, gpus = memory_count(&t, "#-GPUs", 0), tp = memory_count(&t, "TP", 1);
         int pp = memory_count(&t, "PP", 1), cp = memory_count(&t, "CP", 1);
-        int vp = memory_count(&t, "VP", 1), ep = memory_count(&t, "EP", 1), shard;
+        int vp = memory_count(&t, "VP", 1), ep = memory_count(&t, "EP", 1), shard, old;
+        const char *heading;
         int mbs = memory_count(&t, "MBS", 1), dp = gpus / (tp * pp * cp);
         memory_row r;
-        for (m = 0; m < 3 && !memory_is(&t, "heading", model[m][0]); m++) {
+        /* until 25.11 the heading has the machine; "FP8-CS (FP8-MX)" has both in a cell */
+        heading = memory_text(&t, "heading");
+        old = strncmp(heading, "sys  ", 5) == 0;
+        for (m = 0; m < 3 && !memory_is(&t, old ? "Model" : "heading", model[m][0]); m++) {
         }
-        for (c = 0; c < 5 && !memory_is(&t, "System", machine[c][0]); c++) {
+        for (c = 0;
+             c < 5 && strcmp(old ? heading + 5 : memory_text(&t, "System"), machine[c][0]) != 0;
+             c++) {
         }
-        for (p = 0; p < 6 && !memory_is(&t, "Precision", recipe[p][0]); p++) {
+        for (p = 0; p < 6 && (strncmp(memory_text(&t, "Precision"), recipe[p][0],
+                                      strlen(recipe[p][0])) != 0 ||
+                              memory_text(&t, "Precision")[strlen(recipe[p][0])] > ' ');
+             p++) {
         }
         if (m == 3 || c == 5 || p == 6 || gpus < 1 ||
             !memory_is(&t, "kind", "Pre-Training Performance")) {
             continue;
         }
         shard = memory_count(&t, "FSDP", 0);
-        snprintf(name, sizeof name, "%s %s %s on %d tp%d pp%d ep%d mbs%d fsdp%d",
-                 memory_text(&t, "System"), model[m][0], recipe[p][0], gpus, tp, pp, ep, mbs,
-                 shard);
+        snprintf(name, sizeof name, "%s %s %s on %d tp%d pp%d ep%d mbs%d fsdp%d", machine[c][0],
+                 model[m][0], recipe[p][1], gpus, tp, pp, ep, mbs, shard);
         r = memory_begin("megatron-bridge", name);
         memory_machine(&r, gpus, machine[c][1]);
-        snprintf(r.model, sizeof r.model, "%s,seq=%s", model[m][1],
+        snprintf(r.model, sizeof r.model, "%s,stack=nemo,seq=%s", model[m][1],
                  memory_text(&t, "Sequence Length"));
         snprintf(r.recipe, sizeof r.recipe, "%s", recipe[p][1]);
-        k = snprintf(r.strategy, sizeof r.strategy,
-                     "dp=%d,tp=%d,sp=%d,pp=%d,vp=%d,cp=%d,ep=%d,zero=%d,mbs=%d,m=%d", dp, tp,
-                     tp > 1, pp, pp > 1 ? vp : 1, cp, ep, shard > 0 ? 3 : 1, mbs,
-                     memory_batches(memory_count(&t, "GBS", 1), dp, mbs));
-        (void)k;
+        snprintf(r.strategy, sizeof r.strategy,
+                 "dp=%d,tp=%d,sp=%d,pp=%d,vp=%d,cp=%d,ep=%d,zero=%d,mbs=%d,m=%d", dp, tp, tp > 1,
+                 pp, pp > 1 ? vp : 1, cp, ep, shard > 0 ? 3 : 1, mbs,
+                 memory_batches(memory_count(&t, "GBS", 1), dp, mbs));
+        r.release = memory_release(memory_text(&t, "release"));
+        r.seconds = atof(memory_text(&t, "Sequence Length")) * memory_count(&t, "GBS", 1) /
+                    (gpus * atof(memory_text(&t, "Tokens / sec / GPU")));
         visit(&r, context);
     }
 }
@@ -398,9 +435,9 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
                  memory_text(&t, "model_B"), memory_text(&t, "gpus"), memory_text(&t, "dp"), tp,
                  memory_text(&t, "pp"), memory_text(&t, "mbs"), memory_text(&t, "zero"));
         r = memory_begin("nanotron", name);
-        memory_machine(&r, memory_count(&t, "gpus", 8), "h100-80");
+        snprintf(r.machine, sizeof r.machine, "p5,nodes=%d", memory_count(&t, "gpus", 8) / 8);
         snprintf(r.model, sizeof r.model,
-                 "llama:%s,vocab=131072,seq=4096,stack=torch,loss=parallel",
+                 "llama:%s,vocab=131072,seq=4096,stack=nanotron,loss=parallel",
                  small ? "layers=16,hidden=2048,heads=32,ffn=8192,tied=1"
                        : "layers=32,hidden=4096,heads=32,ffn=14336");
         snprintf(r.recipe, sizeof r.recipe, "megatron");
@@ -409,6 +446,7 @@ static void memory_nanotron(const char *dir, memory_visit *visit, void *context)
                  memory_text(&t, "mbs"), memory_text(&t, "gas"));
         r.what = RESERVED;
         r.gib = atof(memory_text(&t, "mem_GB"));
+        r.flops = memory_count(&t, "gpus", 8) * 989e12 * atof(memory_text(&t, "mfu_pct")) / 100.0;
         visit(&r, context);
     }
 }

@@ -8,7 +8,8 @@
 static double dpari_cal_clip(int32_t which, double v)
 {
     int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
-                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S ||
+                  which == DPAR_CAL_HOP_S;
     int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
     double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
     return dpari_leastf(1.0, dpari_mostf(low, v));

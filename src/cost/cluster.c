@@ -120,9 +120,9 @@ enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* A network whose transport is not InfiniBand's or RoCE's reaches other shares of its NICs at other
- * latencies (T8): constants of the network, whatever the chip. */
-enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
+/* A network's transport reaches its share of the NICs at its latencies (T8), whatever the chip: EFA
+ * of the first generation (p4) and of the later ones, TCP past the host (GCP's A3). */
+enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA1, DPARI_EFA, DPARI_ROCE, DPARI_TCPX };
 
 /* Name, chip, source; then nodes and chips a node; in-node GB/s one direction a chip; switched;
  * in-switch reduction; NICs a node and GB/s of each by data sheet; host GB a node; transport. table
@@ -182,14 +182,14 @@ static const struct {
                      {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
                      {1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB},
                      {1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB},
-                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
-                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA},
-                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB},
-                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB},
-                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB},
-                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB},
-                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB},
-                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA1},
+                     {1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA1},
+                     {1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 16, 25, 2048, DPARI_EFA},
+                     {1, 8, 900, 1, 1, 8, 50, 2048, DPARI_EFA},
+                     {1, 8, 900, 1, 1, 8, 100, 4096, DPARI_EFA},
+                     {1, 8, 450, 1, 1, 4, 25, 1872, DPARI_TCPX},
+                     {1, 8, 450, 1, 1, 8, 25, 1872, DPARI_TCPX},
                      {82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
                      {9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
                      {2978, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT},
@@ -204,7 +204,7 @@ static const struct {
                      {6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB},
                      {1362, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT},
                      {936, 4, 300, 0, 0, 4, 25, 512, DPARI_IB},
-                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
+                     {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_ROCE},
                      {1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB},
                      {1, 72, 900, 1, 1, 72, 100, 17000, DPARI_IB},
                      {1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB},
@@ -221,30 +221,32 @@ enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) 
 
 /* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
  * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
- * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all.
- * The rest: marked rows of docs/accuracy.md. table */
+ * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all;
+ * hop_s: 2 nodes of H100 over InfiniBand (nccl_tests_net.csv), one for all. The rest: marked rows
+ * of docs/accuracy.md. table */
 static const struct {
     float value[DPAR_CALS];
     char source[64];
 } dpari_default[DPAR_GENERATIONS] = {
-    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "estimate, no measurement"},
-    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f, 15e-6f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f},
+    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f,
+      15e-6f},
      "marked rows of docs/accuracy.md, 2026-11"},
-    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
-     "links: H100-class nccl-tests 2024; products: best of 794/989"},
-    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.75f, .44f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
+     "links: nccl-tests 2024; products: DGXC 8B rows, 2025-05"},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f, 15e-6f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
-    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
-    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
      "products after MaxText's public MFU 2024; the rest is a guess"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
-    "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
-    "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
+    "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
+    "net_us", "base_us",   "contention", "skew",      "step_ms",    "hop_us"};
 
 DPAR_API DPARI_COLD const char *dpar_calibration_name(int32_t which)
 {
@@ -267,7 +269,7 @@ static double dpari_cal_unit(int32_t which)
 {
     return which == DPAR_CAL_STEP_S ? 1e-3
            : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                   which == DPAR_CAL_BASE_S
+                   which == DPAR_CAL_BASE_S || which == DPAR_CAL_HOP_S
                ? 1e-6
                : 1.0;
 }
@@ -279,8 +281,9 @@ static double dpari_cal_unit(int32_t which)
 static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
-    0xFFF & ~(1 << DPAR_CAL_CONTENTION),
-    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S,
+    0x1FFF & ~(1 << DPAR_CAL_CONTENTION),
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S |
+        1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION,
     1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
     0,
     0};
@@ -297,25 +300,36 @@ DPAR_API DPARI_COLD void dpar_calibration_init(dpar_calibration *cal, int32_t ge
                     sizeof(dpari_default[g].source));
 }
 
-/* Slingshot 11 under NCCL and OFI: 240 us before the first byte of a large all-reduce on two nodes,
- * then 80 GB/s of 100 (nccl-tests on GH200 nodes: the rows of 1, 16 and 128 MiB). EFA v1: 340 of
- * 400 Gb/s in all-reduce (AWS p4d). */
+/* net_s, hop_s, net_share. Slingshot 11 under NCCL and OFI: the rows of 1, 16 and 128 MiB of two
+ * GH200 nodes. EFA: two nodes of p4de and of p5 at 1, 64 and 2048 MiB (nccl_tests_net.csv). RoCE:
+ * two nodes of A100 at 1, 64 and 8192 MiB. TCPX: as EFA of the first generation, unverified. */
 static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    if (transport == DPARI_SLINGSHOT) {
-        c->cal.value[DPAR_CAL_NET_S] = 20e-6;
-        c->cal.value[DPAR_CAL_NET_SHARE] = 0.89;
-    } else if (transport == DPARI_EFA) {
-        c->cal.value[DPAR_CAL_NET_SHARE] = 0.85;
+    static const float of[5][3] = {{10e-6f, 60e-6f, 1.0f},
+                                   {9e-6f, 130e-6f, 0.85f},
+                                   {6.5e-6f, 55e-6f, 0.89f},
+                                   {3.7e-6f, 20e-6f, 0.92f},
+                                   {9e-6f, 130e-6f, 0.85f}};
+    if (transport != DPARI_IB) {
+        c->cal.value[DPAR_CAL_NET_S] = (double)of[transport - 1][0];
+        c->cal.value[DPAR_CAL_HOP_S] = (double)of[transport - 1][1];
+        c->cal.value[DPAR_CAL_NET_SHARE] = (double)of[transport - 1][2];
     }
 }
 
-/* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
+/* Products, attention and streams of parts that differ in power or units from their generation's:
+ * 500 W (torchtitan's 70B rows in 16 bits); 1200 W and 1400 W of NVL72 (Megatron-Bridge's newest
+ * 70B row in 8 bits of each), Ultra's exponentials twice as many; B300 between, unverified. */
 static void dpari_cluster_power(dpar_cluster *c)
 {
-    if (dpari_same(c->gpu.name, "h100-96")) {
-        c->cal.value[DPAR_CAL_GEMM] = 0.55;
-        c->cal.value[DPAR_CAL_ATTENTION] = 0.27;
+    static const char name[4][8] = {"h100-96", "gb200", "gb300", "b300"};
+    static const float of[4][3] = {
+        {.60f, .35f, .80f}, {.57f, .389f, .75f}, {.70f, .55f, .75f}, {.65f, .55f, .75f}};
+    int32_t i, k;
+    for (i = 0; i < 4; i++) {
+        for (k = 0; k < 3 && dpari_same(c->gpu.name, name[i]); k++) {
+            c->cal.value[DPAR_CAL_GEMM + k] = (double)of[i][k];
+        }
     }
 }
 

@@ -51,6 +51,7 @@ enum {
     DPAR_CAL_SKEW,   /* waiting for the slowest: share of the compute for each doubling of dp x cp x
                         tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CAL_HOP_S,  /* seconds of a piece up and down one level of a tree between nodes */
     DPAR_CALS
 };
 

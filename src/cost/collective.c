@@ -44,18 +44,21 @@ static const double dpari_ring_step = 1.1;
  * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
  * ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
-static const double dpari_peer_net_steps = 0.25;
+static const double dpari_peer_net_steps = 0.08;
 static const double dpari_peer_share = 0.965;
 /* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
  * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
  * 273 GB/s). */
 static const double dpari_switch_base = 2.8;
 static const double dpari_switch_share = 0.86;
-/* Part of the shorter phase of a hierarchical collective that the longer one does not hide. */
+/* NVLink 5 (B200 rows of 1, 64 and 8192 MiB): filled by 0.4 base latencies, in pieces; the quick
+ * protocol's cap a channel did not rise with the links. */
+static const double dpari_switch5_base = 0.4;
+static const double dpari_switch5_share = 0.75;
+static const double dpari_quick_blackwell = 0.46;
+/* A tree between more than two nodes sends some bytes twice on a link, and its shorter phase is not
+ * all hidden by the longer one; between two nodes it is. */
 static const double dpari_phase_blend = 0.3;
-/* A tree's hop between nodes takes about three ring steps (NCCL's tuner: 14 us); a tree
- * between more than two nodes sends some bytes twice on a link. */
-static const double dpari_tree_hop = 3.0;
 static const double dpari_tree_share = 1.08;
 
 static double dpari_wire(int32_t kind, double n)
@@ -105,12 +108,13 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 }
 
 /* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
- * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8). */
+ * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8), and through the switches
+ * of a rack (72 of GB200 NVL72 at 8 GiB). */
 static double dpari_link_of(const dpar_cluster *c, int32_t n)
 {
     double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
     if (c->link_switched) {
-        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : 1.0);
+        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : n <= 16 ? 1.0 : 0.85);
     }
     return B * dpari_wired_share(c, n);
 }
@@ -131,11 +135,26 @@ static dpari_timing dpari_protocols(double base, double steps, double wire, doub
     return simple.seconds < t.seconds ? simple : t;
 }
 
+/* A pipeline that takes `fill` to fill and `wire` to carry all: cut in the best pieces it takes
+ * (sqrt(fill) + sqrt(wire))^2, as textbooks have it of pipelined trees. */
+static dpari_timing dpari_pieces(double base, double fill, double wire)
+{
+    dpari_timing t;
+    t.latency = base + fill;
+    t.seconds = t.latency + wire + 2.0 * dpari_sqrt(fill * wire);
+    return t;
+}
+
 static double dpari_quick_share(const dpar_cluster *c)
 {
-    return c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
-               ? dpari_quick_hopper
-               : dpari_quick_ampere;
+    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_quick_blackwell
+           : c->gpu.generation == DPAR_GEN_HOPPER  ? dpari_quick_hopper
+                                                   : dpari_quick_ampere;
+}
+
+static double dpari_switch(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_BLACKWELL ? dpari_switch5_share : dpari_switch_share;
 }
 
 static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
@@ -169,8 +188,12 @@ static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double 
         return;
     }
     if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+        double pass = bytes * (p + 1.0) / p / (B * dpari_switch(c));
         t.latency = dpari_switch_base * base;
-        t.seconds = t.latency + bytes * (p + 1.0) / p / (B * dpari_switch_share);
+        t.seconds = t.latency + pass;
+        if (c->gpu.generation == DPAR_GEN_BLACKWELL) {
+            t = dpari_pieces(base, dpari_switch5_base * base, pass);
+        }
         dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
         steps *= 0.5; /* below that size the switch still replaces one of the two passes */
     }
@@ -188,6 +211,16 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
     return dpari_leastf(rate, own);
 }
 
+/* A tree between nodes, quick or in pieces. */
+static dpari_timing dpari_tree(double base, double inside, double hops, double wire)
+{
+    dpari_timing t;
+    const dpari_timing whole = dpari_pieces(base, hops, wire);
+    t.latency = inside + hops;
+    t.seconds = t.latency + wire / dpari_quick_net;
+    return whole.seconds < t.seconds ? whole : t;
+}
+
 /* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
  * switches), all-gather inside. */
 static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
@@ -195,24 +228,23 @@ static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double byte
 {
     const double *k = c->cal.value;
     double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
-    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, hop;
+    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, shorter;
     if (per > 1.0) {
         inner = 2.0 * (per - 1.0) / per * bytes / link;
         if (c->link_reduces && per > 2.0) {
-            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_share));
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch(c)));
         }
     }
-    inside = 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
-    hop = 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S];
+    inside = base + 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
     outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
-    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0) +
-            dpari_phase_blend * dpari_leastf(inner, outer);
-    dpari_keep_least(cost, dpari_protocols(base, inside + hop * up, outer, dpari_quick_net),
+    shorter = g->nodes > 2 ? dpari_phase_blend * dpari_leastf(inner, outer) : 0.0;
+    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0);
+    dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S] * up, outer + shorter),
                      DPAR_ALG_HIERARCHICAL);
     if (c->net_reduces) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
-        dpari_keep_least(cost, dpari_protocols(base, inside + hop, outer, dpari_quick_net),
+        dpari_keep_least(cost, dpari_tree(base, inside, k[DPAR_CAL_HOP_S], outer),
                          DPAR_ALG_IN_SWITCH);
     }
 }
@@ -235,6 +267,11 @@ static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, doubl
     return t;
 }
 
+static int dpari_has_pat(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_BLACKWELL || c->gpu.generation == DPAR_GEN_HOPPER;
+}
+
 /* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
  * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
  * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
@@ -254,7 +291,7 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
                      DPAR_ALG_RING);
     if (kind == DPAR_ALL_REDUCE) {
         dpari_phases(c, g, bytes, nic, link, cost);
-    } else if (g->per_node == 1 && dpari_quick_share(c) > dpari_quick_ampere &&
+    } else if (g->per_node == 1 && dpari_has_pat(c) &&
                (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
         steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
         dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
@@ -270,15 +307,15 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
                              dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
-    double n = g->size, per = g->per_node, wire;
+    double n = g->size, per = g->per_node, wire, posts;
     dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
     wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
                        per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
-    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] +
-                dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
-    t.seconds = t.latency + wire;
+    posts = dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
+    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] + posts;
+    t.seconds = t.latency + wire + 2.0 * dpari_sqrt(posts * wire);
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 

@@ -24,6 +24,17 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
+/* A generation of software. On chips from Hopper on, which came while it was written, it reaches
+ * these shares of today's rates. */
+typedef struct dpari_generation {
+    int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
+    int8_t by_work;        /* cuts stages by work, the head included */
+    int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
+    int8_t once;           /* a token crosses to a node once, whatever experts it has there */
+    float products, attention, streams;
+    float contention; /* share of hidden communication that the compute loses; 0: the machine's */
+} dpari_generation;
+DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
 DPARI_API const char *dpari_attention_name(int32_t attention);
 DPARI_API const char *dpari_loss_name(int32_t loss);
 /* Parameters of one layer of class `layer` of 0..layers-1, 0 for others. */

@@ -46,7 +46,7 @@ static const char dpari_gpts[] =
     "gpt2\0gpt2-125m\0"
     "gpt2-xl\0gpt2-1.5b\0"
     "gpt-1.3b\0gpt-1.7b,24/2048/16/0/0/50304,stack=torch\0"
-    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=torch,attention=flash1,loss=fused\0"
+    "mpt-125m\0gpt:12/768/12/0/0/50368/2048,tied=1,stack=llm-foundry,attention=flash1,loss=fused\0"
     "mpt-350m\0mpt-125m,24/1024/16\0"
     "mpt-760m\0mpt-125m,24/1536/12\0"
     "mpt-1b\0mpt-125m,24/2048/16\0"

@@ -22,9 +22,10 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
  * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled, loss=eager|compiled|fused|inplace|chunked|parallel.
- * seq=32k is 32768; image=224 is square. Preset names may be in any case. E_PARSE for a setting,
- * E_UNKNOWN for a preset or family, with a sentence.
+ * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep),
+ * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
+ * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
+ * sentence.
  *
  * A config.json is transformers', MoE and MLA families too; unknown members are skipped. E_PARSE:
  * it is no JSON, or a needed member is missing or of another kind. E_RANGE: a number outside 0 ..

@@ -128,7 +128,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, "free");
     }
     dpari_text_print(t, ", %s precision, %s software", r->job->recipe.name,
-                     dpari_stack_name(w->stack));
+                     dpari_stack_name(w->age));
     if (w->heads > 0) {
         dpari_text_print(t, ", %s attention", dpari_attention_name(w->attention));
     }
@@ -468,7 +468,7 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
                      "  \"assumptions\": [\n    \"software: %s, attention: %s, loss: %s\",\n    "
                      "\"precision %s: bytes a parameter = weight %.3g + gradient %.3g + master "
                      "%.3g + moments %.3g\",\n    ",
-                     dpari_stack_name(w->stack), dpari_attention_name(w->attention),
+                     dpari_stack_name(w->age), dpari_attention_name(w->attention),
                      dpari_loss_name(w->loss), recipe->name, recipe->weight, recipe->gradient,
                      recipe->master, recipe->moments);
     dpari_json_text(t, line);

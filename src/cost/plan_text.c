@@ -136,11 +136,13 @@ static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          which == DPARI_ASK_STACK
-                              ? "stack is megatron, core, torch or compiled, not '@'"
-                              : "attention is unfused, flash1 or flash, not '@'",
-                          a->value[which], a->length[which], 0, 0, 0, 0);
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        which == DPARI_ASK_STACK
+            ? "stack is megatron, core, torch, compiled, or a generation of these: "
+              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
+            : "attention is unfused, flash1 or flash, not '@'",
+        a->value[which], a->length[which], 0, 0, 0, 0);
 }
 
 /* ---- what they say ------------------------------------------------------------------------------

@@ -8,6 +8,8 @@
 /* What the pricing of a layer needs at every operation, computed once. */
 typedef struct dpari_rates {
     double flop_s;      /* seconds a FLOP of a large matrix product */
+    double wide_s;      /* the same in 16 bits: the head's, whatever the recipe */
+    double casts;       /* bytes moved for each element of a product's operands to make it narrow */
     double attention_s; /* seconds a FLOP of fused attention, forward */
     double vector_s;    /* seconds a FLOP of element-wise arithmetic */
     double byte_s;      /* seconds an HBM byte */
@@ -38,8 +40,17 @@ static const double dpari_grouped_share = 0.70;
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
+/* In a ring attention goes by pieces: 8 ranks reach 0.90 of one kernel's rate, forward and backward
+ * (zigzag of ring-flash-attention, H800 and A100, 2024). */
+static const double dpari_ring_pieces = 0.125;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
+
+/* Did the chip come while the software of dpari_age was written? */
+static int dpari_is_young(const dpar_gpu *g)
+{
+    return g->generation == DPAR_GEN_HOPPER || g->generation == DPAR_GEN_BLACKWELL;
+}
 
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
@@ -52,23 +63,34 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+/* r[0] for layers, r[1] for the head, which stays in 16 bits. */
+static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
+                                      dpari_rates *both)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
+    const dpari_generation *age = dpari_age(job->work);
     double units = g->units > 0 ? g->units : 100.0, peak, bf16;
+    double products = 1.0, attention = 1.0, streams = 1.0;
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
     peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
     bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
-    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM]);
+    if (dpari_is_young(g)) {
+        products = (double)age->products;
+        attention = (double)age->attention;
+        streams = (double)age->streams;
+    }
+    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM] * products);
+    r.wide_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_GEMM] * products);
+    r.casts = job->recipe.casts;
     /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
-    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION]);
+    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION] * attention);
     if (job->work->attention == DPAR_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
     r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
-    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM]);
+    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
@@ -81,7 +103,9 @@ static DPARI_COLD dpari_rates dpari_rates_of(const dpar_job *job, const dpar_str
                                                    : 1.0;
     r.s = s;
     r.w = job->work;
-    return r;
+    both[0] = both[1] = r;
+    both[1].flop_s = r.wide_s;
+    both[1].casts = 0.0;
 }
 
 /* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
@@ -151,6 +175,10 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         share = dpari_conv_share;
         lost *= dpari_split_sum(r, n * k);
     }
+    /* sequence parallel ranks cast their own tokens, then gather */
+    p->forward +=
+        rows * k * r->casts / (op->cut == DPAR_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
+    p->backward += rows * n * r->casts / (op->cut == DPAR_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
     wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
@@ -259,10 +287,15 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
     if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
         return s->overlap;
     }
-    return job->work->stack == DPAR_STACK_MEGATRON ? DPAR_OVERLAP_TP
-           : job->work->stack == DPAR_STACK_CORE
-               ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP | DPAR_OVERLAP_TP
-               : DPAR_OVERLAP_DP;
+    return dpari_age(job->work)->overlap;
+}
+
+DPARI_API double dpari_contention(const dpar_job *job)
+{
+    const double own = (double)dpari_age(job->work)->contention;
+    return own > 0.0 && dpari_is_young(&job->cluster->gpu)
+               ? own
+               : job->cluster->cal.value[DPAR_CAL_CONTENTION];
 }
 
 /* ---- communication of a layer --------------------------------------------------------------- */
@@ -339,7 +372,7 @@ static DPARI_COLD void dpari_price_tp(const dpar_job *job, const dpar_strategy *
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
         /* the data gradient's reduction travels while the weight gradient is computed */
         double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
-        p->tp_backward -= hidden * (1.0 - job->cluster->cal.value[DPAR_CAL_CONTENTION]);
+        p->tp_backward -= hidden * (1.0 - dpari_contention(job));
     }
 }
 
@@ -372,12 +405,43 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
          * and rewrites the partial output (half of qo, three passes) */
         double merge = 1.5 * qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        double slow = dpari_ring_pieces * (s->cp - 1.0) / s->cp * p->attention;
+        p->forward += slow;
+        p->backward += dpari_attention_back * slow;
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
                         2.0);
         p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
         p->cp_backward =
             dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
     }
+}
+
+/* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
+ * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
+ * are handed out inside the nodes meanwhile. */
+static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
+                                              double bytes, dpari_layer_price *p)
+{
+    double missed = 1.0, nodes = g->nodes, t;
+    dpar_group inside = *g;
+    int32_t i;
+    if (!dpari_age(job->work)->once || job->work->topk < 1) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    if (job->recipe.casts > 0.0) { /* of four messages forward and backward one in 8 bits */
+        bytes *= 0.875;
+    }
+    if (g->nodes < 2) {
+        return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+    }
+    for (i = 0; i < job->work->topk; i++) {
+        missed *= 1.0 - 1.0 / nodes;
+    }
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
+                    2.0, 2.0);
+    inside.size = g->per_node;
+    inside.nodes = 1;
+    return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
@@ -395,7 +459,8 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
                         4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
         dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
-        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep, bytes, 2.0, 2.0);
+        t += 2.0 * dpari_routed_seconds(job, &g, bytes, p);
     }
     if (s->etp > 1) {
         dpar_group_init(&g, job->cluster, s->etp, 1);
@@ -406,6 +471,11 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     }
     p->ep_forward = t;
     p->ep_backward = t;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
+        const double lost = 1.0 - dpari_contention(job);
+        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
+        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+    }
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
@@ -459,12 +529,13 @@ static DPARI_COLD void dpari_price_halo(const dpar_job *job, const dpar_strategy
 
 /* ---- layers --------------------------------------------------------------------------------- */
 
-static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
+static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int32_t i,
                               dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
-    const dpar_strategy *s = r->s;
     const dpar_layer *l = &w->layer[i];
+    const dpari_rates *r = l->kind == DPAR_LAYER_HEAD ? rates + 1 : rates;
+    const dpar_strategy *s = r->s;
     double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
@@ -517,10 +588,11 @@ static DPARI_COLD double dpari_layer_dummies(const dpar_job *job, const dpar_str
 
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
 {
-    dpari_rates r = dpari_rates_of(job, s);
+    dpari_rates r[2];
     int32_t i;
+    dpari_rates_of(job, s, r);
     for (i = 0; i < job->work->layers; i++) {
-        dpari_price_layer(job, &r, i, NULL, &out->of[i]);
+        dpari_price_layer(job, r, i, NULL, &out->of[i]);
     }
     out->dummies = dpari_layer_dummies(job, s, DPAR_LAYER_BLOCK);
     out->head_dummies = dpari_layer_dummies(job, s, DPAR_LAYER_HEAD);
@@ -529,17 +601,18 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
 DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
                                  dpari_tally *tally)
 {
-    dpari_rates r = dpari_rates_of(job, s);
+    dpari_rates r[2];
     dpari_layer_price p;
-    dpari_price_layer(job, &r, i, tally, &p);
+    dpari_rates_of(job, s, r);
+    dpari_price_layer(job, r, i, tally, &p);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, dpar_why *why)
 {
-    const double bytes[6] = {r->weight,  r->gradient, r->master,
-                             r->moments, r->gathered, r->reduced};
+    const double bytes[7] = {r->weight,   r->gradient, r->master, r->moments,
+                             r->gathered, r->reduced,  r->casts};
     int32_t i, fine = r->weight > 0.0 && r->compute > DPAR_NO_TYPE && r->compute < DPAR_FORMATS;
-    for (i = 0; i < 6; i++) {
+    for (i = 0; i < 7; i++) {
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
     return fine ? DPAR_OK
@@ -563,9 +636,13 @@ static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t fro
 /* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
  * the logits, is never the longer one. Where that leaves a rest and two layers more would not, the
  * embedding and the loss count as layers (126 over 16, 94 over 32 x 3). */
-static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
+static int64_t dpari_chunk_start(const dpar_workload *w, int64_t chunks, int64_t c)
 {
-    int64_t rest = blocks % chunks;
+    int64_t blocks = w->blocks, rest = blocks % chunks;
+    if (w->head_blocks > 0) { /* by work: the last stages are shorter */
+        return dpari_least(dpari_ceil_div((blocks + w->head_blocks) * c, chunks),
+                           blocks - (chunks - c));
+    }
     if (rest > 0 && rest == chunks - 2) {
         return c > 0 ? dpari_least(blocks, (blocks / chunks + 1) * c - 1) : 0;
     }
@@ -589,8 +666,8 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
     int32_t v;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
-        n += dpari_blocks_within(w, i, dpari_chunk_start(w->blocks, chunks, c),
-                                 dpari_chunk_start(w->blocks, chunks, c + 1));
+        n += dpari_blocks_within(w, i, dpari_chunk_start(w, chunks, c),
+                                 dpari_chunk_start(w, chunks, c + 1));
     }
     return n;
 }
@@ -701,16 +778,16 @@ DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
     st->head_dummies = layers->head_dummies;
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
-        st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
-                               dpari_chunk_start(w->blocks, chunks, c));
+        st->layers +=
+            (double)(dpari_chunk_start(w, chunks, c + 1) - dpari_chunk_start(w, chunks, c));
     }
     if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
         share = s->recompute_layers / st->layers;
     }
     for (v = 0; v < s->vp; v++) {
         int64_t c = dpari_chunk_of(s, rank, v);
-        int64_t from = dpari_chunk_start(w->blocks, chunks, c);
-        int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
+        int64_t from = dpari_chunk_start(w, chunks, c);
+        int64_t to = dpari_chunk_start(w, chunks, c + 1);
         for (i = 0; i < w->layers; i++) {
             double n =
                 w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
@@ -738,8 +815,8 @@ static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int
         for (v = 0; v < s->vp; v++) {
             int64_t c = dpari_chunk_of(s, rank, v);
             if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
-                start >= dpari_chunk_start(w->blocks, chunks, c) &&
-                start <= dpari_chunk_start(w->blocks, chunks, c + 1)) {
+                start >= dpari_chunk_start(w, chunks, c) &&
+                start <= dpari_chunk_start(w, chunks, c + 1)) {
                 return 1;
             }
         }

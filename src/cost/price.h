@@ -13,6 +13,8 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
 
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+/* Share of hidden communication that the compute loses. */
+DPARI_API double dpari_contention(const dpar_job *job);
 
 /* What is called while something is priced, for dpar_traffic_count; NULL elsewhere. Bytes of all
  * `ranks` ranks of a stage. */

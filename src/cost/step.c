@@ -110,7 +110,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
                             dpar_step *t)
 {
     dpari_data d = dpari_data_time(job, s, st, NULL);
-    double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
+    double c = dpari_contention(job), m = s->micro_batches, e = 0.0;
     double device = st->forward + st->backward + st->again;
     /* what hides communication is the time that the compute takes, the host's waits too */
     double stretch =
@@ -130,6 +130,10 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
         e = d.before + d.after + m * (d.forward + d.backward);
+    }
+    if (s->zero == 3 && d.unit > 0.0) {
+        e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
+             (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
     t->term[DPAR_TIME_DP] = e;
     t->link_bytes += d.link_bytes;

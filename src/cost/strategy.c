@@ -63,31 +63,34 @@ DPAR_API const char *dpar_rule_name(int32_t rule)
 /* ---- recipes -------------------------------------------------------------------------------- */
 
 /* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
- * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. */
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. Casts: a 16-bit
+ * number read, it and its transposed copy written in 8; where the scale is of the whole tensor and
+ * of this step it is read twice (FSDP's). */
 static const struct {
     char name[16];
     float weight, gradient, master, moments, gathered, reduced;
-    int8_t compute;
-} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},
-                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},
-                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},
-                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8},
-                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},
-                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16},
-                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8},
-                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    int8_t compute, casts;
+} dpari_recipe[] = {{"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16, 0},
+                    {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16, 0},
+                    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
+                    {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
+                    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16, 0},
+                    {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32, 0},
+                    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16, 0},
+                    {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16, 0},
+                    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16, 0},
+                    {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16, 0},
+                    {"fp8", 3, 2, 4, 8, 2, 2, DPAR_F8, 4},
+                    {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16, 0},
+                    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8, 6},
+                    {"fsdp-fp8-row", 4, 4, 0, 8, 2, 2, DPAR_BF16, 6},
+                    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16, 0},
+                    {"fp8-grad32", 3, 4, 4, 8, 2, 4, DPAR_F8, 4},
+                    {"bf16-grad16", 2, 2, 4, 8, 2, 2, DPAR_BF16, 0},
                     /* two copies of each weight, by rows and by columns, a scale to 32 and to 16 of
                      * them; beside the narrower one a 16-bit weight */
-                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8},
-                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4}};
+                    {"mxfp8", 2.0625f, 2, 4, 8, 1, 2, DPAR_F8, 4},
+                    {"nvfp4", 3.125f, 2, 4, 8, 2, 2, DPAR_F4, 4}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -109,15 +112,17 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             r->gathered = (double)dpari_recipe[i].gathered;
             r->reduced = (double)dpari_recipe[i].reduced;
             r->compute = dpari_recipe[i].compute;
+            r->casts = dpari_recipe[i].casts;
             r->bucket = dpari_same(name, "deepspeed") ? 5e8 : 0.0;
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why,
-                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
-                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-                          name, DPARI_WHOLE, 0, 0, 0, 0);
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+        "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+        "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
+        name, DPARI_WHOLE, 0, 0, 0, 0);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -199,9 +204,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
-                                        {"optimizer", "weights", "activations", "nvme", "none"}};
-    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    static const char name[2][6][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
+    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -211,9 +217,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 5 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -359,12 +365,12 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
-                                        {"optimizer", "weights", "activations", "nvme"}};
+    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
+                                        {"optimizer", "weights", "activations", "nvme", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 3 + offload; i++) {
-        if (bits >> i & 1) {
+    for (i = 0; i < 5; i++) {
+        if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
     }

@@ -24,7 +24,13 @@ enum {
     DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
 };
 /* Whose messages travel while ranks compute. */
-enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+enum {
+    DPAR_OVERLAP_DP = 1,
+    DPAR_OVERLAP_TP = 2,
+    DPAR_OVERLAP_PP = 4,
+    DPAR_OVERLAP_DEFAULT = 8,
+    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+};
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
  * their type; set it to 4 for fp32 training. */
@@ -35,7 +41,8 @@ typedef struct dpar_recipe {
     double gathered; /* bytes of a weight that ZeRO-3 gathered, and of a gathered gradient */
     double reduced;  /* bytes of a gradient on the wire */
     double bucket; /* ZeRO-2 and 3: elements of a bucket, where they are none of a layer's; or 0 */
-    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
+    double casts;  /* bytes moved for each element of a product's operands to make it narrow */
+    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products; the head's: 16 bits */
 } dpar_recipe;
 
 /* Recipes by name. "megatron" (alias "bf16") is the default. E_UNKNOWN lists them. O(recipes).
@@ -46,6 +53,8 @@ typedef struct dpar_recipe {
  *     no-master     12 = 2+2+8               fsdp       16 sharded + 2 gathered
  *     fp8           17 = 3+2+4+8             fp8-grad32    19 = 3+4+4+8
  *     bf16-grad16   16 = 2+2+4+8             bf16-moments  14
+ *     fsdp-fp8      as fsdp, products in 8 bits
+ *     fsdp-fp8-row  scaled by rows: no faster than 16 bits in PyTorch of 2025 (unverified)
  *     mxfp8         16 = 2.06+2+4+8          nvfp4         17 = 3.12+2+4+8
  *     zero++        16; weights gathered in int8, gradients reduced in int4 (ZeRO++ 2023,
  *                   without its second copy inside nodes: shard= has one) */

@@ -7,8 +7,32 @@
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?", "megatron", "core", "torch", "compiled"};
+    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
+                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
+                                               "nemo",     "deepep"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+/* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
+ * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
+ * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
+ * DeepSeek-V3's way, no row. */
+DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
+{
+    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
+    static const dpari_generation age[DPAR_STACKS] = {
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
+        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
+        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
+        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
+    return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
@@ -1107,7 +1131,8 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->stack = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->age = m->stack > 0 ? m->stack : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->stack = dpari_age(w)->stack;
     w->attention = m->attention > 0                         ? m->attention
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
@@ -1145,6 +1170,23 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     }
 }
 
+/* Work of the products of the head over those of the first kind of block. */
+static DPARI_COLD int32_t dpari_head_blocks(const dpar_workload *w)
+{
+    double head = 0.0, block = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers; i++) {
+        double *to = w->layer[i].kind == DPAR_LAYER_HEAD ? &head : &block;
+        for (k = 0; k < w->layer[i].ops; k++) {
+            const dpar_op *op = &w->op[w->layer[i].first + k];
+            *to += op->kind == DPAR_OP_GEMM && w->layer[i].kind != DPAR_LAYER_EMBED
+                       ? op->n * op->k * op->copies * w->layer[i].count
+                       : 0.0;
+        }
+    }
+    return block > 0.0 ? (int32_t)(head * w->blocks / block + 0.5) : 0;
+}
+
 static void dpari_workload_totals(dpar_workload *w)
 {
     int32_t i, k;
@@ -1173,6 +1215,9 @@ static void dpari_workload_totals(dpar_workload *w)
         w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
         w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
         w->shard_units += l->count;
+    }
+    if (dpari_age(w)->by_work) {
+        w->head_blocks = dpari_head_blocks(w);
     }
     if (w->trains) { /* backward: twice the forward */
         w->model_flops_full *= 3.0;

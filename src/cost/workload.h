@@ -129,7 +129,13 @@ enum {
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
     DPAR_STACK_TORCH,        /* PyTorch FSDP, eager */
     DPAR_STACK_COMPILED,     /* PyTorch FSDP, torch.compile */
-    DPAR_STACKS              /* one past the last */
+    /* These are today's. Generations of them that share what they fuse and keep: */
+    DPAR_STACK_FOUNDRY,    /* llm-foundry: torch of 2023 */
+    DPAR_STACK_TORCHTITAN, /* compiled, of 2025 */
+    DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
+    DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
+    DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
+    DPAR_STACKS        /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
@@ -140,11 +146,13 @@ typedef struct dpar_workload {
     dpar_op op[DPAR_MAX_OPS];
     int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
     int32_t attention; /* DPAR_ATTENTION_* */
-    int32_t stack;     /* DPAR_STACK_* */
+    int32_t stack;     /* DPAR_STACK_*, one of the first four */
+    int32_t age;       /* DPAR_STACK_* as it was said */
     int32_t loss;      /* DPAR_LOSS_* */
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
     int32_t time_steps;      /* of a simulation: time steps that one "step" stands for; else 0 */

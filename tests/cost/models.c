@@ -345,8 +345,8 @@ static void test_sentences(void)
         {"llama-3-8b,biases=-2", "'biases=-2': a whole number of -1 to 1 was expected"},
         {"llama-3-8b,attention=slow",
          "'attention=slow': one of unfused, flash1, flash was expected"},
-        {"llama-3-8b,stack=jax",
-         "'stack=jax': one of megatron, core, torch, compiled was expected"},
+        {"llama-3-8b,stack=jax", "'stack=jax': one of megatron, core, torch, compiled, "
+                                 "llm-foundry, torchtitan, nanotron, nemo, deepep was expected"},
         {"llama-3-8b,capacity=0.5",
          "'capacity=0.5': the fullest expert holds at least the mean: 1 or more"},
         {"grid:5x5,flops_per_cell=1e16",

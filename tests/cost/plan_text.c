@@ -217,7 +217,8 @@ static void test_refused(void)
     refused("llama-3-8b", "dgx-h100", "precision=half", DPAR_E_UNKNOWN,
             "unknown precision 'half'; one of megatron");
     refused("llama-3-8b", "dgx-h100", "stack=jax", DPAR_E_UNKNOWN,
-            "stack is megatron, core, torch or compiled, not 'jax'");
+            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
+            "torchtitan, nanotron, nemo, deepep; not 'jax'");
     refused("llama-3-8b", "dgx-h100", "attention=slow", DPAR_E_UNKNOWN,
             "attention is unfused, flash1 or flash, not 'slow'");
     refused("llama-3-8b", "dgx-h100", "fix=", DPAR_E_ARG, "fix needs name=value");
