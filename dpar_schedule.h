@@ -1452,7 +1452,8 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
     if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
         return;
     }
-    dpari_text_print(t, "%d%s", a->stage, dpari_action_name(a->kind));
+    dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
+    dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
         dpari_text_int(t, a->micro);
     }
@@ -1496,8 +1497,12 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     }
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "line %ld, column %ld: expected %s", c->line,
-                         (int64_t)(c->at - c->line_start) + 1, expected);
+        dpar_text_put(&t, "line ");
+        dpari_text_int(&t, c->line);
+        dpar_text_put(&t, ", column ");
+        dpari_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpar_text_put(&t, ": expected ");
+        dpar_text_put(&t, expected);
         if (end > c->at) {
             dpar_text_put(&t, ", not '");
             dpari_text_slice(&t, c->s + c->at, end - c->at);
@@ -2588,7 +2593,11 @@ static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, c
     if (why != NULL) {
         alone.joined = 0;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "rank %d, action %ld: ", rank, index);
+        dpar_text_put(&t, "rank "); /* no form: this is at the end of deep paths */
+        dpari_text_int(&t, rank);
+        dpar_text_put(&t, ", action ");
+        dpari_text_int(&t, index);
+        dpar_text_put(&t, ": ");
         dpar_action_write(&alone, &t);
         dpar_text_put(&t, wrong);
     }
@@ -3039,12 +3048,12 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
     stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
-    dpari_text_print(&t, "rank %d waits for ", rank);
+    dpari_text_say(&t, "rank %d waits for ", rank);
     if (l->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_print(
+    dpari_text_say(
         &t, "stage %d%s%d%s", stage, wait.kind == DPAR_RECV_F ? "'s F" : "'s B", wait.micro,
         l->in->rank_of[stage] != rank ? " never comes" : ", which comes later here or never");
     return DPAR_E_STUCK;
@@ -4379,8 +4388,8 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     int32_t start = k->at, count = 0;
     dpar_text t;
     dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpari_text_print(&t, "%s%s", w->link == NULL ? "endless: " : dpari_transport_name(w->transport),
-                     w->link == NULL ? "" : ": ");
+    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
+    dpar_text_put(&t, w->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");
@@ -5257,7 +5266,7 @@ static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action 
         other.stage = (uint16_t)stage;
         other.micro = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "rank %d: %d%s", rank, a->stage, dpari_action_name(a->kind));
+        dpari_text_say(&t, "rank %d: %d%s", rank, a->stage, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
             dpari_text_int(&t, a->micro);
         }
@@ -5715,12 +5724,12 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     }
     want.joined = 0;
     dpar_text_init(&t, why->text, sizeof(why->text));
-    dpari_text_print(&t, "rank %d waits at ", rank);
+    dpari_text_say(&t, "rank %d waits at ", rank);
     dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
-    dpari_text_print(&t, " of rank %d%s", other,
-                     at == 0 ? ", which is in no list" : ", which stands at ");
+    dpari_text_say(&t, " of rank %d%s", other,
+                   at == 0 ? ", which is in no list" : ", which stands at ");
     if (at != 0) {
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
     }
@@ -6489,8 +6498,8 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
-                         q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
+        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
+                       q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
     }
     return DPAR_E_NONE;
 }
@@ -9197,8 +9206,8 @@ static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *co
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
 static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
-    dpari_text_print(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
-                     g->schedule->stages, g->schedule->micros);
+    dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
+                   g->schedule->stages, g->schedule->micros);
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
@@ -9310,7 +9319,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gant
     int64_t k, at = 0;
     dpar_text_put(t, "rank ");
     dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
-    dpari_text_print(t, "%d |", rank);
+    dpari_text_say(t, "%d |", rank);
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
         int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
@@ -9355,10 +9364,10 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gant
 static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
 {
     if (g->title != NULL) {
-        dpari_text_print(t, "%s\n", g->title);
+        dpari_text_say(t, "%s\n", g->title);
     }
     dpari_gantt_numbers(t, g, last);
-    dpari_text_print(t, "%s%ld columns = ", c->exact ? "; " : "; scaled: ", c->columns);
+    dpari_text_say(t, "%s%ld columns = ", c->exact ? "; " : "; scaled: ", c->columns);
     dpari_gantt_time(t, c->ticks, g->unit, 6);
     dpari_text_char(t, '\n');
 }
@@ -9423,7 +9432,7 @@ typedef struct dpari_figure {
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpari_text_print(t, " %s=\"", name);
+    dpari_text_say(t, " %s=\"", name);
     dpari_gantt_time(t, tenths, 10, 1);
     dpari_text_char(t, '"');
 }
@@ -9431,7 +9440,7 @@ static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
 static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
                               int64_t w, int64_t h)
 {
-    dpari_text_print(t, "<rect class=\"%s", style);
+    dpari_text_say(t, "<rect class=\"%s", style);
     if (level >= 0) {
         dpari_text_int(t, level);
     }
@@ -9445,7 +9454,7 @@ static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, in
 
 static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
 {
-    dpari_text_print(t, "<text class=\"%s\"", style);
+    dpari_text_say(t, "<text class=\"%s\"", style);
     dpari_figure_number(t, "x", x);
     dpari_figure_number(t, "y", y);
     dpari_text_char(t, '>');
@@ -9454,7 +9463,7 @@ static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_
 static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
 {
     dpari_figure_open(t, style, x, y);
-    dpari_text_print(t, "%s</text>\n", s);
+    dpari_text_say(t, "%s</text>\n", s);
 }
 
 /* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
@@ -9481,7 +9490,7 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
 {
     int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
     int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
-    dpari_text_print(
+    dpari_text_say(
         t,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld %ld\">\n<style>text{font:12px "
         "sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
@@ -9513,10 +9522,10 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
     dpar_text_put(t, "</text>\n");
     dpari_figure_open(t, "s", 200, 500);
     dpari_gantt_numbers(t, f->g, f->last);
-    dpari_text_print(t, "; numbers: micro-batches%s",
-                     f->g->schedule->stages > f->g->schedule->ranks
-                         ? "; paler: later chunks of the rank</text>\n"
-                         : "</text>\n");
+    dpari_text_say(t, "; numbers: micro-batches%s",
+                   f->g->schedule->stages > f->g->schedule->ranks
+                       ? "; paler: later chunks of the rank</text>\n"
+                       : "</text>\n");
 }
 
 /* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
@@ -9589,7 +9598,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
 {
     dpar_text_put(t, "<g><title>");
     dpar_action_write(&f->g->schedule->action[k], t);
-    dpari_text_print(t, " on rank %d, ", rank);
+    dpari_text_say(t, " on rank %d, ", rank);
     dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
     dpar_text_put(t, " to ");
     dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
@@ -9606,7 +9615,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_print(t, "%d</text>", a->micro);
+        dpari_text_say(t, "%d</text>", a->micro);
     }
 }
 
@@ -9637,7 +9646,7 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     const dpar_schedule *s = f->g->schedule;
     int64_t y = dpari_figure_y(f, rank), k, busy = 0;
     dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
-    dpari_text_print(t, "rank %d</text>\n", rank);
+    dpari_text_say(t, "rank %d</text>\n", rank);
     dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         dpari_figure_action(t, f, k, rank);
@@ -9661,13 +9670,13 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     if (to < 0) {
         return;
     }
-    dpari_text_print(t, "<line class=\"%s%s", style,
-                     a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
+    dpari_text_say(t, "<line class=\"%s%s", style,
+                   a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
     dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
     dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
     dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
     dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
-    dpari_text_print(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
+    dpari_text_say(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
 }
 
 static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
@@ -9724,14 +9733,22 @@ static int32_t dpari_trace_thread(int32_t kind)
 
 static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
 {
-    dpari_text_print(t, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", phase, rank, thread);
+    dpar_text_put(t, ",\n{\"ph\":\"");
+    dpar_text_put(t, phase);
+    dpar_text_put(t, "\",\"pid\":");
+    dpari_text_int(t, rank);
+    dpar_text_put(t, ",\"tid\":");
+    dpari_text_int(t, thread);
 }
 
 static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
                              const char *name, int64_t number)
 {
     dpari_trace_open(t, "M", rank, thread);
-    dpari_text_print(t, ",\"name\":\"%s\",\"args\":{\"name\":\"%s", what, name);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_text_put(t, what);
+    dpar_text_put(t, "\",\"args\":{\"name\":\"");
+    dpar_text_put(t, name);
     if (number >= 0) {
         dpari_text_int(t, number);
     }
@@ -9740,7 +9757,9 @@ static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32
 
 static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
 {
-    dpari_text_print(t, ",\"%s\":", name);
+    dpar_text_put(t, ",\"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\":");
     dpari_gantt_time(t, ticks, unit, 6);
 }
 
@@ -9754,13 +9773,17 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpari_trace_time(t, "dur", end - start, g->unit);
     dpar_text_put(t, ",\"name\":\"");
     dpar_action_write(a, t);
-    dpari_text_print(t, "\",\"cat\":\"%s\",\"args\":{\"stage\":%d",
-                     thread == DPARI_TRACE_WORK ? "compute" : "communication", a->stage);
+    dpar_text_put(t, "\",\"cat\":\"");
+    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(t, "\",\"args\":{\"stage\":");
+    dpari_text_int(t, a->stage);
     if (dpari_action_has_micro(a->kind)) {
-        dpari_text_print(t, ",\"micro\":%d", a->micro);
+        dpar_text_put(t, ",\"micro\":");
+        dpari_text_int(t, a->micro);
     }
     if (dpari_gantt_is_message(a->kind)) {
-        dpari_text_print(t, ",\"peer\":%d", a->peer);
+        dpar_text_put(t, ",\"peer\":");
+        dpari_text_int(t, a->peer);
     }
     dpar_text_put(t, "}}");
 }
@@ -9785,9 +9808,10 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
     dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
     dpari_trace_time(t, "ts", at, g->unit);
-    dpari_text_print(t, "%s,\"name\":\"message\",\"cat\":\"communication\",\"id\":%ld}",
-                     sent ? "" : ",\"bp\":\"e\"",
-                     (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, "}");
 }
 
 static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, int32_t lane)

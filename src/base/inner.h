@@ -31,6 +31,8 @@ DPARI_DOOR void dpari_text_column(dpar_text *t, size_t column);
  * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
  * have 16 bits. */
 DPARI_DOOR void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+/* The same without reals, in less stack. */
+DPARI_DOOR void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */

@@ -308,15 +308,24 @@ DPARI_DOOR DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
     }
 }
 
-DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+/* `cell` with blanks before it, so that both have `width` characters. */
+static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t width)
 {
-    va_list list;
-    va_start(list, form);
+    for (; width > used; width--) {
+        dpari_text_char(t, ' ');
+    }
+    dpar_text_put(t, cell);
+}
+
+/* Appends the form up to its end or its next real number, whose place it returns. Its own function:
+ * what prints no reals needs their stack neither. */
+static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *form, va_list *list)
+{
     for (; *form != 0; form++) {
+        const char *at = form;
         char cell[32];
-        dpar_text c, *to = t;
         size_t width = 0;
-        int32_t digits = 0;
+        dpar_text c;
         if (*form != '%') {
             dpari_text_char(t, *form);
             continue;
@@ -325,35 +334,56 @@ DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
             width = 10 * width + (size_t)(*form - '0');
         }
         if (*form == '.') {
-            digits = form[1] - '0';
-            form += 2;
+            return at;
         }
-        if (width > 0) {
-            dpar_text_init(&c, cell, sizeof cell);
-            to = &c;
-        }
+        dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            dpar_text_put(to, va_arg(list, const char *));
+            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
         } else if (*form == '%') {
-            dpari_text_char(to, '%');
-        } else if (*form == 'f' || *form == 'g' || *form == 'G') {
-            const double v = va_arg(list, double);
-            if (*form == 'f') {
-                dpari_text_fixed(to, v, digits);
-            } else {
-                dpari_text_real(to, *form == 'g' || dpari_finite(v) ? v : 0.0, digits);
-            }
+            dpari_text_char(t, '%');
         } else {
-            const int64_t v = *form == 'l' ? va_arg(list, int64_t) : va_arg(list, int32_t);
+            const int64_t v = *form == 'l' ? va_arg(*list, int64_t) : va_arg(*list, int32_t);
             form += *form == 'l';
-            dpari_text_int(to, v);
+            dpari_text_int(&c, v);
         }
-        if (width > 0) {
-            for (; width > c.used; width--) {
-                dpari_text_char(t, ' ');
-            }
-            dpar_text_put(t, cell);
+        dpari_text_right(t, cell, c.used, width);
+    }
+    return form;
+}
+
+DPARI_DOOR DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    (void)dpari_text_until_real(t, form, &list);
+    va_end(list);
+}
+
+DPARI_DOOR DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    while (*(form = dpari_text_until_real(t, form, &list)) !=
+           0) { /* at %, a width, a point, a digit */
+        char cell[32];
+        size_t width = 0;
+        int32_t digits;
+        double v = va_arg(list, double);
+        dpar_text c;
+        for (form++; *form != '.'; form++) {
+            width = 10 * width + (size_t)(*form - '0');
         }
+        digits = form[1] - '0';
+        form += 2;
+        dpar_text_init(&c, cell, sizeof cell);
+        if (*form == 'f') {
+            dpari_text_fixed(width > 0 ? &c : t, v, digits);
+        } else {
+            v = *form == 'g' || dpari_finite(v) ? v : 0.0;
+            dpari_text_real(width > 0 ? &c : t, v, digits);
+        }
+        form++;
+        dpari_text_right(t, cell, c.used, width);
     }
     va_end(list);
 }

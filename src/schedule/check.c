@@ -892,8 +892,8 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     int32_t start = k->at, count = 0;
     dpar_text t;
     dpar_text_init(&t, w->why->text, sizeof(w->why->text));
-    dpari_text_print(&t, "%s%s", w->link == NULL ? "endless: " : dpari_transport_name(w->transport),
-                     w->link == NULL ? "" : ": ");
+    dpar_text_put(&t, w->link == NULL ? "endless: " : dpari_transport_name(w->transport));
+    dpar_text_put(&t, w->link == NULL ? "" : ": ");
     do {
         if (count++ < 2) {
             dpar_text_put(&t, count > 1 ? "; " : "");

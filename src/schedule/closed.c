@@ -410,8 +410,8 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
-                         q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
+        dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_order_name(q->rule), what,
+                       q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
     }
     return DPAR_E_NONE;
 }

@@ -14,7 +14,11 @@ static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, c
     if (why != NULL) {
         alone.joined = 0;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "rank %d, action %ld: ", rank, index);
+        dpar_text_put(&t, "rank "); /* no form: this is at the end of deep paths */
+        dpari_text_int(&t, rank);
+        dpar_text_put(&t, ", action ");
+        dpari_text_int(&t, index);
+        dpar_text_put(&t, ": ");
         dpar_action_write(&alone, &t);
         dpar_text_put(&t, wrong);
     }
@@ -465,12 +469,12 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
     stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
-    dpari_text_print(&t, "rank %d waits for ", rank);
+    dpari_text_say(&t, "rank %d waits for ", rank);
     if (l->in->rank_of[stage] != rank) {
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_print(
+    dpari_text_say(
         &t, "stage %d%s%d%s", stage, wait.kind == DPAR_RECV_F ? "'s F" : "'s B", wait.micro,
         l->in->rank_of[stage] != rank ? " never comes" : ", which comes later here or never");
     return DPAR_E_STUCK;

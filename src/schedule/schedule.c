@@ -75,7 +75,8 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
     if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
         return;
     }
-    dpari_text_print(t, "%d%s", a->stage, dpari_action_name(a->kind));
+    dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
+    dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
         dpari_text_int(t, a->micro);
     }
@@ -119,8 +120,12 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     }
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "line %ld, column %ld: expected %s", c->line,
-                         (int64_t)(c->at - c->line_start) + 1, expected);
+        dpar_text_put(&t, "line ");
+        dpari_text_int(&t, c->line);
+        dpar_text_put(&t, ", column ");
+        dpari_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpar_text_put(&t, ": expected ");
+        dpar_text_put(&t, expected);
         if (end > c->at) {
             dpar_text_put(&t, ", not '");
             dpari_text_slice(&t, c->s + c->at, end - c->at);

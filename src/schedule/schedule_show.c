@@ -170,8 +170,8 @@ static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *co
 /* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
 static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
 {
-    dpari_text_print(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
-                     g->schedule->stages, g->schedule->micros);
+    dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
+                   g->schedule->stages, g->schedule->micros);
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
@@ -283,7 +283,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gant
     int64_t k, at = 0;
     dpar_text_put(t, "rank ");
     dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
-    dpari_text_print(t, "%d |", rank);
+    dpari_text_say(t, "%d |", rank);
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         const dpar_action *a = &s->action[k];
         int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
@@ -328,10 +328,10 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gant
 static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
 {
     if (g->title != NULL) {
-        dpari_text_print(t, "%s\n", g->title);
+        dpari_text_say(t, "%s\n", g->title);
     }
     dpari_gantt_numbers(t, g, last);
-    dpari_text_print(t, "%s%ld columns = ", c->exact ? "; " : "; scaled: ", c->columns);
+    dpari_text_say(t, "%s%ld columns = ", c->exact ? "; " : "; scaled: ", c->columns);
     dpari_gantt_time(t, c->ticks, g->unit, 6);
     dpari_text_char(t, '\n');
 }
@@ -396,7 +396,7 @@ typedef struct dpari_figure {
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
 {
-    dpari_text_print(t, " %s=\"", name);
+    dpari_text_say(t, " %s=\"", name);
     dpari_gantt_time(t, tenths, 10, 1);
     dpari_text_char(t, '"');
 }
@@ -404,7 +404,7 @@ static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
 static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
                               int64_t w, int64_t h)
 {
-    dpari_text_print(t, "<rect class=\"%s", style);
+    dpari_text_say(t, "<rect class=\"%s", style);
     if (level >= 0) {
         dpari_text_int(t, level);
     }
@@ -418,7 +418,7 @@ static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, in
 
 static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
 {
-    dpari_text_print(t, "<text class=\"%s\"", style);
+    dpari_text_say(t, "<text class=\"%s\"", style);
     dpari_figure_number(t, "x", x);
     dpari_figure_number(t, "y", y);
     dpari_text_char(t, '>');
@@ -427,7 +427,7 @@ static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_
 static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
 {
     dpari_figure_open(t, style, x, y);
-    dpari_text_print(t, "%s</text>\n", s);
+    dpari_text_say(t, "%s</text>\n", s);
 }
 
 /* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
@@ -454,7 +454,7 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
 {
     int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
     int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
-    dpari_text_print(
+    dpari_text_say(
         t,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %ld %ld\">\n<style>text{font:12px "
         "sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
@@ -486,10 +486,10 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
     dpar_text_put(t, "</text>\n");
     dpari_figure_open(t, "s", 200, 500);
     dpari_gantt_numbers(t, f->g, f->last);
-    dpari_text_print(t, "; numbers: micro-batches%s",
-                     f->g->schedule->stages > f->g->schedule->ranks
-                         ? "; paler: later chunks of the rank</text>\n"
-                         : "</text>\n");
+    dpari_text_say(t, "; numbers: micro-batches%s",
+                   f->g->schedule->stages > f->g->schedule->ranks
+                       ? "; paler: later chunks of the rank</text>\n"
+                       : "</text>\n");
 }
 
 /* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
@@ -562,7 +562,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
 {
     dpar_text_put(t, "<g><title>");
     dpar_action_write(&f->g->schedule->action[k], t);
-    dpari_text_print(t, " on rank %d, ", rank);
+    dpari_text_say(t, " on rank %d, ", rank);
     dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
     dpar_text_put(t, " to ");
     dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
@@ -579,7 +579,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_print(t, "%d</text>", a->micro);
+        dpari_text_say(t, "%d</text>", a->micro);
     }
 }
 
@@ -610,7 +610,7 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     const dpar_schedule *s = f->g->schedule;
     int64_t y = dpari_figure_y(f, rank), k, busy = 0;
     dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
-    dpari_text_print(t, "rank %d</text>\n", rank);
+    dpari_text_say(t, "rank %d</text>\n", rank);
     dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         dpari_figure_action(t, f, k, rank);
@@ -634,13 +634,13 @@ static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, i
     if (to < 0) {
         return;
     }
-    dpari_text_print(t, "<line class=\"%s%s", style,
-                     a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
+    dpari_text_say(t, "<line class=\"%s%s", style,
+                   a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
     dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
     dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
     dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
     dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
-    dpari_text_print(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
+    dpari_text_say(t, " marker-end=\"url(#dpar-%s)\"/>\n", style);
 }
 
 static void dpari_figure_draw(dpar_text *t, const dpar_gantt *g, int64_t last)
@@ -697,14 +697,22 @@ static int32_t dpari_trace_thread(int32_t kind)
 
 static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
 {
-    dpari_text_print(t, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", phase, rank, thread);
+    dpar_text_put(t, ",\n{\"ph\":\"");
+    dpar_text_put(t, phase);
+    dpar_text_put(t, "\",\"pid\":");
+    dpari_text_int(t, rank);
+    dpar_text_put(t, ",\"tid\":");
+    dpari_text_int(t, thread);
 }
 
 static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
                              const char *name, int64_t number)
 {
     dpari_trace_open(t, "M", rank, thread);
-    dpari_text_print(t, ",\"name\":\"%s\",\"args\":{\"name\":\"%s", what, name);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_text_put(t, what);
+    dpar_text_put(t, "\",\"args\":{\"name\":\"");
+    dpar_text_put(t, name);
     if (number >= 0) {
         dpari_text_int(t, number);
     }
@@ -713,7 +721,9 @@ static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32
 
 static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
 {
-    dpari_text_print(t, ",\"%s\":", name);
+    dpar_text_put(t, ",\"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\":");
     dpari_gantt_time(t, ticks, unit, 6);
 }
 
@@ -727,13 +737,17 @@ static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_acti
     dpari_trace_time(t, "dur", end - start, g->unit);
     dpar_text_put(t, ",\"name\":\"");
     dpar_action_write(a, t);
-    dpari_text_print(t, "\",\"cat\":\"%s\",\"args\":{\"stage\":%d",
-                     thread == DPARI_TRACE_WORK ? "compute" : "communication", a->stage);
+    dpar_text_put(t, "\",\"cat\":\"");
+    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(t, "\",\"args\":{\"stage\":");
+    dpari_text_int(t, a->stage);
     if (dpari_action_has_micro(a->kind)) {
-        dpari_text_print(t, ",\"micro\":%d", a->micro);
+        dpar_text_put(t, ",\"micro\":");
+        dpari_text_int(t, a->micro);
     }
     if (dpari_gantt_is_message(a->kind)) {
-        dpari_text_print(t, ",\"peer\":%d", a->peer);
+        dpar_text_put(t, ",\"peer\":");
+        dpari_text_int(t, a->peer);
     }
     dpar_text_put(t, "}}");
 }
@@ -758,9 +772,10 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
     dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
     dpari_trace_time(t, "ts", at, g->unit);
-    dpari_text_print(t, "%s,\"name\":\"message\",\"cat\":\"communication\",\"id\":%ld}",
-                     sent ? "" : ",\"bp\":\"e\"",
-                     (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, "}");
 }
 
 static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, int32_t lane)

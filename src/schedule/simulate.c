@@ -374,7 +374,7 @@ static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action 
         other.stage = (uint16_t)stage;
         other.micro = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_print(&t, "rank %d: %d%s", rank, a->stage, dpari_action_name(a->kind));
+        dpari_text_say(&t, "rank %d: %d%s", rank, a->stage, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
             dpari_text_int(&t, a->micro);
         }
@@ -832,12 +832,12 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     }
     want.joined = 0;
     dpar_text_init(&t, why->text, sizeof(why->text));
-    dpari_text_print(&t, "rank %d waits at ", rank);
+    dpari_text_say(&t, "rank %d waits at ", rank);
     dpar_action_write(a, &t);
     dpar_text_put(&t, " for ");
     dpar_action_write(&want, &t);
-    dpari_text_print(&t, " of rank %d%s", other,
-                     at == 0 ? ", which is in no list" : ", which stands at ");
+    dpari_text_say(&t, " of rank %d%s", other,
+                   at == 0 ? ", which is in no list" : ", which stands at ");
     if (at != 0) {
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
     }
