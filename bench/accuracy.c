@@ -16,7 +16,7 @@
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 40, LINE = 1024, ROWS = 2048, MODELS = 512, MACHINES = 64 };
+enum { COLUMNS = 40, LINE = 1024, ROWS = 2048, MODELS = 512, MACHINES = 256 };
 
 typedef struct table {
     char head[COLUMNS][32];
@@ -937,7 +937,9 @@ static const struct {
     {"dgxc-bf16", "4 %", "-", "NeMo on Megatron-Core of 2025"},
     {"dgxc-fp8", "5 %", "-", "the same, products in 8 bits"},
     {"nanotron", "12 %", "-", "gradients reduced after the last micro-batch"},
-    {"megatron-bridge", "median 12 %", "-", "the newest release of each machine and precision"}};
+    {"megatron-bridge", "median 12 %", "-", "the newest release of each machine and precision"},
+    {"nemo-long", "none", "-",
+     "one sample of up to 1,048,576 tokens on up to 256 GPUs; ring, 8 bits"}};
 
 static void print_summary(void)
 {
@@ -1136,14 +1138,20 @@ static void chart_rows(FILE *f, const char *table_name, const char *colour)
 
 static int draw_chart(const char *path)
 {
-    static const char *const of[][2] = {
-        {"sc21", "#1f77b4"},           {"korthikanti", "#17becf"},
-        {"vtrain-multi", "#2ca02c"},   {"vtrain-single", "#98df8a"},
-        {"llm-foundry", "#bcbd22"},    {"llm-foundry-h100", "#ff7f0e"},
-        {"torchtitan", "#d62728"},     {"torchtitan-70b", "#8c564b"},
-        {"dgxc-bf16", "#9467bd"},      {"dgxc-fp8", "#c5b0d5"},
-        {"nanotron", "#7f7f7f"},       {"b200-time", "#e377c2"},
-        {"megatron-bridge", "#000000"}};
+    static const char *const of[][2] = {{"sc21", "#1f77b4"},
+                                        {"korthikanti", "#17becf"},
+                                        {"vtrain-multi", "#2ca02c"},
+                                        {"vtrain-single", "#98df8a"},
+                                        {"llm-foundry", "#bcbd22"},
+                                        {"llm-foundry-h100", "#ff7f0e"},
+                                        {"torchtitan", "#d62728"},
+                                        {"torchtitan-70b", "#8c564b"},
+                                        {"dgxc-bf16", "#9467bd"},
+                                        {"dgxc-fp8", "#c5b0d5"},
+                                        {"nanotron", "#7f7f7f"},
+                                        {"b200-time", "#e377c2"},
+                                        {"megatron-bridge", "#000000"},
+                                        {"nemo-long", "#1b9e77"}};
     FILE *f = fopen(path, "w");
     double t;
     size_t k;

@@ -373,6 +373,38 @@ static void memory_bridge(const char *dir, memory_visit *visit, void *context)
     }
 }
 
+/* One sample in many GPUs, up to 1,048,576 tokens. */
+static void memory_long(const char *dir, memory_visit *visit, void *context)
+{
+    memory_table t;
+    char name[96];
+    if (!memory_open(&t, dir, "nemo_long")) {
+        return;
+    }
+    while (memory_line(&t)) {
+        const int gpus = memory_count(&t, "gpus", 8), tp = memory_count(&t, "tp", 1);
+        const int pp = memory_count(&t, "pp", 1), cp = memory_count(&t, "cp", 1);
+        const int dp = memory_count(&t, "dp", 1), seq = memory_count(&t, "seq_k", 8);
+        const double tokens = atof(memory_text(&t, "tokens_s_gpu"));
+        const int h100 = memory_is(&t, "machine", "h100"), gbs = memory_count(&t, "gbs", 1);
+        memory_row r;
+        snprintf(name, sizeof name, "%s on %d %s, %dk tp%d pp%d cp%d", memory_text(&t, "model"),
+                 gpus, memory_text(&t, "machine"), seq, tp, pp, cp);
+        r = memory_begin("nemo-long", name);
+        memory_machine(&r, gpus, h100 ? "h100-80" : "b200");
+        snprintf(r.model, sizeof r.model, "%s,stack=nemo,seq=%dk", memory_text(&t, "model"), seq);
+        snprintf(r.recipe, sizeof r.recipe, "fp8");
+        snprintf(r.strategy, sizeof r.strategy, "dp=%d,tp=%d,sp=%d,pp=%d,cp=%d,zero=1,mbs=1,m=%d",
+                 dp, tp, tp > 1, pp, cp, gbs / dp);
+        if (h100) {
+            r.seconds = 1024.0 * seq * gbs / (gpus * tokens);
+        } else {
+            r.flops = 1e12 * gpus * atof(memory_text(&t, "tflops_gpu"));
+        }
+        visit(&r, context);
+    }
+}
+
 static const char *memory_simumax_model(const char *name)
 {
     static const char *const shape[][2] = {
@@ -483,6 +515,7 @@ static void memory_rows(const char *dir, memory_visit *visit, void *context)
     memory_torchtitan(dir, "torchtitan_70b", visit, context);
     memory_dgxc(dir, visit, context);
     memory_bridge(dir, visit, context);
+    memory_long(dir, visit, context);
     memory_simumax(dir, visit, context);
     memory_nanotron(dir, visit, context);
     memory_real(dir, visit, context);
