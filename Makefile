@@ -19,6 +19,7 @@ RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers all-headers test gates nightly lint accuracy bench performance \
+	calibrate loop \
 	fuzz clean install test-index test-schedule test-cost test-comm test-halo test-train test-spatial test-debug test-mpi test-gpu
 
 help:
@@ -37,6 +38,8 @@ help:
 	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
 	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
+	@echo 'make calibrate  measures this machine into build/this.cluster, for plan --cluster build/this.cluster'
+	@echo 'make loop       and runs what plan, collectives and halos predict of it: a table (3 minutes)'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc, strategies'
@@ -110,9 +113,9 @@ $(B)/plan: commands/plan.c commands/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/pipeline: commands/pipeline.c commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor: commands/doctor.c commands/options.h $(B)/libdpar.a
+$(B)/doctor: commands/doctor.c commands/measure.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/doctor_mpi: commands/doctor.c dpar_mpi.h $(B)/libdpar.a
+$(B)/doctor_mpi: commands/doctor.c commands/measure.h commands/options.h dpar_mpi.h $(B)/libdpar.a
 	$(MPICC) $(CFLAGS) -DDOCTOR_MPI -DDPAR_MPI_IMPLEMENTATION -I. $< $(B)/libdpar.a -o $@ -lm
 $(B)/decompose: commands/decompose.c commands/options.h $(B)/libdpar.a
 	$(LINK)
@@ -143,6 +146,8 @@ $(B)/strategies: bench/strategies.c $(B)/libdpar.a
 $(B)/overlap: bench/overlap.c $(B)/libdpar.a
 	$(LINK)
 $(B)/scale: bench/scale.c bench/scale_lines.h bench/scale_lists.h bench/scale_replay.h $(B)/libdpar.a
+	$(LINK)
+$(B)/loop: bench/loop.c commands/measure.h commands/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/accuracy: bench/accuracy.c tests/memory_rows.h tests/net_rows.h $(B)/libdpar.a
 	$(LINK)
@@ -249,6 +254,11 @@ docs: docs/api.md $(PICTURES)
 
 accuracy: $(B)/accuracy
 	./$(B)/accuracy --svg docs/accuracy.svg > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
+
+calibrate: $(B)/doctor
+	sh bench/loop.sh calibrate
+loop: $(B)/doctor $(B)/plan $(B)/loop $(B)/shallow_water $(B)/unet $(B)/train_gpt
+	sh bench/loop.sh
 
 bench:
 	@$(PARALLEL) $(SPEEDS)

@@ -38,6 +38,83 @@
 #ifndef DPAR_COST_H
 #define DPAR_COST_H
 
+/* ==== cost/halo_cost.h ==== */
+
+/* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
+ * looks at the runs of memory that faces are made of, at their area, and at the network.
+ *
+ *     dpar_halo_job job = {0};
+ *     dpar_halo_grid grid = {0};
+ *     job.ranks = 64;
+ *     job.per_node = 32;
+ *     job.dims = 3;
+ *     job.cells[0] = job.cells[1] = job.cells[2] = 512;
+ *     job.width[0] = job.width[1] = job.width[2] = 2;
+ *     job.bytes = 8;
+ *     dpar_halo_grid_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
+
+/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
+typedef struct dpar_halo_rates {
+    double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
+    double run_s;     /* s for each run (a piece without gaps), whatever its length */
+    double peer_s;    /* s for each peer on the node */
+    double message_s; /* s for each peer on another node */
+    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
+    /* A block of more bytes, with its halo, lies in memory: there a run takes far_s, not run_s. 0:
+     * no block does. */
+    double cache_bytes, far_s;
+} dpar_halo_rates;
+
+/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
+ * a node. O(1). */
+DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
+
+/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
+typedef struct dpar_halo_job {
+    int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
+    int32_t dims;                 /* 1..DPAR_MAX_DIMS */
+    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
+    uint32_t periodic;            /* bit d */
+    int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
+    int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
+    int64_t bytes;                /* a cell, of all fields together */
+    int64_t together;             /* bytes of them that lie side by side (one field's components) */
+} dpar_halo_job;
+
+/* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
+ * axes of a dpar_mesh. */
+typedef struct dpar_halo_grid {
+    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
+    int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
+    double seconds;
+    double copy_s;    /* of these: the busiest rank's copies, those to itself round a ring too */
+    double network_s; /* of these: the network of the busiest node */
+    int64_t bytes;    /* received by a rank in the middle, from itself too */
+    int64_t network_bytes; /* sent by a node in the middle to others */
+    int32_t peers;         /* of a rank in the middle, besides itself */
+} dpar_halo_grid;
+
+/* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
+ * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
+ * node and of the one in the middle of the grid:
+ *
+ *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
+ *                                                   other nodes, or in runs below 64 bytes); far_s
+ *                                                   in place of run_s for a block beyond the cache
+ *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *
+ * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
+DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                         dpar_halo_grid *grid, dpar_why *why);
+/* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
+ * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
+ * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
+ *
+ * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
+ * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
+DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                           dpar_halo_grid *grid, dpar_why *why);
+
 /* ==== cost/cluster.h ==== */
 
 /* cluster - a machine as its costs are seen: a chip, the links inside a node, a node's NICs, the
@@ -56,6 +133,7 @@ enum {
     DPAR_GEN_BLACKWELL,
     DPAR_GEN_CDNA,
     DPAR_GEN_TPU,
+    DPAR_GEN_CPU, /* a core: a rank each, which computes and copies in turns */
     DPAR_GENERATIONS
 };
 
@@ -99,6 +177,21 @@ typedef struct dpar_calibration {
     char source[64];         /* which measurements, with the date */
 } dpar_calibration;
 
+/* A call as it was measured, by size: it goes before the formulas of dpar_collective_predict. */
+enum { DPAR_CURVE_POINTS = 16 };
+typedef struct dpar_curve {
+    int32_t n;     /* points, by ascending bytes; 0: not measured */
+    int32_t ranks; /* that took part, >= 2 */
+    double bytes[DPAR_CURVE_POINTS], seconds[DPAR_CURVE_POINTS];
+} dpar_curve;
+enum {
+    DPAR_CURVE_LINK,      /* all_reduce of the ranks of a node */
+    DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
+    DPAR_CURVE_NET,       /* all_reduce of one rank a node, all those of a node at once */
+    DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
+    DPAR_CURVES
+};
+
 /* A machine: nodes of alike chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
@@ -115,7 +208,9 @@ typedef struct dpar_cluster {
     double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
     double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
     dpar_calibration cal;
-    char source[96]; /* the source of the machine's numbers, with the date */
+    dpar_curve curve[DPAR_CURVES]; /* measured calls */
+    dpar_halo_rates halo;          /* for dpar_halo_grid_cost */
+    char source[96];               /* the source of the machine's numbers, with the date */
 } dpar_cluster;
 
 /* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written
@@ -143,11 +238,18 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *
  *     nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
  *     memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node),
- *     nvme (GB/s), and every name of a constant
+ *     nvme (GB/s), and every name of a constant;
+ *     stream (GB/s a GPU: hbm, however small), tflops32, tflops64 (dense);
+ *     link_reduce, link_send, net_reduce, net_send: RANKSxBYTESxMICROSECONDS, a point each,
+ *     by ascending bytes;
+ *     halo_copy (GB/s), halo_run (ns), halo_peer, halo_msg (us), halo_nic (GB/s),
+ *     halo_cache (MB), halo_far (ns): `halo`;
+ *     settings (how many stand behind it, at least: a file that was cut short is refused)
  *
  * "hbm" is both: up to 2 it is the share, above it GB/s. What NODESxGPUS:GPU does not say is the
  * chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence; *c is written on success only. O(bytes + presets). */
+ * sentence, which in a text of several lines begins with the line's number; *c is written on
+ * success only. O(bytes + presets). */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 
@@ -1084,79 +1186,6 @@ DPAR_API dpar_status dpar_plan_simulate(const dpar_job *job, const dpar_plan *pl
                                         dpar_simulated *sim, void *mem, int64_t bytes,
                                         dpar_why *why);
 
-/* ==== cost/halo_cost.h ==== */
-
-/* halo_cost - how long an exchange of halos takes on a process grid, and which grid is the best. It
- * looks at the runs of memory that faces are made of, at their area, and at the network.
- *
- *     dpar_halo_job job = {0};
- *     dpar_halo_grid grid = {0};
- *     job.ranks = 64;
- *     job.per_node = 32;
- *     job.dims = 3;
- *     job.cells[0] = job.cells[1] = job.cells[2] = 512;
- *     job.width[0] = job.width[1] = job.width[2] = 2;
- *     job.bytes = 8;
- *     dpar_halo_grid_choose(&job, NULL, &grid, &why);      grid.parts, grid.stride, grid.seconds */
-
-/* What the machine reaches. dpar_halo_exchange_tune and bench/ measure such numbers. */
-typedef struct dpar_halo_rates {
-    double copy_Bps;  /* bytes/s that a rank moves out of one array into another, long runs */
-    double run_s;     /* s for each run (a piece without gaps), whatever its length */
-    double peer_s;    /* s for each peer on the node */
-    double message_s; /* s for each peer on another node */
-    double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
-} dpar_halo_rates;
-
-/* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
- * a node. O(1). */
-DPAR_API void dpar_halo_rates_init(dpar_halo_rates *rates);
-
-/* An exchange of halos. Zero it and fill it in. Dim 0 is the slowest in memory. */
-typedef struct dpar_halo_job {
-    int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
-    int32_t dims;                 /* 1..DPAR_MAX_DIMS */
-    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
-    uint32_t periodic;            /* bit d */
-    int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
-    int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
-    int64_t bytes;                /* a cell, of all fields together */
-    int64_t together;             /* bytes of them that lie side by side (one field's components) */
-} dpar_halo_job;
-
-/* A process grid and what one exchange costs on it. Rank = sum over d of coordinate[d] * stride[d]:
- * axes of a dpar_mesh. */
-typedef struct dpar_halo_grid {
-    int32_t parts[DPAR_MAX_DIMS];  /* ranks along each dim */
-    int32_t stride[DPAR_MAX_DIMS]; /* ranks from one part to the next */
-    double seconds;
-    double copy_s;    /* of these: the busiest rank's copies, those to itself round a ring too */
-    double network_s; /* of these: the network of the busiest node */
-    int64_t bytes;    /* received by a rank in the middle, from itself too */
-    int64_t network_bytes; /* sent by a node in the middle to others */
-    int32_t peers;         /* of a rank in the middle, besides itself */
-} dpar_halo_grid;
-
-/* The cost of the grid with these parts and strides. strides: a permutation of the axes, each the
- * product of the parts of the faster ones. It takes the largest block, and the ranks of the first
- * node and of the one in the middle of the grid:
- *
- *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
- *                                                   other nodes, or in runs below 64 bytes)
- *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
- *
- * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */
-DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                         dpar_halo_grid *grid, dpar_why *why);
-/* The grid and the order of its axes with the least seconds. Of equal ones it takes the one that
- * cuts the slower dims more often, then the last dim fastest. Blocks hold at least one cell. rates
- * NULL: the default. E_ARG, E_RANGE, E_NONE (no such grid) with a sentence.
- *
- * All ranks that compute it get the same; between unlike machines let one rank decide. It tries
- * every ordered factorisation x permutation: milliseconds to 1000 ranks in 3 dims. */
-DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
-                                           dpar_halo_grid *grid, dpar_why *why);
-
 /* ==== cost/plan_show.h ==== */
 
 /* plan_show - plans as people and scripts read them: a table with bars, one plan in full, CSV,
@@ -1879,7 +1908,8 @@ static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "tpu-v5e\0Google 2023, memory unverified\0"
                                      "tpu-v5p\0Google 2023, memory unverified\0"
                                      "tpu-v6e\0Google 2024, memory unverified\0"
-                                     "max-1550\0Intel 2023, both tiles; links unverified\0";
+                                     "max-1550\0Intel 2023, both tiles; links unverified\0"
+                                     "core\0a core as of 2024; doctor --cluster FILE measures\0";
 enum {
     DPARI_GPU_GB,
     DPARI_GPU_TBPS,
@@ -1941,7 +1971,8 @@ static const struct {
     {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 180, 0, 0},
     {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 12.5f}, 540, 0, 0},
     {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 360, 0, 0},
-    {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0}};
+    {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0},
+    {DPAR_GEN_CPU, 1, {4, .01f, .02f, .04f, 0, .04f, 0, 0, 10, 1.25f}, 10, 1, 0}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -2069,7 +2100,10 @@ static const struct {
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
-     "products after MaxText's public MFU 2024; the rest is a guess"}};
+     "products after MaxText's public MFU 2024; the rest is a guess"},
+    /* what is hidden behind compute costs the core as much: contention 1 */
+    {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
+     "a file of doctor --cluster, else a guess"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
     "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
@@ -2112,6 +2146,7 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S |
         1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION,
     1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
+    0,
     0,
     0};
 
@@ -2191,8 +2226,8 @@ DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *n
 }
 
 /* The preset of that name, case apart; -1: none, `nearest` is like it. */
-static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
-                                 int32_t *nearest)
+static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
+                                            int32_t *nearest)
 {
     int32_t i, best = 0;
     for (i = 0; name(i) != NULL; i++) {
@@ -2208,9 +2243,9 @@ static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(in
 }
 
 /* "unknown GPU 'h10'; the nearest is 'h100-80'", and two more that are as near. */
-static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s, size_t n,
-                                        const char *(*name)(int32_t), int32_t nearest,
-                                        const char *more)
+static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s,
+                                                   size_t n, const char *(*name)(int32_t),
+                                                   int32_t nearest, const char *more)
 {
     char text[160];
     dpar_text t;
@@ -2237,7 +2272,7 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
-static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
     const char *name = dpar_gpu_name(i);
@@ -2284,7 +2319,7 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
 }
 
 /* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
-static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
     dpar_calibration_init(&c->cal, c->gpu.generation);
@@ -2302,11 +2337,12 @@ static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_no
     }
     c->taper = 1.0;
     c->host_bytes = 1e12;
+    dpar_halo_rates_init(&c->halo);
     dpari_copy_text(c->source, sizeof(c->source),
                     "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
 }
 
-static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
     const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
@@ -2344,7 +2380,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *n
 /* ---- the text form -------------------------------------------------------------------------- */
 
 /* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
-static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
+static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 {
     int64_t v = 0;
     size_t i;
@@ -2357,12 +2393,13 @@ static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
     return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
 }
 
-static int dpari_cluster_real(const char *s, size_t n, double *v)
+static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 {
     return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
 }
 
-static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, const char *form)
+static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
+                                                const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
@@ -2383,16 +2420,31 @@ enum {
     DPARI_KEY_PCIE,
     DPARI_KEY_HOST,
     DPARI_KEY_NVME,
-    DPARI_KEY_BASE,
+    DPARI_KEY_STREAM,
+    DPARI_KEY_TFLOPS32,
+    DPARI_KEY_TFLOPS64,
+    DPARI_KEY_HALO_COPY,
+    DPARI_KEY_HALO_RUN,
+    DPARI_KEY_HALO_PEER,
+    DPARI_KEY_HALO_MESSAGE,
+    DPARI_KEY_HALO_NIC,
+    DPARI_KEY_HALO_CACHE,
+    DPARI_KEY_HALO_FAR,
+    DPARI_KEY_SETTINGS,
+    DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
+    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVES,
     DPARI_KEYS
 };
 
 static const char dpari_key_name[DPARI_KEYS][12] = {
-    "nodes", "gpus",   "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
-    "taper", "memory", "hbm", "tflops", "pcie",     "host", "nvme", "machine"};
+    "nodes",      "gpus",     "gpu",        "nvlink",   "switched",  "nvls",        "nic",
+    "sharp",      "taper",    "memory",     "hbm",      "tflops",    "pcie",        "host",
+    "nvme",       "stream",   "tflops32",   "tflops64", "halo_copy", "halo_run",    "halo_peer",
+    "halo_msg",   "halo_nic", "halo_cache", "halo_far", "settings",  "link_reduce", "link_send",
+    "net_reduce", "net_send", "machine"};
 
 /* "8x50": eight NICs of 50 GB/s. */
-static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
 {
     size_t k = 0;
     double gb;
@@ -2408,28 +2460,79 @@ static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
     return 1;
 }
 
-static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+/* "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
+static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
+{
+    double of[3] = {0.0, 0.0, 0.0};
+    size_t k, at = 0;
+    int32_t i;
+    for (i = 0; i < 3; i++, at = k + 1) {
+        for (k = at; k < n && s[k] != 'x'; k++) {
+        }
+        if (at >= n || !dpari_cluster_real(s + at, k - at, &of[i]) || of[i] <= 0.0 ||
+            of[i] > 1e15) {
+            return 0;
+        }
+    }
+    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->n == DPAR_CURVE_POINTS ||
+        (v->n > 0 && of[1] <= v->bytes[v->n - 1])) {
+        return 0;
+    }
+    v->ranks = (int32_t)of[0];
+    v->bytes[v->n] = of[1];
+    v->seconds[v->n++] = of[2] * 1e-6;
+    return 1;
+}
+
+/* Where a number goes, in doubles from the beginning of dpar_cluster, and its unit: nvlink and on.
+ */
+#define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
+static const struct {
+    int16_t place, unit;
+} dpari_key_place[] = {{DPARI_PLACE(link_Bps), 1},
+                       {-1, 0},
+                       {-1, 0},
+                       {-1, 0},
+                       {-1, 0},
+                       {DPARI_PLACE(taper), 0},
+                       {DPARI_PLACE(gpu.memory_bytes), 1},
+                       {DPARI_PLACE(gpu.memory_Bps), 1},
+                       {DPARI_PLACE(gpu.flops) + DPAR_BF16, 2},
+                       {DPARI_PLACE(gpu.pcie_Bps), 1},
+                       {DPARI_PLACE(host_bytes), 1},
+                       {DPARI_PLACE(nvme_Bps), 1},
+                       {DPARI_PLACE(gpu.memory_Bps), 1},
+                       {DPARI_PLACE(gpu.flops) + DPAR_F32, 2},
+                       {DPARI_PLACE(gpu.flops) + DPAR_F64, 2},
+                       {DPARI_PLACE(halo.copy_Bps), 1},
+                       {DPARI_PLACE(halo.run_s), 4},
+                       {DPARI_PLACE(halo.peer_s), 3},
+                       {DPARI_PLACE(halo.message_s), 3},
+                       {DPARI_PLACE(halo.nic_Bps), 1},
+                       {DPARI_PLACE(halo.cache_bytes), 5},
+                       {DPARI_PLACE(halo.far_s), 4}};
+#undef DPARI_PLACE
+static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
+
+static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
 {
     switch (key) {
-    case DPARI_KEY_NVLINK: c->link_Bps = v * 1e9; break;
     case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
     case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
     case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
-    case DPARI_KEY_TAPER: c->taper = v; break;
-    case DPARI_KEY_MEMORY: c->gpu.memory_bytes = v * 1e9; break;
-    case DPARI_KEY_HBM: c->gpu.memory_Bps = v * 1e9; break;
-    case DPARI_KEY_TFLOPS: c->gpu.flops[DPAR_BF16] = v * 1e12; break;
-    case DPARI_KEY_PCIE: c->gpu.pcie_Bps = v * 1e9; break;
-    case DPARI_KEY_HOST: c->host_bytes = v * 1e9; break;
-    case DPARI_KEY_NVME: c->nvme_Bps = v * 1e9; break;
-    default: return 0;
+    case DPARI_KEY_SETTINGS: break;
+    case DPARI_KEY_BASE: return 0;
+    default:
+        ((double *)(void *)c)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
+            v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
     }
     return 1;
 }
 
 /* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
  * machine. */
-static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
+                                                     dpar_why *why)
 {
     int32_t unused = 0,
             machine = dpari_preset_find(c->name, dpari_length(c->name), dpar_cluster_name, &unused);
@@ -2448,8 +2551,8 @@ static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t
 }
 
 /* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
-static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s, size_t n,
-                                       size_t value, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
+                                                  size_t n, size_t value, dpar_why *why)
 {
     int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
     if (count == 0) {
@@ -2470,7 +2573,7 @@ static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char 
 }
 
 /* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
-static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
 {
     const char *best = dpari_key_name[0];
     char text[100];
@@ -2487,14 +2590,14 @@ static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
     dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
     return dpari_say_word(DPAR_E_PARSE, why,
                           "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
-                          "hbm tflops pcie host nvme and the calibration names",
+                          "hbm tflops pcie host nvme and more (cluster.h)",
                           text, sizeof(text), 0, 0, 0, 0);
 }
 
 /* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
  * order does not matter. */
-static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, int32_t pass,
-                                         dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n,
+                                                    int32_t pass, dpar_why *why)
 {
     size_t k = 0;
     int32_t key = 0, cal, shape;
@@ -2527,6 +2630,13 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
                    ? DPAR_OK
                    : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
     }
+    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_BASE) {
+        return dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)
+                   ? DPAR_OK
+                   : dpari_cluster_bad(s, n, why,
+                                       "'@': RANKSxBYTESxMICROSECONDS was expected, by ascending "
+                                       "bytes, 16 at most");
+    }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
     }
@@ -2540,7 +2650,7 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
 }
 
 /* "2x8": nodes and GPUs, and not of which kind. */
-static dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
 {
     char text[80];
     dpar_text t;
@@ -2567,7 +2677,8 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 }
 
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
-static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
+                                                  dpar_why *why)
 {
     size_t colon = 0, x = 0;
     int32_t a, b;
@@ -2612,7 +2723,8 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
 }
 
 /* The next item: up to a comma or the end of the line, without blanks and comments around it. */
-static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, size_t *start)
+static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at,
+                                            size_t *start)
 {
     size_t end, i = *at;
     while (i < bytes && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n' ||
@@ -2638,7 +2750,7 @@ static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, siz
 }
 
 /* "key = value" as people write it in files: without the blanks. */
-static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
+static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
 {
     size_t i, k = 0;
     for (i = 0; i < n && k + 1 < room; i++) {
@@ -2651,8 +2763,8 @@ static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t
 }
 
 /* A list of settings alone: one node of one of the chip that gpu=NAME says, wherever it stands. */
-static dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text, size_t bytes,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text,
+                                                        size_t bytes, dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n;
@@ -2682,23 +2794,59 @@ static int dpari_cluster_is_setting(const char *item, size_t n)
     return i < n;
 }
 
+/* "line 7: ..." where the text has several lines. */
+static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes, size_t at,
+                                                 dpar_status st, dpar_why *why)
+{
+    dpar_why was;
+    int32_t line = 1, lines = 1;
+    size_t i;
+    for (i = 0; i + 1 < bytes; i++) {
+        line += text[i] == '\n' && i < at;
+        lines += text[i] == '\n';
+    }
+    if (st == DPAR_OK || why == NULL || lines == 1) {
+        return st;
+    }
+    was = *why;
+    return dpari_say_word(st, why, "line #: @", was.text, sizeof(was.text), line, 0, 0, 0);
+}
+
+/* Counts settings behind "settings=#": a file that was cut short has fewer. */
+static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
+                                                    dpar_why *why)
+{
+    *left -= n > 0 && *left > 0;
+    if (n > 9 && dpari_spells_any_case(item, 9, "settings=")) {
+        *left = dpari_cluster_count(item + 9, n - 9, 10000);
+    }
+    return n > 0 || *left == 0
+               ? DPAR_OK
+               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: # settings are missing",
+                           *left, 0, 0, 0);
+}
+
 /* One pass over the text: the machine, then the settings that belong to the pass. */
-static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes, int32_t pass,
-                                      dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+                                                 int32_t pass, dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n, items;
+    int32_t left = 0;
     int setting = 0;
-    for (items = 0;; items++) {
-        dpar_status st = DPAR_OK;
+    dpar_status st = DPAR_OK;
+    for (items = 0; st == DPAR_OK; items++) {
         n = dpari_cluster_item(text, bytes, &at, &start);
         if (n == 0) {
+            st = dpari_cluster_promise(item, n, &left, why);
             break;
         }
         if (n >= sizeof(item)) {
-            return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+            st = dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+            break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        (void)dpari_cluster_promise(item, n, &left, why);
         if (items == 0) {
             size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
             setting = named == 0 && dpari_cluster_is_setting(item, n);
@@ -2710,15 +2858,13 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
         if (st == DPAR_OK && (items > 0 || setting)) {
             st = dpari_cluster_setting(c, item, n, pass, why);
         }
-        if (st != DPAR_OK) {
-            return st;
-        }
     }
-    return items > 0 ? DPAR_OK
-                     : dpari_say(DPAR_E_PARSE, why,
-                                 "no machine: give a preset (derecho, dgx-h100 ...) or "
-                                 "NODESxGPUS:GPU (8x8:h100-80)",
-                                 0, 0, 0, 0);
+    return st != DPAR_OK ? dpari_cluster_line(text, bytes, start, st, why)
+           : items > 0   ? DPAR_OK
+                         : dpari_say(DPAR_E_PARSE, why,
+                                     "no machine: give a preset (derecho, dgx-h100 ...) or "
+                                       "NODESxGPUS:GPU (8x8:h100-80)",
+                                     0, 0, 0, 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
@@ -3157,6 +3303,51 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
+/* ---- measured calls ---- */
+
+/* Straight lines between the points and beyond the last; the first one's time below it. */
+static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
+{
+    int32_t i = 1;
+    double s;
+    if (bytes <= v->bytes[0] || v->n < 2) {
+        return v->seconds[0];
+    }
+    while (i + 1 < v->n && v->bytes[i] < bytes) {
+        i++;
+    }
+    s = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
+    return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * s;
+}
+
+/* A call of n ranks by the measured one, an all-reduce of v->ranks: the wire by its bytes, what it
+ * takes without any by its steps. */
+static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
+{
+    const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_ALL_REDUCE, v->ranks);
+    const double steps = dpari_steps(kind, n) / dpari_steps(DPAR_ALL_REDUCE, v->ranks);
+    return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
+}
+
+/* Inside a node; or between nodes, one rank of each, all those of a node at once. */
+static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                           double bytes, dpar_collective_cost *cost)
+{
+    const int32_t across = g->nodes > 1, send = kind == DPAR_SEND_RECV;
+    const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
+    const double per = across && !send ? g->per_node : 1.0;
+    cost->algorithm = send ? DPAR_ALG_PAIRWISE : per > 1.0 ? DPAR_ALG_HIERARCHICAL : DPAR_ALG_RING;
+    cost->latency_s = v->seconds[0];
+    cost->seconds = send ? dpari_curve_at(v, bytes)
+                         : dpari_curve_call(v, kind, across ? g->nodes : g->size, bytes / per);
+    if (per > 1.0 && in->n > 0) {
+        cost->seconds += dpari_curve_call(in, kind, per, bytes);
+    }
+    *(across ? &cost->nic_bytes : &cost->link_bytes) =
+        dpari_wire(kind, across ? g->nodes : g->size) * bytes / per;
+}
+
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost)
 {
@@ -3164,6 +3355,11 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
     dpari_zero(cost, sizeof(*cost));
     if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
         !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+        return;
+    }
+    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_SEND_RECV)].n >
+        0) {
+        dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
     cost->algorithm = -1;
@@ -7489,8 +7685,10 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
         sum += m->term[i];
     }
     m->allocated = sum;
-    m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
-    m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
+        m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+        m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    }
     if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
         spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
     }
@@ -8322,6 +8520,8 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
+static const double dpari_core_wave = 64.0; /* outputs that a core's registers hold */
+
 /* r[0] for layers, r[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
                                       dpari_rates *both)
@@ -8352,6 +8552,10 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
+        r.wave = dpari_core_wave;
+        r.rows = 0.25;
+    }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
@@ -8438,7 +8642,9 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
     p->forward +=
         rows * k * r->casts / (op->cut == DPAR_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
     p->backward += rows * n * r->casts / (op->cut == DPAR_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
-    wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
+    wide = r->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
+               ? dpari_unaligned_share * share
+               : share;
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
@@ -11353,6 +11559,7 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->peer_s = 0.75e-6;
     rates->message_s = 2e-6;
     rates->nic_Bps = 25e9;
+    rates->cache_bytes = rates->far_s = 0.0;
 }
 
 static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
@@ -11386,8 +11593,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
-        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
+        !(r->nic_Bps >= 0) || !(r->cache_bytes >= 0) || !(r->far_s >= 0) ||
+        !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
+        !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
+        !dpari_finite(r->nic_Bps)) {
         return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
                          0);
     }
@@ -11435,6 +11644,18 @@ static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *
     }
 }
 
+/* Seconds of a run: by whether the block, with its halo, stays in the cache. */
+static double dpari_halo_cost_run(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                  const dpar_halo_grid *g)
+{
+    double block = (double)j->bytes;
+    int32_t d;
+    for (d = 0; d < j->dims; d++) {
+        block *= (double)(dpari_ceil_div(j->cells[d], g->parts[d]) + 2 * j->width[d]);
+    }
+    return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
+}
+
 static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
                                  const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
@@ -11449,7 +11670,8 @@ static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *
     }
     sum->bytes += bytes;
     copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
-    sum->copy_s += copies * ((double)bytes / r->copy_Bps + (double)runs * r->run_s);
+    sum->copy_s +=
+        copies * ((double)bytes / r->copy_Bps + (double)runs * dpari_halo_cost_run(j, r, g));
     if (peer / node != rank / node) {
         sum->away += bytes;
         sum->messages++;

@@ -953,7 +953,7 @@ static int go(planet *p, result *r)
     const int64_t all = (int64_t)(p->s->days * 86400 / p->dt + 0.5);
     const int speaks = p->c->rank == 0 && !p->s->table;
     int64_t n = p->s->step;
-    double began;
+    double began, best = 1e9;
     result first;
     FILE *file = p->s->resume != NULL ? fopen(p->s->resume, "rb") : NULL;
     fill(p);
@@ -989,13 +989,19 @@ static int go(planet *p, result *r)
         if (n == all) {
             break;
         }
-        if (failed(p, step(p))) {
-            return 1;
+        {
+            const double before = now();
+            double took;
+            if (failed(p, step(p))) {
+                return 1;
+            }
+            took = now() - before;
+            best = took < best ? took : best;
         }
     }
     if (speaks && all > p->s->step) {
-        printf("%.2f Mcells/s\n",
-               (double)(p->rows * p->columns * (all - p->s->step)) / (now() - began) / 1e6);
+        printf("%.2f Mcells/s, best step %.4g s\n",
+               (double)(p->rows * p->columns * (all - p->s->step)) / (now() - began) / 1e6, best);
     }
     return 0;
 }

@@ -13,7 +13,7 @@
  *   halos sent by a rank in a forward pass: 270.7 KB
  *   against one rank: outputs differ by 0.0e+00 of 1.1, gradients of the weights by 1.2e-09 of
  *   0.088, loss 0.130272110 and 0.130272110
- *   loss 1.0531 -> 0.9575 of it; best step 0.733 s, 1.41e+06 cells/s
+ *   loss 1.0531 -> 0.9575 of it; best step 0.7332 s, 1.41e+06 cells/s
  *   rank 0: 5.138 GFLOP a step, 7.0 GFLOP/s; in convolutions (56 % of the time) 12.6 GFLOP/s;
  *   multiply-adds in registers alone: 28.6 GFLOP/s
  *
@@ -1367,7 +1367,7 @@ static int train(dpar_comm *world, net *n, const request *o, float *target)
         }
     }
     if (world->rank == 0 && !bad) {
-        printf("loss %.4f -> %.4f of it; best step %.3f s, %.3g cells/s\n", first, last, best,
+        printf("loss %.4f -> %.4f of it; best step %.4g s, %.3g cells/s\n", first, last, best,
                (double)o->size[0] * o->size[1] * o->dp / best);
         printf("rank 0: %.3f GFLOP a step, %.1f GFLOP/s; in convolutions (%.0f %% of the time) "
                "%.1f GFLOP/s;\nmultiply-adds in registers alone: %.1f GFLOP/s\n",

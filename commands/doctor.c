@@ -8,15 +8,22 @@
  *   mpicc -DDOCTOR_MPI -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o doctor_mpi
  *   mpirun -n 256 ./doctor_mpi --join       the same on any number of nodes
  *
+ *   ./doctor --cluster this.cluster         measures this machine into a file for plan --cluster
+ *
  * prints a few lines ("launcher   Open MPI: rank 0 of 4, ..."), one "WRONG: ... -> what to do" for
  * each fault, and at last "nothing is wrong". Ranks that join get a line a node, and one a level:
  * latency and bandwidth in nodes and between them. Exit code: 0 nothing is wrong, 1 something is, 2
  * bad input. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* CPU_SET */
+#endif
+#include "dpar_cost.h"
 #include "dpar_debug.h"
 #ifdef DOCTOR_MPI
 #include "dpar_mpi.h"
 #endif
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +37,13 @@ static const char help[] =
     "               line a node, latency and bandwidth of messages in a node and between\n"
     "               nodes, what is wrong with any rank; rank 0 prints. Seconds.\n"
     "               On several nodes: build/doctor_mpi, made with mpicc -DDOCTOR_MPI\n"
+    "  --cluster F  measures this machine and writes it into the file F for plan --cluster F:\n"
+    "               memory, products, calls, messages inside and between nodes, halos, all\n"
+    "               ranks at work at once. With --join the ranks of the job; else it forks\n"
+    "               --ranks N (as many as there are cores)\n"
+    "  --again      what F has already is kept where it is better: for a machine on which others\n"
+    "               work too, again and again\n"
+    "  --seconds S  how long that may take, about (20; where others work too: more)\n"
     "  -h, --help   this text\n"
     "  --version    which dpar this is\n"
     "\n"
@@ -38,9 +52,31 @@ static const char help[] =
     "examples\n"
     "  doctor\n"
     "  mpirun -n 4 doctor --join\n"
-    "  mpirun -n 256 doctor_mpi --join\n";
+    "  mpirun -n 256 doctor_mpi --join\n"
+    "  doctor --cluster this.cluster && plan gpt2 --cluster this.cluster --batch 2\n"
+    "  doctor --cluster pair.cluster --ranks 2 --seconds 60\n"
+    "  mpirun -n 8 doctor_mpi --join --cluster two_nodes.cluster\n";
 
 #include "options.h"
+
+#include "measure.h"
+
+static const char *cluster_path;
+static double cluster_seconds = 20.0;
+static int cluster_again;
+
+/* The file of an earlier measurement: its text. 1: with a sentence. */
+static int read_earlier(char *text, size_t room, dpar_cluster *was, dpar_why *why)
+{
+    FILE *f = cluster_again ? fopen(cluster_path, "rb") : NULL;
+    text[0] = 0;
+    if (f == NULL) {
+        return 0;
+    }
+    text[fread(text, 1, room - 1, f)] = 0;
+    fclose(f);
+    return dpar_cluster_read(was, text, strlen(text), why) < 0;
+}
 
 /* The lines that say what is wrong; rank -1: the text but for its last line, the verdict. */
 static void print_lines(const char *text, int rank)
@@ -85,7 +121,80 @@ static int look(dpar_comm *world)
     return options_finish(wrong > 0);
 }
 
+/* Ranks agree that one has a sentence: exit code 2, or 0 where none has. */
+static int refused(dpar_comm *world, int bad, const dpar_why *why)
+{
+    const int any = dpar_max(world, bad) > 0.0;
+    if (bad) {
+        (void)dpar_fail(world, why);
+    }
+    return any ? 2 : 0;
+}
+
+/* Measures; rank 0 writes the file and says a line. node: of this rank, of `nodes`. */
+static int gauge(dpar_comm *world, int32_t node, int32_t nodes)
+{
+    static char joined[2000], text[65536];
+    static dpar_cluster was;
+    const int first = world->rank == 0;
+    measured m;
+    dpar_why why;
+    dpar_text t;
+    double off = 0.0;
+    int code = refused(world, first && read_earlier(text, sizeof text, &was, &why), &why), bad = 0;
+    if (code != 0) {
+        return code;
+    }
+    if (measure_all(world, node, nodes, cluster_seconds, &m, &why)) {
+        return dpar_fail(world, &why);
+    }
+    dpar_text_init(&t, joined, sizeof joined);
+    dpar_comm_describe(world, &t);
+    joined[strcspn(joined, "\n")] = 0;
+    if (first && text[0] != 0 && !measure_better(&m, &was, text)) {
+        snprintf(why.text, sizeof why.text, "--again: '%s' is of other ranks", cluster_path);
+        bad = 1;
+    } else if (first) {
+        off = measure_fit(&m);
+        bad = cluster_write(cluster_path, &m, joined);
+        snprintf(why.text, sizeof why.text, "cannot write '%s'", cluster_path);
+    }
+    code = refused(world, bad, &why);
+    if (code == 0 && first) {
+        printf("%s: %d rank%s on %d node%s; rates of halos are off by %.0f %% at most where they "
+               "were fitted\n",
+               cluster_path, (int)m.ranks, m.ranks > 1 ? "s" : "", (int)nodes, nodes > 1 ? "s" : "",
+               100.0 * off);
+    }
+    return options_finish(code);
+}
+
 #ifdef DOCTOR_MPI
+
+/* As many ranks on each node: the cluster file speaks of alike nodes. */
+static int gauge_nodes(dpar_comm *world)
+{
+    MPI_Comm near;
+    int local = 0, size = 1, first = 0, least = 0, most = 0, mine, node;
+    dpar_why why;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &near);
+    MPI_Comm_rank(near, &local);
+    MPI_Comm_size(near, &size);
+    MPI_Comm_free(&near);
+    MPI_Allreduce(&size, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(&size, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    mine = local == 0;
+    MPI_Exscan(&mine, &first, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    node = world->rank == 0 ? 0 : mine ? first : first - 1;
+    if (least != most || node != world->rank / size) {
+        snprintf(why.text, sizeof why.text,
+                 "nodes of %d to %d ranks, or ranks of a node that do not follow each other: give "
+                 "each node as many, in order",
+                 least, most);
+        return dpar_fail(world, &why);
+    }
+    return gauge(world, node, world->size / size);
+}
 
 /* A program of one MPI started by another's mpirun is a job of its own in each process. */
 static int alike(int size)
@@ -119,7 +228,7 @@ static int together(void)
         memset(&o, 0, sizeof o);
         o.timeout_s = 60;
         if (dpar_mpi_make(MPI_COMM_WORLD, &o, &world, &why) == DPAR_OK) {
-            code = look(world);
+            code = cluster_path != NULL ? gauge_nodes(world) : look(world);
             if (world->status < 0) {
                 MPI_Abort(MPI_COMM_WORLD, 1); /* MPI may wait for ever for what was under way */
             }
@@ -143,17 +252,68 @@ static int together(void)
         return alone(why.text, "start all of them with one launcher, on one node, from one program "
                                "(on several nodes: doctor_mpi)");
     }
-    code = look(world);
+    code = cluster_path != NULL ? gauge(world, 0, 1) : look(world);
     dpar_comm_close(world);
     return code;
 }
 
 #endif
 
+/* A rank on a core of its own, where there are enough: two that a busy system has put on one core
+ * would measure its scheduler. */
+static void keep_to_core(int32_t rank, int32_t ranks)
+{
+#if defined(__linux__) && defined(CPU_SET)
+    cpu_set_t allowed, one;
+    int cpu;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= ranks) {
+        for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+            if (CPU_ISSET(cpu, &allowed) && rank-- == 0) {
+                CPU_ZERO(&one);
+                CPU_SET(cpu, &one);
+                (void)sched_setaffinity(0, sizeof one, &one);
+            }
+        }
+    }
+#else
+    (void)rank;
+    (void)ranks;
+#endif
+}
+
+static int forked(dpar_comm *world, void *unused)
+{
+    (void)unused;
+    keep_to_core(world->rank, world->size);
+    return gauge(world, 0, 1);
+}
+
+/* Ranks of its own, one a core. */
+static int fork_and_gauge(char *name, int ranks)
+{
+    char number[40];
+    char *words[3] = {name, number, NULL};
+#if defined(_SC_NPROCESSORS_ONLN)
+    ranks = ranks > 0 ? ranks : (int)sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+    snprintf(number, sizeof number, "--ranks=%d", ranks > 0 ? ranks : 1);
+    return dpar_launch_main(2, words, forked, NULL);
+}
+
 int main(int argc, char **argv)
 {
-    int join = 0, code;
-    const option list[] = {{"--join", OPTION_FLAG, &join, 0, 0}};
-    code = options_read(argc, argv, list, 1, NULL, 0);
-    return code >= 0 ? code : join ? together() : look(NULL);
+    int join = 0, ranks = 0, code;
+    const option list[] = {{"--join", OPTION_FLAG, &join, 0, 0},
+                           {"--cluster", OPTION_WORD, &cluster_path, 0, 0},
+                           {"--again", OPTION_FLAG, &cluster_again, 0, 0},
+                           {"--ranks", OPTION_INT, &ranks, 1, 1024},
+                           {"--seconds", OPTION_REAL, &cluster_seconds, 0.001, 86400}};
+    code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
+    if (code < 0 && ranks > 0 && (join || cluster_path == NULL)) {
+        code = complain("--ranks is for --cluster without --join", NULL);
+    }
+    return code >= 0              ? code
+           : join                 ? together()
+           : cluster_path != NULL ? fork_and_gauge(argv[0], ranks)
+                                  : look(NULL);
 }

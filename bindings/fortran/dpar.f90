@@ -530,6 +530,9 @@ module dpar
         real(c_double) :: message_s = 0.0_c_double ! s for each peer on another node
         ! bytes/s out of a node, shared by its ranks.
         real(c_double) :: nic_Bps = 0.0_c_double
+        ! A block of more bytes, with its halo, lies in memory.
+        real(c_double) :: cache_bytes = 0.0_c_double
+        real(c_double) :: far_s = 0.0_c_double
     end type
 
     ! An exchange of halos. Zero it and fill it in.

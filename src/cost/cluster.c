@@ -52,7 +52,8 @@ static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "tpu-v5e\0Google 2023, memory unverified\0"
                                      "tpu-v5p\0Google 2023, memory unverified\0"
                                      "tpu-v6e\0Google 2024, memory unverified\0"
-                                     "max-1550\0Intel 2023, both tiles; links unverified\0";
+                                     "max-1550\0Intel 2023, both tiles; links unverified\0"
+                                     "core\0a core as of 2024; doctor --cluster FILE measures\0";
 enum {
     DPARI_GPU_GB,
     DPARI_GPU_TBPS,
@@ -114,7 +115,8 @@ static const struct {
     {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 180, 0, 0},
     {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 12.5f}, 540, 0, 0},
     {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 360, 0, 0},
-    {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0}};
+    {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0},
+    {DPAR_GEN_CPU, 1, {4, .01f, .02f, .04f, 0, .04f, 0, 0, 10, 1.25f}, 10, 1, 0}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -242,7 +244,10 @@ static const struct {
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f, 15e-6f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f, 15e-6f},
-     "products after MaxText's public MFU 2024; the rest is a guess"}};
+     "products after MaxText's public MFU 2024; the rest is a guess"},
+    /* what is hidden behind compute costs the core as much: contention 1 */
+    {{.8f, .5f, .8f, 1e-7f, 1, 1e-6f, .9f, 10e-6f, 1e-6f, 1, 0, 1e-5f, 10e-6f},
+     "a file of doctor --cluster, else a guess"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
     "gemm",   "attention", "hbm",        "launch_us", "link_share", "link_us", "net_share",
@@ -285,6 +290,7 @@ static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S | 1 << DPAR_CAL_HOP_S |
         1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION,
     1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
+    0,
     0,
     0};
 
@@ -364,8 +370,8 @@ DPARI_API DPARI_COLD int32_t dpari_unlike(const char *s, size_t n, const char *n
 }
 
 /* The preset of that name, case apart; -1: none, `nearest` is like it. */
-static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
-                                 int32_t *nearest)
+static DPARI_COLD int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(int32_t),
+                                            int32_t *nearest)
 {
     int32_t i, best = 0;
     for (i = 0; name(i) != NULL; i++) {
@@ -381,9 +387,9 @@ static int32_t dpari_preset_find(const char *s, size_t n, const char *(*name)(in
 }
 
 /* "unknown GPU 'h10'; the nearest is 'h100-80'", and two more that are as near. */
-static dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s, size_t n,
-                                        const char *(*name)(int32_t), int32_t nearest,
-                                        const char *more)
+static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *form, const char *s,
+                                                   size_t n, const char *(*name)(int32_t),
+                                                   int32_t nearest, const char *more)
 {
     char text[160];
     dpar_text t;
@@ -410,7 +416,7 @@ DPAR_API DPARI_COLD const char *dpar_cluster_name(int32_t index)
     return dpari_nth(dpari_machine_text, index < DPARI_MACHINES ? index : -1, 3);
 }
 
-static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+static DPARI_COLD void dpari_gpu_fill(dpar_gpu *g, int32_t i)
 {
     const float *v = dpari_gpu[i].value;
     const char *name = dpar_gpu_name(i);
@@ -457,7 +463,7 @@ static void dpari_cluster_usual_nics(dpar_cluster *c)
 }
 
 /* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
-static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+static DPARI_COLD void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
     int32_t i = dpari_gpu_row(&c->gpu);
     dpar_calibration_init(&c->cal, c->gpu.generation);
@@ -475,11 +481,12 @@ static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_no
     }
     c->taper = 1.0;
     c->host_bytes = 1e12;
+    dpar_halo_rates_init(&c->halo);
     dpari_copy_text(c->source, sizeof(c->source),
                     "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
 }
 
-static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+static DPARI_COLD void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
     const char *name = dpar_cluster_name(i), *gpu = name + dpari_length(name) + 1;
@@ -517,7 +524,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_find(dpar_cluster *c, const char *n
 /* ---- the text form -------------------------------------------------------------------------- */
 
 /* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
-static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
+static DPARI_COLD int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
 {
     int64_t v = 0;
     size_t i;
@@ -530,12 +537,13 @@ static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
     return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
 }
 
-static int dpari_cluster_real(const char *s, size_t n, double *v)
+static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 {
     return dpari_text_number(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
 }
 
-static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, const char *form)
+static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
+                                                const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
@@ -556,16 +564,31 @@ enum {
     DPARI_KEY_PCIE,
     DPARI_KEY_HOST,
     DPARI_KEY_NVME,
-    DPARI_KEY_BASE,
+    DPARI_KEY_STREAM,
+    DPARI_KEY_TFLOPS32,
+    DPARI_KEY_TFLOPS64,
+    DPARI_KEY_HALO_COPY,
+    DPARI_KEY_HALO_RUN,
+    DPARI_KEY_HALO_PEER,
+    DPARI_KEY_HALO_MESSAGE,
+    DPARI_KEY_HALO_NIC,
+    DPARI_KEY_HALO_CACHE,
+    DPARI_KEY_HALO_FAR,
+    DPARI_KEY_SETTINGS,
+    DPARI_KEY_CURVE, /* DPAR_CURVE_*, in order */
+    DPARI_KEY_BASE = DPARI_KEY_CURVE + DPAR_CURVES,
     DPARI_KEYS
 };
 
 static const char dpari_key_name[DPARI_KEYS][12] = {
-    "nodes", "gpus",   "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
-    "taper", "memory", "hbm", "tflops", "pcie",     "host", "nvme", "machine"};
+    "nodes",      "gpus",     "gpu",        "nvlink",   "switched",  "nvls",        "nic",
+    "sharp",      "taper",    "memory",     "hbm",      "tflops",    "pcie",        "host",
+    "nvme",       "stream",   "tflops32",   "tflops64", "halo_copy", "halo_run",    "halo_peer",
+    "halo_msg",   "halo_nic", "halo_cache", "halo_far", "settings",  "link_reduce", "link_send",
+    "net_reduce", "net_send", "machine"};
 
 /* "8x50": eight NICs of 50 GB/s. */
-static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+static DPARI_COLD int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
 {
     size_t k = 0;
     double gb;
@@ -581,28 +604,79 @@ static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
     return 1;
 }
 
-static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+/* "2x65536x1.7": two ranks, 65536 bytes, 1.7 us. */
+static DPARI_COLD int dpari_cluster_point(dpar_curve *v, const char *s, size_t n)
+{
+    double of[3] = {0.0, 0.0, 0.0};
+    size_t k, at = 0;
+    int32_t i;
+    for (i = 0; i < 3; i++, at = k + 1) {
+        for (k = at; k < n && s[k] != 'x'; k++) {
+        }
+        if (at >= n || !dpari_cluster_real(s + at, k - at, &of[i]) || of[i] <= 0.0 ||
+            of[i] > 1e15) {
+            return 0;
+        }
+    }
+    if (k < n || of[0] < 2.0 || of[0] > 1e8 || v->n == DPAR_CURVE_POINTS ||
+        (v->n > 0 && of[1] <= v->bytes[v->n - 1])) {
+        return 0;
+    }
+    v->ranks = (int32_t)of[0];
+    v->bytes[v->n] = of[1];
+    v->seconds[v->n++] = of[2] * 1e-6;
+    return 1;
+}
+
+/* Where a number goes, in doubles from the beginning of dpar_cluster, and its unit: nvlink and on.
+ */
+#define DPARI_PLACE(field) (int16_t)(offsetof(dpar_cluster, field) / sizeof(double))
+static const struct {
+    int16_t place, unit;
+} dpari_key_place[] = {{DPARI_PLACE(link_Bps), 1},
+                       {-1, 0},
+                       {-1, 0},
+                       {-1, 0},
+                       {-1, 0},
+                       {DPARI_PLACE(taper), 0},
+                       {DPARI_PLACE(gpu.memory_bytes), 1},
+                       {DPARI_PLACE(gpu.memory_Bps), 1},
+                       {DPARI_PLACE(gpu.flops) + DPAR_BF16, 2},
+                       {DPARI_PLACE(gpu.pcie_Bps), 1},
+                       {DPARI_PLACE(host_bytes), 1},
+                       {DPARI_PLACE(nvme_Bps), 1},
+                       {DPARI_PLACE(gpu.memory_Bps), 1},
+                       {DPARI_PLACE(gpu.flops) + DPAR_F32, 2},
+                       {DPARI_PLACE(gpu.flops) + DPAR_F64, 2},
+                       {DPARI_PLACE(halo.copy_Bps), 1},
+                       {DPARI_PLACE(halo.run_s), 4},
+                       {DPARI_PLACE(halo.peer_s), 3},
+                       {DPARI_PLACE(halo.message_s), 3},
+                       {DPARI_PLACE(halo.nic_Bps), 1},
+                       {DPARI_PLACE(halo.cache_bytes), 5},
+                       {DPARI_PLACE(halo.far_s), 4}};
+#undef DPARI_PLACE
+static const double dpari_key_unit[6] = {1.0, 1e9, 1e12, 1e-6, 1e-9, 1e6};
+
+static DPARI_COLD int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
 {
     switch (key) {
-    case DPARI_KEY_NVLINK: c->link_Bps = v * 1e9; break;
     case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
     case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
     case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
-    case DPARI_KEY_TAPER: c->taper = v; break;
-    case DPARI_KEY_MEMORY: c->gpu.memory_bytes = v * 1e9; break;
-    case DPARI_KEY_HBM: c->gpu.memory_Bps = v * 1e9; break;
-    case DPARI_KEY_TFLOPS: c->gpu.flops[DPAR_BF16] = v * 1e12; break;
-    case DPARI_KEY_PCIE: c->gpu.pcie_Bps = v * 1e9; break;
-    case DPARI_KEY_HOST: c->host_bytes = v * 1e9; break;
-    case DPARI_KEY_NVME: c->nvme_Bps = v * 1e9; break;
-    default: return 0;
+    case DPARI_KEY_SETTINGS: break;
+    case DPARI_KEY_BASE: return 0;
+    default:
+        ((double *)(void *)c)[dpari_key_place[key - DPARI_KEY_NVLINK].place] =
+            v * dpari_key_unit[dpari_key_place[key - DPARI_KEY_NVLINK].unit];
     }
     return 1;
 }
 
 /* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
  * machine. */
-static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n,
+                                                     dpar_why *why)
 {
     int32_t unused = 0,
             machine = dpari_preset_find(c->name, dpari_length(c->name), dpar_cluster_name, &unused);
@@ -621,8 +695,8 @@ static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t
 }
 
 /* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
-static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s, size_t n,
-                                       size_t value, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s,
+                                                  size_t n, size_t value, dpar_why *why)
 {
     int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
     if (count == 0) {
@@ -643,7 +717,7 @@ static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char 
 }
 
 /* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
-static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
 {
     const char *best = dpari_key_name[0];
     char text[100];
@@ -660,14 +734,14 @@ static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
     dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
     return dpari_say_word(DPAR_E_PARSE, why,
                           "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
-                          "hbm tflops pcie host nvme and the calibration names",
+                          "hbm tflops pcie host nvme and more (cluster.h)",
                           text, sizeof(text), 0, 0, 0, 0);
 }
 
 /* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
  * order does not matter. */
-static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, int32_t pass,
-                                         dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n,
+                                                    int32_t pass, dpar_why *why)
 {
     size_t k = 0;
     int32_t key = 0, cal, shape;
@@ -700,6 +774,13 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
                    ? DPAR_OK
                    : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
     }
+    if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_BASE) {
+        return dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)
+                   ? DPAR_OK
+                   : dpari_cluster_bad(s, n, why,
+                                       "'@': RANKSxBYTESxMICROSECONDS was expected, by ascending "
+                                       "bytes, 16 at most");
+    }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
     }
@@ -713,7 +794,7 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
 }
 
 /* "2x8": nodes and GPUs, and not of which kind. */
-static dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar_why *why)
 {
     char text[80];
     dpar_text t;
@@ -740,7 +821,8 @@ static int dpari_cluster_is_counts(const char *s, size_t n)
 }
 
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
-static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
+                                                  dpar_why *why)
 {
     size_t colon = 0, x = 0;
     int32_t a, b;
@@ -785,7 +867,8 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
 }
 
 /* The next item: up to a comma or the end of the line, without blanks and comments around it. */
-static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, size_t *start)
+static DPARI_COLD size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at,
+                                            size_t *start)
 {
     size_t end, i = *at;
     while (i < bytes && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n' ||
@@ -811,7 +894,7 @@ static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, siz
 }
 
 /* "key = value" as people write it in files: without the blanks. */
-static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
+static DPARI_COLD size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
 {
     size_t i, k = 0;
     for (i = 0; i < n && k + 1 < room; i++) {
@@ -824,8 +907,8 @@ static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t
 }
 
 /* A list of settings alone: one node of one of the chip that gpu=NAME says, wherever it stands. */
-static dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text, size_t bytes,
-                                             dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text,
+                                                        size_t bytes, dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n;
@@ -855,23 +938,59 @@ static int dpari_cluster_is_setting(const char *item, size_t n)
     return i < n;
 }
 
+/* "line 7: ..." where the text has several lines. */
+static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes, size_t at,
+                                                 dpar_status st, dpar_why *why)
+{
+    dpar_why was;
+    int32_t line = 1, lines = 1;
+    size_t i;
+    for (i = 0; i + 1 < bytes; i++) {
+        line += text[i] == '\n' && i < at;
+        lines += text[i] == '\n';
+    }
+    if (st == DPAR_OK || why == NULL || lines == 1) {
+        return st;
+    }
+    was = *why;
+    return dpari_say_word(st, why, "line #: @", was.text, sizeof(was.text), line, 0, 0, 0);
+}
+
+/* Counts settings behind "settings=#": a file that was cut short has fewer. */
+static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, int32_t *left,
+                                                    dpar_why *why)
+{
+    *left -= n > 0 && *left > 0;
+    if (n > 9 && dpari_spells_any_case(item, 9, "settings=")) {
+        *left = dpari_cluster_count(item + 9, n - 9, 10000);
+    }
+    return n > 0 || *left == 0
+               ? DPAR_OK
+               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: # settings are missing",
+                           *left, 0, 0, 0);
+}
+
 /* One pass over the text: the machine, then the settings that belong to the pass. */
-static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes, int32_t pass,
-                                      dpar_why *why)
+static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
+                                                 int32_t pass, dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n, items;
+    int32_t left = 0;
     int setting = 0;
-    for (items = 0;; items++) {
-        dpar_status st = DPAR_OK;
+    dpar_status st = DPAR_OK;
+    for (items = 0; st == DPAR_OK; items++) {
         n = dpari_cluster_item(text, bytes, &at, &start);
         if (n == 0) {
+            st = dpari_cluster_promise(item, n, &left, why);
             break;
         }
         if (n >= sizeof(item)) {
-            return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+            st = dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+            break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        (void)dpari_cluster_promise(item, n, &left, why);
         if (items == 0) {
             size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
             setting = named == 0 && dpari_cluster_is_setting(item, n);
@@ -883,15 +1002,13 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
         if (st == DPAR_OK && (items > 0 || setting)) {
             st = dpari_cluster_setting(c, item, n, pass, why);
         }
-        if (st != DPAR_OK) {
-            return st;
-        }
     }
-    return items > 0 ? DPAR_OK
-                     : dpari_say(DPAR_E_PARSE, why,
-                                 "no machine: give a preset (derecho, dgx-h100 ...) or "
-                                 "NODESxGPUS:GPU (8x8:h100-80)",
-                                 0, 0, 0, 0);
+    return st != DPAR_OK ? dpari_cluster_line(text, bytes, start, st, why)
+           : items > 0   ? DPAR_OK
+                         : dpari_say(DPAR_E_PARSE, why,
+                                     "no machine: give a preset (derecho, dgx-h100 ...) or "
+                                       "NODESxGPUS:GPU (8x8:h100-80)",
+                                     0, 0, 0, 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,

@@ -10,6 +10,7 @@
 
 #include "../base/base.h"
 #include "../base/type.h"
+#include "halo_cost.h"
 
 /* Generations: chips that share one set of calibration constants. */
 enum {
@@ -20,6 +21,7 @@ enum {
     DPAR_GEN_BLACKWELL,
     DPAR_GEN_CDNA,
     DPAR_GEN_TPU,
+    DPAR_GEN_CPU, /* a core: a rank each, which computes and copies in turns */
     DPAR_GENERATIONS
 };
 
@@ -63,6 +65,21 @@ typedef struct dpar_calibration {
     char source[64];         /* which measurements, with the date */
 } dpar_calibration;
 
+/* A call as it was measured, by size: it goes before the formulas of dpar_collective_predict. */
+enum { DPAR_CURVE_POINTS = 16 };
+typedef struct dpar_curve {
+    int32_t n;     /* points, by ascending bytes; 0: not measured */
+    int32_t ranks; /* that took part, >= 2 */
+    double bytes[DPAR_CURVE_POINTS], seconds[DPAR_CURVE_POINTS];
+} dpar_curve;
+enum {
+    DPAR_CURVE_LINK,      /* all_reduce of the ranks of a node */
+    DPAR_CURVE_LINK_SEND, /* a message inside a node, one way */
+    DPAR_CURVE_NET,       /* all_reduce of one rank a node, all those of a node at once */
+    DPAR_CURVE_NET_SEND,  /* a message between nodes, one way */
+    DPAR_CURVES
+};
+
 /* A machine: nodes of alike chips, their links and their network. */
 typedef struct dpar_cluster {
     char name[24];
@@ -79,7 +96,9 @@ typedef struct dpar_cluster {
     double host_bytes;     /* host memory of a node; 0 unknown (offload is refused) */
     double nvme_Bps;       /* bytes/s of a node's NVMe; 0: none */
     dpar_calibration cal;
-    char source[96]; /* the source of the machine's numbers, with the date */
+    dpar_curve curve[DPAR_CURVES]; /* measured calls */
+    dpar_halo_rates halo;          /* for dpar_halo_grid_cost */
+    char source[96];               /* the source of the machine's numbers, with the date */
 } dpar_cluster;
 
 /* A machine by name ("derecho", "dgx-h100"), case apart. E_UNKNOWN names the nearest; *c is written
@@ -107,11 +126,18 @@ DPAR_API const char *dpar_calibration_name(int32_t which);
  *
  *     nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
  *     memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node),
- *     nvme (GB/s), and every name of a constant
+ *     nvme (GB/s), and every name of a constant;
+ *     stream (GB/s a GPU: hbm, however small), tflops32, tflops64 (dense);
+ *     link_reduce, link_send, net_reduce, net_send: RANKSxBYTESxMICROSECONDS, a point each,
+ *     by ascending bytes;
+ *     halo_copy (GB/s), halo_run (ns), halo_peer, halo_msg (us), halo_nic (GB/s),
+ *     halo_cache (MB), halo_far (ns): `halo`;
+ *     settings (how many stand behind it, at least: a file that was cut short is refused)
  *
  * "hbm" is both: up to 2 it is the share, above it GB/s. What NODESxGPUS:GPU does not say is the
  * chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
- * sentence; *c is written on success only. O(bytes + presets). */
+ * sentence, which in a text of several lines begins with the line's number; *c is written on
+ * success only. O(bytes + presets). */
 DPAR_API dpar_status dpar_cluster_read(dpar_cluster *c, const char *text, size_t bytes,
                                        dpar_why *why);
 

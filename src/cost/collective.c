@@ -319,6 +319,51 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
     dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
+/* ---- measured calls ---- */
+
+/* Straight lines between the points and beyond the last; the first one's time below it. */
+static DPARI_COLD double dpari_curve_at(const dpar_curve *v, double bytes)
+{
+    int32_t i = 1;
+    double s;
+    if (bytes <= v->bytes[0] || v->n < 2) {
+        return v->seconds[0];
+    }
+    while (i + 1 < v->n && v->bytes[i] < bytes) {
+        i++;
+    }
+    s = (v->seconds[i] - v->seconds[i - 1]) / (v->bytes[i] - v->bytes[i - 1]);
+    return v->seconds[i - 1] + (bytes - v->bytes[i - 1]) * s;
+}
+
+/* A call of n ranks by the measured one, an all-reduce of v->ranks: the wire by its bytes, what it
+ * takes without any by its steps. */
+static DPARI_COLD double dpari_curve_call(const dpar_curve *v, int32_t kind, double n, double bytes)
+{
+    const double wire = dpari_wire(kind, n) / dpari_wire(DPAR_ALL_REDUCE, v->ranks);
+    const double steps = dpari_steps(kind, n) / dpari_steps(DPAR_ALL_REDUCE, v->ranks);
+    return dpari_curve_at(v, bytes * wire) + (steps - 1.0) * v->seconds[0];
+}
+
+/* Inside a node; or between nodes, one rank of each, all those of a node at once. */
+static DPARI_COLD void dpari_measured_call(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                           double bytes, dpar_collective_cost *cost)
+{
+    const int32_t across = g->nodes > 1, send = kind == DPAR_SEND_RECV;
+    const dpar_curve *v = &c->curve[(across ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + send];
+    const dpar_curve *in = &c->curve[DPAR_CURVE_LINK];
+    const double per = across && !send ? g->per_node : 1.0;
+    cost->algorithm = send ? DPAR_ALG_PAIRWISE : per > 1.0 ? DPAR_ALG_HIERARCHICAL : DPAR_ALG_RING;
+    cost->latency_s = v->seconds[0];
+    cost->seconds = send ? dpari_curve_at(v, bytes)
+                         : dpari_curve_call(v, kind, across ? g->nodes : g->size, bytes / per);
+    if (per > 1.0 && in->n > 0) {
+        cost->seconds += dpari_curve_call(in, kind, per, bytes);
+    }
+    *(across ? &cost->nic_bytes : &cost->link_bytes) =
+        dpari_wire(kind, across ? g->nodes : g->size) * bytes / per;
+}
+
 DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost)
 {
@@ -326,6 +371,11 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
     dpari_zero(cost, sizeof(*cost));
     if (g->size < 2 || kind <= DPAR_NO_CALL || kind >= DPAR_COLLECTIVES ||
         !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+        return;
+    }
+    if (c->curve[(g->nodes > 1 ? DPAR_CURVE_NET : DPAR_CURVE_LINK) + (kind == DPAR_SEND_RECV)].n >
+        0) {
+        dpari_measured_call(c, g, kind, bytes, cost);
         return;
     }
     cost->algorithm = -1;

@@ -11,6 +11,7 @@ DPAR_API DPARI_COLD void dpar_halo_rates_init(dpar_halo_rates *rates)
     rates->peer_s = 0.75e-6;
     rates->message_s = 2e-6;
     rates->nic_Bps = 25e9;
+    rates->cache_bytes = rates->far_s = 0.0;
 }
 
 static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
@@ -44,8 +45,10 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_job *j, const
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
-        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
+        !(r->nic_Bps >= 0) || !(r->cache_bytes >= 0) || !(r->far_s >= 0) ||
+        !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
+        !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
+        !dpari_finite(r->nic_Bps)) {
         return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
                          0);
     }
@@ -93,6 +96,18 @@ static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *
     }
 }
 
+/* Seconds of a run: by whether the block, with its halo, stays in the cache. */
+static double dpari_halo_cost_run(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                  const dpar_halo_grid *g)
+{
+    double block = (double)j->bytes;
+    int32_t d;
+    for (d = 0; d < j->dims; d++) {
+        block *= (double)(dpari_ceil_div(j->cells[d], g->parts[d]) + 2 * j->width[d]);
+    }
+    return r->cache_bytes > 0 && block > r->cache_bytes ? r->far_s : r->run_s;
+}
+
 static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
                                  const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
                                  const int32_t *side, dpari_halo_sum *sum)
@@ -107,7 +122,8 @@ static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *
     }
     sum->bytes += bytes;
     copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
-    sum->copy_s += copies * ((double)bytes / r->copy_Bps + (double)runs * r->run_s);
+    sum->copy_s +=
+        copies * ((double)bytes / r->copy_Bps + (double)runs * dpari_halo_cost_run(j, r, g));
     if (peer / node != rank / node) {
         sum->away += bytes;
         sum->messages++;

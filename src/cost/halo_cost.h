@@ -24,6 +24,9 @@ typedef struct dpar_halo_rates {
     double peer_s;    /* s for each peer on the node */
     double message_s; /* s for each peer on another node */
     double nic_Bps;   /* bytes/s out of a node, shared by its ranks; 0: no network */
+    /* A block of more bytes, with its halo, lies in memory: there a run takes far_s, not run_s. 0:
+     * no block does. */
+    double cache_bytes, far_s;
 } dpar_halo_rates;
 
 /* Default rates: faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a NIC of 200 Gb/s
@@ -60,7 +63,8 @@ typedef struct dpar_halo_grid {
  * node and of the one in the middle of the grid:
  *
  *     copies = bytes / copy_Bps + runs run_s        of all halos; twice those that are packed (from
- *                                                   other nodes, or in runs below 64 bytes)
+ *                                                   other nodes, or in runs below 64 bytes); far_s
+ *                                                   in place of run_s for a block beyond the cache
  *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
  *
  * E_ARG, E_RANGE with a sentence. Not collective. O(ranks of a node x 3^dims). */

@@ -195,8 +195,10 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
         sum += m->term[i];
     }
     m->allocated = sum;
-    m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
-    m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    if (job->cluster->gpu.generation != DPAR_GEN_CPU) {
+        m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+        m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    }
     if (s->zero == 3 && (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON)) {
         spread = 0.2; /* DeepSpeed gathers parameter by parameter, between activations */
     }

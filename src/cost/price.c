@@ -63,6 +63,8 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
+static const double dpari_core_wave = 64.0; /* outputs that a core's registers hold */
+
 /* r[0] for layers, r[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
                                       dpari_rates *both)
@@ -93,6 +95,10 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM] * streams);
     r.wave = units * 128.0 * 256.0;
     r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
+        r.wave = dpari_core_wave;
+        r.rows = 0.25;
+    }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
@@ -179,7 +185,9 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
     p->forward +=
         rows * k * r->casts / (op->cut == DPAR_CUT_COLUMN ? r->sequence : 1.0) * r->byte_s;
     p->backward += rows * n * r->casts / (op->cut == DPAR_CUT_ROW ? r->sequence : 1.0) * r->byte_s;
-    wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
+    wide = r->wave > dpari_core_wave && (dpari_unaligned(n) || dpari_unaligned(k))
+               ? dpari_unaligned_share * share
+               : share;
     share = dpari_unaligned(k) ? wide : share;
     p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
     p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT-0
 # The benchmarks of communicators and of halo exchanges (of f64 and f32) build with each MPI library here, run,
 # and find every result right: one row of each operation from each engine; those of strategies, of
-# overlap and of messages without MPI. No time is judged. A push takes one MPI (DPAR_MPI).
+# overlap, of messages and of predicted beside measured without MPI. No time is judged. A push takes one MPI (DPAR_MPI).
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Only what the benchmarks reach is compiled, as static functions.
@@ -15,10 +15,12 @@ build() {
             bench/mpi_halo.c -o "$work/${1%%:*}_$mpi" ;;
     held) try "mpicc.$mpi" -O1 -Wall -Wextra -Wno-stringop-overflow -Wno-stringop-overread -I"$DPAR_DIR" -DOVER_MPI $reached \
         bench/scale.c -o "$work/held_$mpi" ;;
+    loop) try $CC -O1 -w -D_GNU_SOURCE -I"$DPAR_DIR" -I. $reached "$mpi.c" -o "$work/$(basename "$mpi")" -lm ;;
     here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $reached "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
-ran=0 all='here:strategies here:overlap here:p2p_speed here:grid_speed here:scale' mpis=
+ran=0 all='here:strategies here:overlap here:p2p_speed here:grid_speed here:scale here:loop
+    loop:commands/doctor loop:commands/plan loop:apps/shallow_water loop:apps/unet loop:apps/train_gpt' mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     mpis="$mpis $mpi"
@@ -37,6 +39,12 @@ timeout -k 5 60 "$work/grid_speed" 0.001 > "$work/rows" && # 3 sizes, 2 widths, 
 timeout -k 5 60 "$work/scale" nodes=2,64 ranks=8 > "$work/rows" && # all_reduce, all_to_all, halos; cache lines
     [ "$(grep -c '^| [0-9]* x 8 |' "$work/rows")" -eq 14 ] && [ "$(grep -c '^| [0-9]* | .*: [0-9]* B' "$work/rows")" -eq 11 ] ||
     { echo 'scale:'; cat "$work/rows"; exit 1; }
+LOOP_BIN=$work LOOP_OUT=$work/closed timeout -k 5 120 sh bench/loop.sh short > "$work/rows" 2> "$work/err" &&
+    # 4 all_reduces, 3 halos, 9 steps; of one rank 9
+    [ "$(grep -c '^  [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 16 ] &&
+    [ "$(grep -c '^C [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 9 ] &&
+    grep -q '^16 rows (C apart), [0-9]* within 20 %: median off by ' "$work/rows" ||
+    { echo 'loop.sh short:'; cat "$work/rows" "$work/err"; exit 1; }
 for mpi in $mpis; do
     case $mpi in
     openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;

@@ -551,9 +551,50 @@ static void fit_of_nvlink(void)
     }
 }
 
+/* Measured calls go before the formulas: at the points, between and beyond them, for other ranks
+ * and kinds by steps and bytes; across nodes with the node's own behind them. */
+static void test_curves(void)
+{
+    dpar_cluster c = machine("2x2:core,link_reduce=2x1000x1,link_reduce=2x3000x2,"
+                             "link_reduce=2x4000x4,net_reduce=2x1000x10,net_reduce=2x2000x20,"
+                             "link_send=2x1000x0.5,net_send=2x1000x5,net_send=2x3000x7");
+    dpar_group in = group_of(&c, 2, 1), apart = group_of(&c, 2, 2), all = group_of(&c, 4, 1);
+    static const double at[] = {1, 1000, 2000, 3000, 3500, 4000, 6000};
+    static const double us[] = {1, 1, 1.5, 2, 3, 4, 8};
+    dpar_collective_cost cost;
+    int i;
+    for (i = 0; i < 7; i++) {
+        dpar_collective_predict(&c, &in, DPAR_ALL_REDUCE, at[i], &cost);
+        CHECK_NEAR(cost.seconds, us[i] * 1e-6, 1e-12);
+        CHECK_NEAR(cost.link_bytes, at[i], 1e-12);
+    }
+    /* half the bytes and half the steps of an all-reduce */
+    dpar_collective_predict(&c, &in, DPAR_ALL_GATHER, 6000, &cost);
+    CHECK_NEAR(cost.seconds, (2 - 0.5) * 1e-6, 1e-12);
+    dpar_collective_predict(&c, &in, DPAR_BARRIER, 0, &cost);
+    CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12);
+    dpar_collective_predict(&c, &in, DPAR_SEND_RECV, 9000, &cost);
+    CHECK_NEAR(cost.seconds, 0.5e-6, 1e-12); /* one point: it says no rate */
+    dpar_collective_predict(&c, &apart, DPAR_SEND_RECV, 2000, &cost);
+    CHECK_NEAR(cost.seconds, 6e-6, 1e-12);
+    CHECK_NEAR(cost.nic_bytes, 2000, 1e-12);
+    dpar_collective_predict(&c, &apart, DPAR_ALL_REDUCE, 2000, &cost);
+    CHECK_NEAR(cost.seconds, 20e-6, 1e-12);
+    /* four on two nodes: in the node all of it, between nodes half */
+    dpar_collective_predict(&c, &all, DPAR_ALL_REDUCE, 3000, &cost);
+    CHECK_NEAR(cost.seconds, (15 + 2) * 1e-6, 1e-12);
+    CHECK_INT(cost.algorithm, DPAR_ALG_HIERARCHICAL);
+    /* a node of four by a call of two: three times the steps, 3/2 of the bytes */
+    c = machine("1x4:core,link_reduce=2x1000x1,link_reduce=2x3000x2");
+    in = group_of(&c, 4, 1);
+    dpar_collective_predict(&c, &in, DPAR_ALL_REDUCE, 2000, &cost);
+    CHECK_NEAR(cost.seconds, (2 + 2) * 1e-6, 1e-12);
+}
+
 int main(void)
 {
     test_names();
+    test_curves();
     test_placement();
     test_textbook();
     test_hierarchy();

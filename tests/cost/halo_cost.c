@@ -136,6 +136,31 @@ static void every_grid(const dpar_halo_job *j)
     CHECK(best.seconds == least);
 }
 
+/* A block beyond the cache: its runs take far_s, and at its own size it is not beyond. */
+static void far(void)
+{
+    dpar_halo_job j = job_of(2, 0, 24, 1);
+    dpar_halo_rates r = usual_rates(), slow = usual_rates();
+    dpar_halo_grid g, want;
+    CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
+    want = g;
+    slow.run_s = r.far_s = 20e-9;
+    r.cache_bytes = (double)j.bytes;
+    r.cache_bytes *= (24.0 / g.parts[0] + 2) * (24.0 / g.parts[1] + 2) * (24.0 / g.parts[2] + 2);
+    CHECK_INT(dpar_halo_grid_cost(&j, NULL, &want, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_OK);
+    CHECK_NEAR(g.seconds, want.seconds, 1e-12);
+    r.cache_bytes -= 1;
+    CHECK_INT(dpar_halo_grid_cost(&j, &slow, &want, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_OK);
+    CHECK_NEAR(g.seconds, want.seconds, 1e-12);
+    r.far_s = -1;
+    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_E_ARG);
+    r.far_s = 0;
+    r.cache_bytes = 1e300 * 1e300;
+    CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_E_ARG);
+}
+
 static void bad(void)
 {
     dpar_halo_job j = job_of(4, 0, 8, 1);
@@ -175,6 +200,7 @@ int main(void)
     dpar_halo_grid g;
     dpar_halo_job j;
     size_t i;
+    far();
     for (i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
         int32_t per_node;
         for (per_node = 0; per_node <= ranks[i]; per_node += per_node < 2 ? 1 : 2) {

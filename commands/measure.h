@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* measure - what ranks find out about the machine that they run on, all of them at work at once:
+ * memory, products, calls, messages inside and between nodes, halos. doctor --cluster writes it,
+ * bench/loop.c measures the same calls at other sizes. Included behind options.h; includes
+ * dpar_cost.h and dpar_halo.h.
+ *
+ * A time is the slowest rank's, the least of many rounds: what the machine does when nobody else
+ * has it. Rounds of one thing last `seconds` together. All functions are called by all ranks. */
+#ifndef DPAR_COMMANDS_MEASURE_H
+#define DPAR_COMMANDS_MEASURE_H
+
+#include "dpar_cost.h"
+#include "dpar_halo.h"
+
+enum { MEASURE_HALOS = 16, MEASURE_WORDS = 5 << 20, MEASURE_DIM = 192 };
+
+/* One thing that is timed: `times` calls of it in a row. */
+typedef struct measure_call {
+    int (*run)(struct measure_call *m, int times); /* nonzero: it failed */
+    dpar_comm *world;                              /* all who measure together */
+    dpar_comm *comm;                               /* the ranks of the call */
+    void *in, *out;
+    int64_t count;
+    dpar_grid *grid;
+} measure_call;
+
+/* Seconds of a call; < 0: it failed. least_s: what the clock can see. */
+static inline double measure_time(measure_call *m, double seconds)
+{
+    const double least_s = 20e-6, began = options_now();
+    double best = 1e9, took = 0.0, left = 1.0;
+    int times = 1, round = 0, bad = m->run(m, 1);
+    while (left > 0.0 || round < 3) {
+        double rest;
+        bad |= dpar_barrier(m->world, NULL) != DPAR_OK;
+        took = options_now();
+        bad |= m->run(m, times);
+        took = dpar_max(m->world, (options_now() - took) / times);
+        if (took * times < least_s && times < 10000) { /* the same on all ranks */
+            times = 1 + (int)(1.5 * least_s / (took > 1e-9 ? took : 1e-9));
+        } else {
+            best = took < best ? took : best;
+            round++;
+        }
+        rest = began + seconds - options_now();
+        left = dpar_max(m->world, rest);
+        if (m->world->status < 0 || dpar_max(m->world, bad) > 0.0) {
+            return -1.0;
+        }
+    }
+    return best;
+}
+
+/* ---- what a core does ----------------------------------------------------------------------- */
+
+/* a = b + s c, three arrays that no cache holds. */
+static inline int measure_stream(measure_call *m, int times)
+{
+    double *a = (double *)m->in;
+    const double *b = a + m->count, *c = b + m->count;
+    int64_t i;
+    for (; times > 0; times--) {
+        for (i = 0; i < m->count; i++) {
+            a[i] = b[i] + 3.0 * c[i];
+        }
+    }
+    return 0;
+}
+
+#define MEASURE_PRODUCT(name, real, lanes, wide)                                                   \
+    /* c += a b, square: 4 rows and 4 vectors at a time, as plain C without libraries */           \
+    static inline int name(measure_call *m, int times)                                             \
+    {                                                                                              \
+        const int n = MEASURE_DIM;                                                                 \
+        const real *a = (const real *)m->in, *b = a + n * n;                                       \
+        real *c = (real *)m->out;                                                                  \
+        int i, j, k;                                                                               \
+        for (; times > 0; times--) {                                                               \
+            for (j = 0; j < n; j += 2 * (wide)) {                                                  \
+                for (i = 0; i < n; i += 4) {                                                       \
+                    lanes s[8], x, y;                                                              \
+                    memset(s, 0, sizeof s);                                                        \
+                    for (k = 0; k < n; k++) {                                                      \
+                        memcpy(&x, b + k * n + j, sizeof x);                                       \
+                        memcpy(&y, b + k * n + j + (wide), sizeof y);                              \
+                        s[0] += a[i * n + k] * x;                                                  \
+                        s[1] += a[i * n + k] * y;                                                  \
+                        s[2] += a[(i + 1) * n + k] * x;                                            \
+                        s[3] += a[(i + 1) * n + k] * y;                                            \
+                        s[4] += a[(i + 2) * n + k] * x;                                            \
+                        s[5] += a[(i + 2) * n + k] * y;                                            \
+                        s[6] += a[(i + 3) * n + k] * x;                                            \
+                        s[7] += a[(i + 3) * n + k] * y;                                            \
+                    }                                                                              \
+                    for (k = 0; k < 4; k++) {                                                      \
+                        memcpy(c + (i + k) * n + j, &s[2 * k], 2 * sizeof x);                      \
+                    }                                                                              \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        return 0;                                                                                  \
+    }
+#ifdef __GNUC__
+typedef float measure_f32 __attribute__((vector_size(16)));
+typedef double measure_f64 __attribute__((vector_size(16)));
+MEASURE_PRODUCT(measure_product32, float, measure_f32, 4)
+MEASURE_PRODUCT(measure_product64, double, measure_f64, 2)
+#else
+MEASURE_PRODUCT(measure_product32, float, float, 1)
+MEASURE_PRODUCT(measure_product64, double, double, 1)
+#endif
+
+/* A call through a pointer that reads a few numbers and writes some: what is paid before any work
+ * is done. */
+static inline int measure_little(measure_call *m, int times)
+{
+    double *a = (double *)m->in;
+    a[times % 8] += a[(times + 1) % 8] + (double)m->count;
+    return 0;
+}
+
+static inline int measure_launch(measure_call *m, int times)
+{
+    int (*volatile call)(measure_call *, int) = measure_little;
+    int bad = 0;
+    for (; times > 0; times--) {
+        bad |= call(m, times);
+    }
+    return bad;
+}
+
+/* ---- what ranks do together -------------------------------------------------------------------
+ */
+
+/* In place, f32, in registered memory. */
+static inline int measure_all_reduce(measure_call *m, int times)
+{
+    int bad = 0;
+    for (; times > 0; times--) {
+        bad |=
+            dpar_all_reduce(m->comm, m->in, m->in, m->count, DPAR_F32, DPAR_SUM, NULL) != DPAR_OK;
+    }
+    return bad;
+}
+
+/* Ranks 0 and 1 there and back; halve it. The others wait. */
+static inline int measure_send(measure_call *m, int times)
+{
+    const int32_t me = m->comm->rank;
+    int bad = 0;
+    for (; times > 0 && me < 2; times--) {
+        if (me == 0) {
+            bad |= dpar_send(m->comm, m->in, m->count, DPAR_F32, 1, 0, NULL) != DPAR_OK;
+            bad |= dpar_recv(m->comm, m->out, m->count, DPAR_F32, 1, 0, NULL) != DPAR_OK;
+        } else {
+            bad |= dpar_recv(m->comm, m->out, m->count, DPAR_F32, 0, 0, NULL) != DPAR_OK;
+            bad |= dpar_send(m->comm, m->in, m->count, DPAR_F32, 0, 0, NULL) != DPAR_OK;
+        }
+    }
+    return bad;
+}
+
+static inline int measure_exchange(measure_call *m, int times)
+{
+    int bad = 0;
+    for (; times > 0; times--) {
+        bad |= dpar_grid_exchange(m->grid, m->in) != DPAR_OK;
+    }
+    return bad;
+}
+
+/* A grid of n^3 doubles a rank, cut in dim `cut` alone, a box of `width` cells, periodic. */
+typedef struct measure_halo {
+    int64_t n, width;
+    int cut;
+    double seconds; /* of an exchange */
+} measure_halo;
+
+static inline dpar_halo_job measure_halo_job(const measure_halo *h, int32_t ranks, int32_t per_node,
+                                             dpar_halo_grid *grid)
+{
+    dpar_halo_job job;
+    int d;
+    memset(&job, 0, sizeof job);
+    memset(grid, 0, sizeof *grid);
+    job.ranks = ranks;
+    job.per_node = per_node;
+    job.dims = 3;
+    job.shape = DPAR_STENCIL_BOX;
+    job.periodic = 7;
+    job.bytes = 8;
+    for (d = 0; d < 3; d++) {
+        grid->parts[d] = d == h->cut ? ranks : 1;
+        grid->stride[d] = 1;
+        job.cells[d] = h->n * grid->parts[d];
+        job.width[d] = h->width;
+    }
+    return job;
+}
+
+/* Nonzero: it failed, with a sentence in why. */
+static inline int measure_one_halo(dpar_comm *world, measure_halo *h, double seconds, dpar_why *why)
+{
+    dpar_grid_desc d;
+    measure_call m;
+    int i;
+    memset(&d, 0, sizeof d);
+    memset(&m, 0, sizeof m);
+    d.dims = 3;
+    d.halo = h->width;
+    for (i = 0; i < 3; i++) {
+        d.parts[i] = i == h->cut ? world->size : 1;
+        d.cells[i] = h->n * d.parts[i];
+        d.periodic[i] = 1;
+    }
+    if (dpar_grid_make(world, &d, &m.grid, why) < 0) {
+        return 1;
+    }
+    m.run = measure_exchange;
+    m.world = m.comm = world;
+    m.in = dpar_grid_array(m.grid, DPAR_F64);
+    h->seconds = m.in != NULL ? measure_time(&m, seconds) : -1.0;
+    if (h->seconds < 0.0) {
+        *why = world->why;
+    }
+    return dpar_grid_free(m.grid) < 0 || h->seconds < 0.0;
+}
+
+/* ---- rates of halos by least squares ----------------------------------------------------------
+ */
+
+enum { MEASURE_TERMS = 6 };
+
+/* What the cost of a job hangs on: bytes and runs copied, peers, messages, bytes out of a node,
+ * runs of a block beyond `cache` bytes. dpar_halo_grid_cost itself tells them, at rates of which
+ * all but one are 0. */
+static inline void measure_halo_terms(const measure_halo *h, int32_t ranks, int32_t per_node,
+                                      double cache, double *term)
+{
+    int k;
+    for (k = 0; k < MEASURE_TERMS; k++) {
+        dpar_halo_grid g;
+        const dpar_halo_job job = measure_halo_job(h, ranks, per_node, &g);
+        dpar_halo_rates r;
+        r.copy_Bps = k == 0 ? 1.0 : 1e30;
+        r.run_s = k == 1;
+        r.peer_s = k == 2;
+        r.message_s = k == 3;
+        r.nic_Bps = k == 4;
+        r.far_s = k == 5;
+        r.cache_bytes = cache;
+        term[k] = dpar_halo_grid_cost(&job, &r, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
+        term[k] = term[k] < 1e-3 ? 0.0 : term[k];
+    }
+}
+
+/* The rates of at least 0 with the least sum of squared relative errors, which it returns: one
+ * coordinate after the other, which for so few ends. */
+static inline double measure_fit_cache(const measure_halo *h, int n, int32_t ranks,
+                                       int32_t per_node, double cache, dpar_halo_rates *rates)
+{
+    double term[MEASURE_HALOS][MEASURE_TERMS], x[MEASURE_TERMS] = {0}, sum = 0.0;
+    int i, j, k, round;
+    for (i = 0; i < n; i++) {
+        measure_halo_terms(&h[i], ranks, per_node, cache, term[i]);
+    }
+    for (round = 0; round < 5000; round++) {
+        for (k = MEASURE_TERMS - 1; k >= 0; k--) { /* what only the network could be is its own */
+            double up = 0.0, down = 0.0;
+            for (i = 0; i < n; i++) {
+                const double t = h[i].seconds, a = term[i][k] / t;
+                double rest = 1.0;
+                for (j = 0; j < MEASURE_TERMS; j++) {
+                    rest -= j != k ? x[j] * term[i][j] / t : 0.0;
+                }
+                up += a * rest;
+                down += a * a;
+            }
+            x[k] = down > 0.0 && up > 0.0 ? up / down : 0.0;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        double off = -1.0;
+        for (j = 0; j < MEASURE_TERMS; j++) {
+            off += x[j] * term[i][j] / h[i].seconds;
+        }
+        sum += off * off;
+    }
+    rates->copy_Bps = x[0] > 1e-15 ? 1.0 / x[0] : 1e15;
+    rates->run_s = x[1];
+    rates->peer_s = x[2];
+    rates->message_s = x[3];
+    rates->nic_Bps = x[4] > 1e-15 ? 1.0 / x[4] : 0.0;
+    rates->far_s = x[5];
+    rates->cache_bytes = cache;
+    return sum;
+}
+
+/* Of all sizes of a cache between 2 and 64 MB the one that fits best, if a cache halves the sum. */
+static inline void measure_fit_halos(const measure_halo *h, int n, int32_t ranks, int32_t per_node,
+                                     dpar_halo_rates *rates)
+{
+    double best = measure_fit_cache(h, n, ranks, per_node, 0.0, rates), cache;
+    best = 0.5 * best;
+    for (cache = 2e6; cache < 64e6; cache *= 1.25) {
+        dpar_halo_rates r;
+        const double sum = measure_fit_cache(h, n, ranks, per_node, cache, &r);
+        if (sum < best && r.far_s > r.run_s) {
+            best = sum;
+            *rates = r;
+        }
+    }
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+typedef struct measured {
+    int32_t ranks, nodes;
+    double memory_bytes; /* a rank's */
+    double stream_Bps, flops32, flops64, launch_s;
+    dpar_curve curve[DPAR_CURVES];
+    dpar_halo_rates halo;
+    measure_halo at[MEASURE_HALOS]; /* what those are fitted to */
+} measured;
+
+/* Bytes of the points of a curve: closer where the way of a message and the cache change. */
+static inline int64_t measure_bytes(int point)
+{
+    return point == 0   ? 8
+           : point < 7  ? INT64_C(512) << (point - 1)
+           : point < 11 ? INT64_C(65536) << 2 * (point - 7)
+                        : (INT64_C(4) << 20) * (point - 9);
+}
+
+/* Calls of `comm` at all sizes; every rank of world calls it. room: bytes at in and out. */
+static inline int measure_curve(measure_call *m, int64_t room, double seconds, dpar_curve *v)
+{
+    const double half = m->run == measure_send ? 0.5 : 1.0;
+    int i;
+    memset(v, 0, sizeof *v);
+    for (i = 0; i < DPAR_CURVE_POINTS && measure_bytes(i) <= room; i++) {
+        double t;
+        m->count = measure_bytes(i) / 4;
+        t = measure_time(m, seconds);
+        if (t < 0.0) {
+            return 1;
+        }
+        v->bytes[i] = (double)measure_bytes(i);
+        v->seconds[i] = half * t;
+        v->n = i + 1;
+    }
+    v->ranks = m->comm->size > 1 ? m->comm->size : 2;
+    return 0;
+}
+
+static inline double measure_free_memory(void)
+{
+#if defined(_SC_PHYS_PAGES) && defined(_SC_PAGESIZE)
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+#else
+    return 4e9;
+#endif
+}
+
+static const measure_halo measure_sizes[] = {{20, 1, 0, 0}, {40, 1, 0, 0},  {48, 2, 0, 0},
+                                             {80, 1, 0, 0}, {112, 1, 0, 0}, {144, 1, 0, 0},
+                                             {24, 1, 2, 0}, {64, 1, 2, 0},  {96, 2, 0, 0}};
+enum { MEASURE_SIZES = (int)(sizeof measure_sizes / sizeof *measure_sizes) };
+
+/* What a core does, in some hundredths of all the time. */
+static inline int measure_core(measure_call *m, double part, measured *to)
+{
+    const double products = 2.0 * MEASURE_DIM * MEASURE_DIM * MEASURE_DIM;
+    m->count = MEASURE_WORDS;
+    m->run = measure_stream;
+    to->stream_Bps = 24.0 * MEASURE_WORDS / measure_time(m, 4 * part);
+    m->run = measure_product32;
+    to->flops32 = products / measure_time(m, 2 * part);
+    m->run = measure_product64;
+    to->flops64 = products / measure_time(m, 2 * part);
+    m->run = measure_launch;
+    to->launch_s = measure_time(m, part);
+    return !(to->stream_Bps > 0 && to->flops32 > 0 && to->flops64 > 0 && to->launch_s > 0);
+}
+
+/* node: a number of this rank's node, 0 .. nodes - 1, with as many ranks on each. seconds: of all
+ * of it, about. 1: it failed, with a sentence. */
+static inline int measure_all(dpar_comm *world, int32_t node, int32_t nodes, double seconds,
+                              measured *to, dpar_why *why)
+{
+    const int64_t bytes = 24 * (int64_t)MEASURE_WORDS, room = INT64_C(16) << 20;
+    const double part = seconds / 60.0; /* some 60 things */
+    dpar_comm *inside = NULL, *across = NULL;
+    measure_call m;
+    int bad, i;
+    memset(to, 0, sizeof *to);
+    memset(&m, 0, sizeof m);
+    why->text[0] = 0;
+    to->ranks = world->size;
+    to->nodes = nodes;
+    to->memory_bytes = measure_free_memory() / (world->size / nodes);
+    m.world = m.comm = world;
+    bad = dpar_comm_split(world, node, world->rank, &inside) != DPAR_OK ||
+          dpar_comm_split(world, inside->rank, world->rank, &across) != DPAR_OK ||
+          dpar_comm_alloc(world, bytes, &m.in) != DPAR_OK ||
+          dpar_comm_alloc(world, room, &m.out) != DPAR_OK;
+    if (!bad) {
+        memset(m.in, 0, (size_t)bytes);
+        memset(m.out, 0, (size_t)room);
+        bad = measure_core(&m, part, to);
+    }
+    for (i = 0; i < DPAR_CURVES && !bad; i++) {
+        m.comm = i < DPAR_CURVE_NET ? inside : across;
+        m.run = i % 2 == 0 ? measure_all_reduce : measure_send;
+        if (dpar_max(world, m.comm->size) > 1.0) {
+            bad = measure_curve(&m, room, part, &to->curve[i]);
+        }
+    }
+    for (i = 0; i < MEASURE_SIZES && !bad; i++) {
+        to->at[i] = measure_sizes[i];
+        bad = measure_one_halo(world, &to->at[i], 3 * part, why);
+    }
+    if (bad && why->text[0] == 0) {
+        *why = world->why;
+    }
+    dpar_comm_release(world, m.in);
+    dpar_comm_release(world, m.out);
+    bad |= across != NULL && dpar_comm_close(across) != DPAR_OK;
+    bad |= inside != NULL && dpar_comm_close(inside) != DPAR_OK;
+    return bad;
+}
+
+/* Seconds of a halo by these rates. */
+static inline double measure_predicted(const measure_halo *h, const measured *m,
+                                       const dpar_halo_rates *rates)
+{
+    dpar_halo_grid g;
+    const dpar_halo_job job = measure_halo_job(h, m->ranks, m->ranks / m->nodes, &g);
+    return dpar_halo_grid_cost(&job, rates, &g, NULL) == DPAR_OK ? g.seconds : 0.0;
+}
+
+static inline void measure_halo_name(const measure_halo *h, char *name, size_t room)
+{
+    snprintf(name, room, "# %d^3 f64 a rank, %d wide, cut in dim %d, us: ", (int)h->n,
+             (int)h->width, h->cut);
+}
+
+static inline double measure_more(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* What an earlier file has that is better: the machine was less at work for others then. 0: it is
+ * of other ranks. */
+/* Times of halos are in the comments of its text. */
+static inline int measure_better(measured *m, const dpar_cluster *was, const char *text)
+{
+    int i, k;
+    if (was->nodes != m->nodes || was->gpus_per_node != m->ranks / m->nodes) {
+        return 0;
+    }
+    m->stream_Bps = measure_more(m->stream_Bps, was->gpu.memory_Bps);
+    m->flops32 = measure_more(m->flops32, was->gpu.flops[DPAR_F32]);
+    m->flops64 = measure_more(m->flops64, was->gpu.flops[DPAR_F64]);
+    m->launch_s = -measure_more(-m->launch_s, -was->cal.value[DPAR_CAL_LAUNCH_S]);
+    for (i = 0; i < DPAR_CURVES; i++) {
+        dpar_curve *v = &m->curve[i];
+        for (k = 0; k < v->n && v->n == was->curve[i].n; k++) {
+            v->seconds[k] = -measure_more(-v->seconds[k], -was->curve[i].seconds[k]);
+        }
+    }
+    for (i = 0; i < MEASURE_SIZES; i++) {
+        char name[60];
+        const char *at = strstr(text, (measure_halo_name(&m->at[i], name, sizeof name), name));
+        const double us = at != NULL ? atof(at + strlen(name)) : 0.0;
+        m->at[i].seconds = us > 0.0 && us * 1e-6 < m->at[i].seconds ? us * 1e-6 : m->at[i].seconds;
+    }
+    return 1;
+}
+
+/* The rates of halos, and how far they are off at most where they were fitted. */
+static inline double measure_fit(measured *m)
+{
+    double most = 0.0;
+    int i;
+    measure_fit_halos(m->at, MEASURE_SIZES, m->ranks, m->ranks / m->nodes, &m->halo);
+    for (i = 0; i < MEASURE_SIZES; i++) {
+        const double off = measure_predicted(&m->at[i], m, &m->halo) / m->at[i].seconds - 1.0;
+        most = measure_more(most, off < 0.0 ? -off : off);
+    }
+    return most;
+}
+
+/* ---- the cluster file -------------------------------------------------------------------------
+ */
+
+typedef struct cluster_file {
+    FILE *to; /* NULL: lines are counted only */
+    int settings;
+} cluster_file;
+
+static inline void cluster_line(cluster_file *f, const char *key, double value, const char *says)
+{
+    if (f->to != NULL) {
+        fprintf(f->to, "%-15s = %-22.6g # %s\n", key, value, says);
+    }
+    f->settings++;
+}
+
+static inline void cluster_curve(cluster_file *f, const char *key, const dpar_curve *v,
+                                 const char *says)
+{
+    int i;
+    for (i = 0; i < v->n; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "%dx%.0fx%.6g", (int)v->ranks, v->bytes[i],
+                 v->seconds[i] * 1e6);
+        if (f->to != NULL) {
+            fprintf(f->to, "%-15s = %-22s # %s%s\n", key, text,
+                    i == 0 ? "ranks x bytes x us: " : "", i == 0 ? says : "as above");
+        }
+        f->settings++;
+    }
+}
+
+/* All settings behind the count of them. */
+static inline void cluster_settings(cluster_file *f, const measured *m)
+{
+    const int32_t per_node = m->ranks / m->nodes;
+    int i;
+    cluster_line(f, "memory", m->memory_bytes / 1e9, "GB a rank: what the node has, shared out");
+    cluster_line(f, "stream", m->stream_Bps / 1e9,
+                 "GB/s a rank: a = b + s c in f64 over 120 MiB, bytes of all three");
+    cluster_line(f, "tflops", m->flops32 / 1e12, "TFLOP/s a rank, as tflops32: cores have no more");
+    cluster_line(f, "tflops32", m->flops32 / 1e12,
+                 "TFLOP/s a rank: a product of 192 x 192 x 192 f32 in plain C");
+    cluster_line(f, "tflops64", m->flops64 / 1e12, "TFLOP/s a rank: the same in f64");
+    cluster_line(f, "launch_us", m->launch_s * 1e6, "us: a call through a pointer");
+    cluster_line(f, "contention", 1, "a core copies or computes: nothing is hidden for free");
+    cluster_line(f, "skew", 0, "times are the least: nobody is waited for");
+    cluster_line(f, "step_ms", 1e-5, "ms of a step outside of its layers: not measured");
+    if (per_node > 1) {
+        const dpar_curve *v = &m->curve[DPAR_CURVE_LINK_SEND];
+        cluster_line(f, "nvlink", v->bytes[v->n - 1] / v->seconds[v->n - 1] / 1e9,
+                     "GB/s one way between two ranks of a node, the largest message");
+    }
+    if (m->nodes > 1) {
+        const dpar_curve *v = &m->curve[DPAR_CURVE_NET_SEND];
+        const double rate = v->bytes[v->n - 1] / v->seconds[v->n - 1] / 1e9;
+        if (f->to != NULL) {
+            fprintf(f->to, "nic             = 1x%-20.6g # GB/s one way between nodes, the same\n",
+                    rate);
+        }
+        f->settings++;
+    }
+    cluster_curve(f, "link_reduce", &m->curve[DPAR_CURVE_LINK],
+                  "all_reduce of a node's ranks, f32 in place");
+    cluster_curve(f, "link_send", &m->curve[DPAR_CURVE_LINK_SEND],
+                  "a message inside a node, one way: half of there and back");
+    cluster_curve(f, "net_reduce", &m->curve[DPAR_CURVE_NET],
+                  "all_reduce of one rank a node, all those of a node at once");
+    cluster_curve(f, "net_send", &m->curve[DPAR_CURVE_NET_SEND],
+                  "a message between nodes, one way, all ranks of a node at once");
+    for (i = 0; i < MEASURE_SIZES && f->to != NULL; i++) {
+        char name[60];
+        measure_halo_name(&m->at[i], name, sizeof name);
+        fprintf(f->to, "%s%.6g, by the rates below %.6g\n", name, m->at[i].seconds * 1e6,
+                measure_predicted(&m->at[i], m, &m->halo) * 1e6);
+    }
+    cluster_line(f, "halo_copy", m->halo.copy_Bps / 1e9,
+                 "GB/s: these are fitted to the exchanges above");
+    cluster_line(f, "halo_run", m->halo.run_s * 1e9, "ns a run of cells without gaps");
+    cluster_line(f, "halo_peer", m->halo.peer_s * 1e6, "us a peer on the node");
+    cluster_line(f, "halo_msg", m->halo.message_s * 1e6, "us a peer on another node");
+    cluster_line(f, "halo_nic", m->halo.nic_Bps / 1e9, "GB/s out of a node; 0: not met");
+    cluster_line(f, "halo_cache", m->halo.cache_bytes / 1e6,
+                 "MB: a larger block lies in memory; 0: not met");
+    cluster_line(f, "halo_far", m->halo.far_s * 1e9, "ns a run of cells there");
+    cluster_line(f, "taper", 1, "the last line");
+}
+
+/* 1: it cannot be written. */
+static inline int cluster_write(const char *path, const measured *m, const char *joined)
+{
+    cluster_file f = {NULL, 0};
+    const time_t at = time(NULL);
+    char when[40] = "";
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime(&at));
+    cluster_settings(&f, m);
+    f.to = fopen(path, "w");
+    if (f.to == NULL) {
+        return 1;
+    }
+    fprintf(f.to,
+            "# A machine as doctor --cluster measured it, %s: %d rank%s on %d node%s (%s).\n"
+            "# All ranks at work at once; the least of many rounds, of each the slowest rank.\n"
+            "# For plan --cluster FILE; dpar_cluster_read reads it.\n"
+            "machine         = %dx%d:core\n"
+            "settings        = %-22d # that follow: a file that was cut short is refused\n",
+            when, (int)m->ranks, m->ranks > 1 ? "s" : "", (int)m->nodes, m->nodes > 1 ? "s" : "",
+            joined, (int)m->nodes, (int)(m->ranks / m->nodes), f.settings);
+    cluster_settings(&f, m);
+    return ferror(f.to) != 0 || fclose(f.to) != 0;
+}
+
+#endif
