@@ -92,8 +92,9 @@ typedef struct dpari_gx {
     dpari_gx_shape *shapes;
     dpari_gx_page *pages;
     dpari_gx_plan *plans;
-    dpari_gx_plan
-        *quick; /* what dpar_grid_exchange may run at once: of one array, all halos, ... */
+    dpari_gx_plan *quick; /* of one array, all halos, no mirrors: it ran last, with this array, */
+    void *now;            /* which is exchanged at once; the grid itself: none is */
+    dpar_halo_exchange *now_x; /* its exchange */
     int64_t arrays, bytes;
     int32_t shapes_known;
     int32_t under_way; /* exchanges that have begun and not ended */
@@ -316,6 +317,7 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
         return dpari_say(DPAR_E_MEMORY, why, "grid: # bytes cannot be had", bytes, 0, 0, 0);
     }
     g->d = *a;
+    g->now = g;
     g->bytes = bytes;
     room = (int64_t *)(void *)(g + 1);
     for (d = 0; d < DPAR_MAX_DIMS; d++) {
@@ -820,6 +822,7 @@ static DPARI_COLD void dpari_gx_forget(dpari_gx *g, const dpari_gx_shape *s, voi
     while ((a = dpari_gx_met_by(g, s, u, low, high)) != NULL) {
         for (p = g->plans; p; p = p->next) {
             p->before = NULL;
+            g->now = g;
             for (i = 0; i < p->n; i++) {
                 p->at[i] = p->at[i] == a->at ? p : p->at[i];
             }
@@ -847,6 +850,7 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
     for (p = a || g->d.type != 0 ? g->plans : NULL; p; p = p->next) {
         /* another shape at an old address; those of desc.type are looked at again */
         p->before = NULL;
+        g->now = g;
         for (i = 0; i < p->n && !p->active; i++) {
             p->at[i] = p->at[i] == u || p->shape[i] == &g->plain ? p : p->at[i];
         }
@@ -1379,25 +1383,24 @@ static dpar_status dpari_gx_take(dpari_gx *g, void *const *list, int32_t n, int3
             (*plan)->at[i] = list[i];
         }
     }
-    g->quick = n == 1 && depth == 0 && (*plan)->mirrors == 0 && !g->d.check ? *plan : g->quick;
+    if (n == 1 && depth == 0 && (*plan)->mirrors == 0 && !g->d.check) {
+        g->quick = *plan;
+        g->now = list[0];
+        g->now_x = (*plan)->x;
+    }
     return DPAR_OK;
 }
 
-/* Is u, or was before, the array of the plan that ran last, which may run at once? */
-static int dpari_gx_quick(const dpari_gx *g, void *u)
+/* Was u, before, the array of the plan that ran last? Then it is again. */
+static int dpari_gx_back(dpari_gx *g, void *u)
 {
     dpari_gx_plan *p = g->quick;
-    if (!p || g->under_way > 0 || !u) {
-        return 0;
-    }
-    if (p->at[0] == u) {
-        return 1;
-    }
-    if (p->before != u || dpar_halo_exchange_bind(p->x, 0, u, NULL) != DPAR_OK) {
+    if (g->now == g || p->before != u || !u || g->under_way > 0 ||
+        dpar_halo_exchange_bind(p->x, 0, u, NULL) != DPAR_OK) {
         return 0;
     }
     p->before = p->at[0];
-    p->at[0] = u;
+    p->at[0] = g->now = u;
     return 1;
 }
 
@@ -1451,9 +1454,11 @@ static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
 {
     dpari_gx *g = dpari_gx_of(grid);
-    return g == NULL              ? DPAR_E_ARG
-           : dpari_gx_quick(g, u) ? dpar_halo_exchange_run(g->quick->x)
-                                  : dpari_gx_run(g, &u, 1, 0);
+    if (!g) {
+        return DPAR_E_ARG;
+    }
+    return g->now == u || dpari_gx_back(g, u) ? dpar_halo_exchange_run(g->now_x)
+                                              : dpari_gx_run(g, &u, 1, 0);
 }
 
 DPAR_API dpar_status dpar_grid_exchange_all(dpar_grid *grid, void *const *list, int32_t n)
@@ -1488,6 +1493,7 @@ static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int
     if (st == DPAR_OK) {
         p->active = 1;
         g->under_way++;
+        g->now = g;
     }
     return st;
 }

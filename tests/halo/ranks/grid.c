@@ -596,6 +596,15 @@ static int64_t swaps(dpar_comm *c)
         CHECK_INT(dpar_grid_exchange_all(g, list, 2), DPAR_OK);
         mistakes += ring_wrong(g, (double *)list[0], 5) + ring_wrong(g, (double *)list[1], 6);
     }
+    for (i = 0; i < 4; i++) { /* the one before is under way: it must not be exchanged again */
+        ring_fill(g, u[i % 2], 8);
+        CHECK_INT(dpar_grid_exchange(g, u[i % 2]), DPAR_OK);
+    }
+    CHECK_INT(dpar_grid_begin(g, u[0]), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u[1]), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
+    mistakes += ring_wrong(g, u[0], 8) + ring_wrong(g, u[1], 8);
     /* another shape at an old address, where that was the array of the exchange before the last */
     CHECK_INT(dpar_grid_attach(g, next + 1, DPAR_F64, NULL, &why), DPAR_OK);
     for (i = 0; i < 4; i++) {
