@@ -92,6 +92,23 @@ static void pictures(const dpar_halo *h, int32_t blocks_drawn)
     }
 }
 
+/* The page is as large as what lies on it: no text or box is outside, and what is left beyond the
+ * last one is less than the table's longest line. */
+static void page_of(const char *svg)
+{
+    double wide = 0, high = 0, right = 0, low = 0;
+    const char *at;
+    CHECK_INT(sscanf(strstr(svg, "viewBox"), "viewBox=\"0 0 %lf %lf\"", &wide, &high), 2);
+    for (at = strstr(svg, " x=\""); at != NULL; at = strstr(at + 1, " x=\"")) {
+        double x = 0, y = 0;
+        CHECK_INT(sscanf(at, " x=\"%lf\" y=\"%lf\"", &x, &y), 2);
+        right = x > right ? x : right;
+        low = y > low ? y : low;
+    }
+    CHECK(right > 0 && right < wide && wide < right + 600);
+    CHECK(low > 0 && low < high && high < low + 300);
+}
+
 int main(void)
 {
     static const int64_t extent[3] = {12, 20, 9};
@@ -123,6 +140,7 @@ int main(void)
     CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
     CHECK(strncmp(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", 53) == 0);
     CHECK(strstr(text, "<text class=\"h\" x=\"30.0\" y=\"35.0\">") != NULL); /* tenths of a pixel */
+    page_of(text);
     f = fopen("build/halo.svg", "w");
     if (f != NULL) {
         CHECK(fputs(text, f) >= 0);
