@@ -255,7 +255,8 @@ static dpar_status dpari_zero1_factor(dpari_over *o, double clip, double *factor
     st = s.count > 0 ? dpari_do_squares(c, &s) : st;
     st = st == DPAR_OK ? dpari_do_wait(c) : st;
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(c, s.sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        const double mine = *s.sum; /* both ends in the host's memory */
+        st = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return st;
