@@ -605,6 +605,15 @@ static int64_t swaps(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_E_ARG);
     CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
     mistakes += ring_wrong(g, u[0], 8) + ring_wrong(g, u[1], 8);
+    /* the plan that ran last had u[0] before u[1], and u[0] is under way in another plan */
+    CHECK_INT(dpar_grid_begin(g, u[2]), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u[1]), DPAR_OK);
+    CHECK_INT(dpar_grid_end(g, u[2]), DPAR_OK);
+    CHECK_INT(dpar_grid_begin(g, u[0]), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u[1]), DPAR_OK);
+    CHECK_INT(dpar_grid_exchange(g, u[0]), DPAR_E_ARG);
+    CHECK_INT(dpar_grid_end(g, u[0]), DPAR_OK);
     /* another shape at an old address, where that was the array of the exchange before the last */
     CHECK_INT(dpar_grid_attach(g, next + 1, DPAR_F64, NULL, &why), DPAR_OK);
     for (i = 0; i < 4; i++) {
