@@ -44,8 +44,9 @@
  * is heard at a later call.
  *
  * Numbers are as dpar_comm.h says of dpar_mem: the bits of the host's tables but for squares, clip,
- * optimize, dot, cross_entropy, attention_merge, moments and norm. There are no atomics: the same
- * input gives the same bits in every run, on every device, whatever the launch. nvcc's
+ * optimize, dot, cross_entropy, attention_merge, moments and norm. Exponentials of F32 logits are
+ * within 2^-39. There are no atomics: the same input gives the same bits in every run, on every
+ * device, whatever the launch. nvcc's
  * -use_fast_math spoils that: it makes subnormal f32 zeros. options.fast computes exponentials and
  * optimizers of f32 and 16-bit weights in f32: within some 2^-22 of the update instead of 2^-24.
  * Calls take up to 300 KiB of the host's stack.
@@ -666,7 +667,8 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
 
 enum {
     DPARI_CUDA_THREADS = 256,
-    DPARI_CUDA_SMALL = 3968,      /* bytes of pieces in the arguments of a launch: any driver, */
+    DPARI_CUDA_TINY = 960,   /* bytes of pieces in the arguments of a launch: a block's faces, */
+    DPARI_CUDA_SMALL = 3968, /* any driver, */
     DPARI_CUDA_LARGE = 31 * 1024, /* and drivers from 12.1 on */
     DPARI_CUDA_ARGUMENTS = 32764, /* of these; of any: 4096 */
     DPARI_CUDA_PARTS = 1024,      /* partial results of a reduction, and */
@@ -786,12 +788,19 @@ template <typename Batch>
 __device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
 {
     int32_t lo = 0, hi = b.n;
-    while (hi - lo > 1) {
-        const int32_t mid = (lo + hi) / 2;
-        if (b.first[mid] <= c) {
-            lo = mid;
-        } else {
-            hi = mid;
+    if constexpr ((int)Batch::ROOM <= 8) { /* all are loaded at once */
+        DPARI_CUDA_UNROLL
+        for (int k = 1; k < (int)Batch::ROOM; k++) {
+            lo += k < hi && b.first[k] <= c;
+        }
+    } else {
+        while (hi - lo > 1) {
+            const int32_t mid = (lo + hi) / 2;
+            if (b.first[mid] <= c) {
+                lo = mid;
+            } else {
+                hi = mid;
+            }
         }
     }
     return lo;
@@ -855,6 +864,37 @@ DPARI_CUDA_FN void dpari_cuda_where(const Box *b, uint32_t i, int64_t *to, int64
     }
     *to = t;
     *from = f;
+}
+
+/* The same where a thread has one unit, and what it waits for is all that counts: no load of a
+ * description hangs on another one. The last dim has a magic number of 0, and so has the rest of
+ * the index; dims behind it have index 0. */
+template <int PER>
+DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box_of<DPARI_CUDA_SLIM> *b, uint32_t i,
+                                       int64_t *to, int64_t *from)
+{
+    if constexpr (PER > 1) {
+        dpari_cuda_where(b, i, to, from);
+    } else {
+        int64_t t = 0, f = 0;
+        DPARI_CUDA_UNROLL
+        for (int32_t d = 0; d < DPARI_CUDA_SLIM; d++) {
+            const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
+            const int64_t r = (int64_t)(i - q * b->extent[d]);
+            t += r * b->to_step[d];
+            f += r * b->from_step[d];
+            i = q;
+        }
+        *to = t;
+        *from = f;
+    }
+}
+
+template <int PER>
+DPARI_CUDA_FN void dpari_cuda_where_to(const dpari_cuda_box *b, uint32_t i, int64_t *to,
+                                       int64_t *from)
+{
+    dpari_cuda_where(b, i, to, from);
 }
 
 /* The bits of an element of one type in another one. */
@@ -973,7 +1013,7 @@ __device__ static inline void dpari_cuda_move_raw(const Box *b, uint32_t i)
     for (int j = 0; j < PER; j++) {
         const uint32_t at = i + (uint32_t)j * DPARI_CUDA_THREADS;
         if (at < b->units) {
-            dpari_cuda_where(b, at, &to[j], &from[j]);
+            dpari_cuda_where_to<PER>(b, at, &to[j], &from[j]);
             v[j] = *(const V *)(const void *)(b->from + from[j]);
         }
     }
@@ -1001,7 +1041,7 @@ __device__ static inline void dpari_cuda_move_cast(const Box *b, uint32_t i)
     for (int j = 0; j < PER; j++) {
         const uint32_t at = i + (uint32_t)j * DPARI_CUDA_THREADS;
         if (at < b->units) {
-            dpari_cuda_where(b, at, &to[j], &from[j]);
+            dpari_cuda_where_to<PER>(b, at, &to[j], &from[j]);
             dpari_cuda_load<0>(&v[j], b->from + from[j], 0, 4, wide, 1);
         }
     }
@@ -1072,7 +1112,7 @@ __device__ static inline void dpari_cuda_move_meet(const Box *b, uint32_t i)
     for (int j = 0; j < PER; j++) {
         const uint32_t at = i + (uint32_t)j * DPARI_CUDA_THREADS;
         if (at < b->units) {
-            dpari_cuda_where(b, at, &to[j], &from[j]);
+            dpari_cuda_where_to<PER>(b, at, &to[j], &from[j]);
             u[j] = *(const uint4 *)(const void *)(b->to + to[j]);
             v[j] = *(const uint4 *)(const void *)(b->from + from[j]);
         }
@@ -1097,7 +1137,7 @@ template <typename Box> __device__ static inline void dpari_cuda_move_any(const 
     if (i >= b->units) {
         return;
     }
-    dpari_cuda_where(b, i, &to, &from);
+    dpari_cuda_where_to<1>(b, i, &to, &from);
     x = dpari_cuda_read(b->from + from, wide);
     x = dpari_cuda_convert(x, b->from_type, b->through);
     x = dpari_cuda_convert(x, b->through, b->to_type);
@@ -1140,11 +1180,13 @@ template <typename Batch, int PER, int ALL>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, ALL ? 2 : 3)
     dpari_cuda_move_kernel(DPARI_CUDA_ARGS Batch b)
 {
-    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+    int64_t c = blockIdx.x; /* no more blocks than chunks */
+    do {
         const int32_t k = dpari_cuda_find(b, c);
         const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
         dpari_cuda_move_some<PER, ALL>(&b.piece[k], chunk + threadIdx.x);
-    }
+        c += gridDim.x;
+    } while (c < b.first[b.n]);
 }
 
 /* All boxes of one kind: casts (OP is DPAR_COPY) and sums, whose types are constants; four units of
@@ -1505,6 +1547,7 @@ static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
 }
 
 typedef dpari_cuda_box_of<DPARI_CUDA_SLIM> dpari_cuda_box_slim;
+typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_TINY> dpari_cuda_boxes_tiny;
 typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
 typedef dpari_cuda_batch<dpari_cuda_box_slim, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
 typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_wide;
@@ -1671,32 +1714,41 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     }
 }
 
-template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b, int few)
+/* Chunks of `each` units that n pieces have. */
+template <typename Box>
+static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int64_t *first)
 {
-    const int64_t wave = (int64_t)gpu->units * 2;
-    int64_t four = 0, one = 0;
+    int64_t chunks = 0;
+    int32_t k;
+    for (k = 0; k < n; k++) {
+        if (first != NULL) {
+            first[k] = chunks;
+        }
+        chunks += ((int64_t)piece[k].units + each - 1) / each;
+    }
+    return chunks;
+}
+
+/* Little work: more threads with less each. */
+template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
+{
+    return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
+           (int64_t)gpu->units * 2;
+}
+
+template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
+{
     int32_t k, all = 0;
-    void (*kernel)(const Batch) = dpari_cuda_move_kernel<Batch, 4, 1>;
+    void (*kernel)(const Batch) = dpari_cuda_move_kernel<Batch, PER, 0>;
     for (k = 0; k < b->n; k++) {
-        four +=
-            ((int64_t)b->piece[k].units + 4 * DPARI_CUDA_THREADS - 1) / (4 * DPARI_CUDA_THREADS);
-    }
-    few = few && four < wave; /* little work: more threads with less each */
-    for (k = 0; k < b->n; k++) {
-        const int64_t each = few ? DPARI_CUDA_THREADS : 4 * DPARI_CUDA_THREADS;
-        b->first[k] = one;
         all |= b->piece[k].kind != DPARI_CUDA_RAW;
-        one += ((int64_t)b->piece[k].units + each - 1) / each;
     }
-    b->first[b->n] = one;
-    if (few) {
-        kernel = all ? dpari_cuda_move_kernel<Batch, 1, 1> : dpari_cuda_move_kernel<Batch, 1, 0>;
-    } else if (!all) {
-        kernel = dpari_cuda_move_kernel<Batch, 4, 0>;
-    } else {
-        kernel = dpari_cuda_move_formed(b, kernel);
+    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, PER * DPARI_CUDA_THREADS, b->first);
+    if (all) {
+        kernel = dpari_cuda_move_kernel<Batch, PER, 1>;
+        kernel = PER > 1 ? dpari_cuda_move_formed(b, kernel) : kernel;
     }
-    return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, one));
+    return dpari_cuda_move_launch(gpu, kernel, *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
 /* Pieces wait here until there is no room or no more of them. */
@@ -1705,20 +1757,33 @@ struct dpari_cuda_moves {
     dpari_cuda_boxes_wide wide; /* those of more dims */
 };
 
+/* In a launch of fewer bytes: each KB of them costs the host and the first warps. */
+template <typename Batch, int PER>
+static dpar_status dpari_cuda_move_less(dpar_cuda *gpu, const dpari_cuda_boxes_large *b)
+{
+    Batch s;
+    memset(&s, 0, sizeof s);
+    s.n = b->n;
+    memcpy(s.piece, b->piece, (size_t)s.n * sizeof s.piece[0]);
+    return dpari_cuda_move_now<Batch, PER>(gpu, &s);
+}
+
 static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
 {
+    const int little = dpari_cuda_little(gpu, &b->slim);
     dpar_status st = DPAR_OK;
-    if (b->slim.n > dpari_cuda_boxes_small::ROOM) {
-        st = dpari_cuda_move_now(gpu, &b->slim, 1);
+    if (b->slim.n > (int32_t)dpari_cuda_boxes_small::ROOM) {
+        st = little ? dpari_cuda_move_now<dpari_cuda_boxes_large, 1>(gpu, &b->slim)
+                    : dpari_cuda_move_now<dpari_cuda_boxes_large, 4>(gpu, &b->slim);
+    } else if (b->slim.n > 0 && !little) {
+        st = dpari_cuda_move_less<dpari_cuda_boxes_small, 4>(gpu, &b->slim);
+    } else if (b->slim.n > (int32_t)dpari_cuda_boxes_tiny::ROOM) {
+        st = dpari_cuda_move_less<dpari_cuda_boxes_small, 1>(gpu, &b->slim);
     } else if (b->slim.n > 0) {
-        dpari_cuda_boxes_small s;
-        memset(&s, 0, sizeof s);
-        s.n = b->slim.n;
-        memcpy(s.piece, b->slim.piece, (size_t)s.n * sizeof s.piece[0]);
-        st = dpari_cuda_move_now(gpu, &s, 1);
+        st = dpari_cuda_move_less<dpari_cuda_boxes_tiny, 1>(gpu, &b->slim);
     }
     if (b->wide.n > 0 && st == DPAR_OK) {
-        st = dpari_cuda_move_now(gpu, &b->wide, 0);
+        st = dpari_cuda_move_now<dpari_cuda_boxes_wide, 4>(gpu, &b->wide);
     }
     b->slim.n = b->wide.n = 0;
     return st;
@@ -1797,7 +1862,8 @@ enum {
     DPARI_CUDA_CUTS = 64, /* of a dim, */
     DPARI_CUDA_CELLS = 1 << 14,
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
-    DPARI_CUDA_JOINT_PER = 2 /* elements of a thread */
+    DPARI_CUDA_NEAR = 2,     /* boxes of a piece that it names itself */
+    DPARI_CUDA_JOINT_PER = 2 /* elements of a thread where there are many */
 };
 
 /* A side of a box: bytes [base, end), dims without length or step left out, steps above 0, the
@@ -2157,14 +2223,15 @@ template <int DIMS> struct dpari_cuda_taker {
     uint32_t units;
     uint16_t list, boxes; /* where its boxes begin in the list; how many */
     uint8_t shift[DIMS];
-    uint8_t frame, to_type, room[2];
+    uint8_t frame, to_type;
+    uint8_t near[DPARI_CUDA_NEAR]; /* the first of them again */
 };
 
 /* BOXES: a piece may be in all that are looked at together. */
 template <int DIMS_, int PIECES, int BOXES, int LIST, int FRAMES> struct dpari_cuda_joint {
     enum { DIMS = DIMS_, ROOM = PIECES, GIVERS = BOXES, LISTS = LIST, ARRAYS = FRAMES };
     int32_t n, givers, list, frames;
-    int64_t first[PIECES + 1];
+    int64_t first[PIECES + 1]; /* chunks */
     int64_t step[FRAMES][DIMS_];
     dpari_cuda_taker<DIMS_> piece[PIECES];
     dpari_cuda_giver<DIMS_> giver[BOXES];
@@ -2178,22 +2245,60 @@ static_assert(sizeof(dpari_cuda_joint_small) <= 4096 &&
                   sizeof(dpari_cuda_joint_wide) <= DPARI_CUDA_ARGUMENTS,
               "a launch");
 
-template <typename Joint>
+/* What giver g has for PER elements, whose index in the frame is `at`. */
+template <int PER, int DIMS>
+__device__ static inline void dpari_cuda_joint_read(const dpari_cuda_giver<DIMS> &g,
+                                                    const uint32_t (*at)[DIMS], const int *in,
+                                                    unsigned char **from, uint64_t *y)
+{
+    const int32_t wide = dpari_cuda_width(g.from_type);
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        from[j] = g.from;
+        DPARI_CUDA_UNROLL
+        for (int d = 0; d < DIMS; d++) {
+            from[j] += (int64_t)at[j][d] * g.step[d];
+        }
+        y[j] = in[j] ? dpari_cuda_read(from[j], wide) : 0;
+    }
+}
+
+/* And adds it to x. */
+template <int PER, int DIMS>
+__device__ static inline void
+dpari_cuda_joint_meet(const dpari_cuda_giver<DIMS> &g, int32_t to_type, const int *in,
+                      unsigned char *const *from, const uint64_t *y, uint64_t *x)
+{
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        uint64_t v = dpari_cuda_convert(y[j], g.from_type, g.through);
+        v = dpari_cuda_convert(v, g.through, to_type);
+        v = g.negate ? dpari_cuda_negate(v, to_type) : v;
+        x[j] = g.op == DPAR_COPY ? v : dpari_cuda_meet_bits(x[j], v, to_type, g.op);
+        if (in[j] && g.clear) {
+            dpari_cuda_write(from[j], dpari_cuda_width(g.from_type), 0);
+        }
+    }
+}
+
+/* PER elements of piece k. What the first boxes of one give is under way together; those of more
+ * than one element come one after the other, as each has loads enough. */
+template <int PER, typename Joint>
 __device__ static inline void dpari_cuda_joint_some(const Joint &b, int32_t k, uint32_t i)
 {
-    enum { PER = DPARI_CUDA_JOINT_PER, DIMS = Joint::DIMS };
+    enum { DIMS = Joint::DIMS, NEAR = PER == 1 ? (int)DPARI_CUDA_NEAR : 1 };
     const auto &p = b.piece[k];
     const int32_t width = dpari_cuda_width(p.to_type);
     uint32_t at[PER][DIMS];
-    unsigned char *to[PER];
-    uint64_t x[PER], y[PER];
+    unsigned char *to[PER], *from[NEAR][PER];
+    uint64_t x[PER], y[NEAR][PER];
     int in[PER];
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
         uint32_t u = i + (uint32_t)j * DPARI_CUDA_THREADS;
         in[j] = u < p.units;
         to[j] = p.to;
-        x[j] = y[j] = 0;
+        x[j] = 0;
         DPARI_CUDA_UNROLL
         for (int d = 0; d < DIMS; d++) {
             const uint32_t q = dpari_cuda_over(u, p.magic[d], p.shift[d]);
@@ -2206,31 +2311,22 @@ __device__ static inline void dpari_cuda_joint_some(const Joint &b, int32_t k, u
             x[j] = dpari_cuda_read(to[j], width);
         }
     }
-    for (int32_t m = 0; m < p.boxes; m++) {
+    DPARI_CUDA_UNROLL
+    for (int m = 0; m < NEAR; m++) {
+        if (m < p.boxes) {
+            dpari_cuda_joint_read<PER>(b.giver[p.near[m]], at, in, from[m], y[m]);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int m = 0; m < NEAR; m++) {
+        if (m < p.boxes) {
+            dpari_cuda_joint_meet<PER>(b.giver[p.near[m]], p.to_type, in, from[m], y[m], x);
+        }
+    }
+    for (int32_t m = NEAR; m < p.boxes; m++) {
         const auto &g = b.giver[b.of[p.list + m]];
-        const int32_t wide = dpari_cuda_width(g.from_type);
-        unsigned char *from[PER];
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            from[j] = g.from;
-            DPARI_CUDA_UNROLL
-            for (int d = 0; d < DIMS; d++) {
-                from[j] += (int64_t)at[j][d] * g.step[d];
-            }
-            if (in[j]) {
-                y[j] = dpari_cuda_read(from[j], wide);
-            }
-        }
-        DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
-            y[j] = dpari_cuda_convert(y[j], g.from_type, g.through);
-            y[j] = dpari_cuda_convert(y[j], g.through, p.to_type);
-            y[j] = g.negate ? dpari_cuda_negate(y[j], p.to_type) : y[j];
-            x[j] = g.op == DPAR_COPY ? y[j] : dpari_cuda_meet_bits(x[j], y[j], p.to_type, g.op);
-            if (in[j] && g.clear) {
-                dpari_cuda_write(from[j], wide, 0);
-            }
-        }
+        dpari_cuda_joint_read<PER>(g, at, in, from[0], y[0]);
+        dpari_cuda_joint_meet<PER>(g, p.to_type, in, from[0], y[0], x);
     }
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
@@ -2240,16 +2336,17 @@ __device__ static inline void dpari_cuda_joint_some(const Joint &b, int32_t k, u
     }
 }
 
-template <typename Joint>
+template <typename Joint, int PER>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_joint_kernel(DPARI_CUDA_ARGS Joint b)
 {
-    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+    int64_t c = blockIdx.x; /* no more blocks than chunks */
+    do {
         const int32_t k = dpari_cuda_find(b, c);
-        const uint32_t chunk =
-            (uint32_t)(c - b.first[k]) * (DPARI_CUDA_JOINT_PER * DPARI_CUDA_THREADS);
-        dpari_cuda_joint_some(b, k, chunk + threadIdx.x);
-    }
+        const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
+        dpari_cuda_joint_some<PER>(b, k, chunk + threadIdx.x);
+        c += gridDim.x;
+    } while (c < b.first[b.n]);
 }
 
 /* Pieces on their way into launches. */
@@ -2267,16 +2364,13 @@ template <typename Joint> struct dpari_cuda_joining {
 
 template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu, Joint *b)
 {
-    const int64_t each = DPARI_CUDA_JOINT_PER * DPARI_CUDA_THREADS;
-    int64_t chunks = 0;
-    int32_t k;
-    for (k = 0; k < b->n; k++) {
-        b->first[k] = chunks;
-        chunks += ((int64_t)b->piece[k].units + each - 1) / each;
-    }
-    b->first[b->n] = chunks;
-    return dpari_cuda_move_launch(gpu, dpari_cuda_joint_kernel<Joint>, *b,
-                                  dpari_cuda_wave(gpu, chunks));
+    const int little = dpari_cuda_little(gpu, b);
+    const int64_t each = (little ? 1 : (int64_t)DPARI_CUDA_JOINT_PER) * DPARI_CUDA_THREADS;
+    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, each, b->first);
+    return dpari_cuda_move_launch(gpu,
+                                  little ? dpari_cuda_joint_kernel<Joint, 1>
+                                         : dpari_cuda_joint_kernel<Joint, DPARI_CUDA_JOINT_PER>,
+                                  *b, dpari_cuda_each(gpu, b->first[b->n]));
 }
 
 template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
@@ -2383,8 +2477,13 @@ static dpar_status dpari_cuda_joint_add(dpari_cuda_joining<Joint> *j, const uint
     p.boxes = (uint16_t)boxes;
     for (i = 0; i < j->cells.n; i++) {
         if (in[i / 64] >> (i % 64) & 1) {
+            const uint16_t giver = (uint16_t)dpari_cuda_joint_giver(j, j->cells.to[i]);
+            const int32_t m = j->b.list - (int32_t)p.list;
             p.to_type = (uint8_t)j->scene->box[j->cells.to[i]].to_type;
-            j->b.of[j->b.list++] = (uint16_t)dpari_cuda_joint_giver(j, j->cells.to[i]);
+            if (m < (int32_t)DPARI_CUDA_NEAR) {
+                p.near[m] = (uint8_t)giver;
+            }
+            j->b.of[j->b.list++] = giver;
         }
     }
     return st;
@@ -4012,9 +4111,9 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
 enum {
     DPARI_CUDA_SORT = 1024,   /* keys that a block sorts */
     DPARI_CUDA_ROW_BITS = 15, /* of a key: the number; the other 49: more than addresses reach */
-    DPARI_CUDA_HOT = 64,      /* keys: a target that fills a block of them is hot */
+    DPARI_CUDA_HOT = 32,      /* keys: a target that fills a block of them is hot */
     DPARI_CUDA_STAGE = 128,   /* rows of a hot target that are fetched at a time */
-    DPARI_CUDA_TILE = 8       /* fours of columns of one block */
+    DPARI_CUDA_TILE = 8       /* fours of columns of one block: one a lane of a warp */
 };
 
 struct dpari_cuda_scatter {
@@ -4035,19 +4134,6 @@ DPARI_CUDA_FN uint64_t dpari_cuda_key(int64_t target, int64_t i)
 DPARI_CUDA_FN int dpari_cuda_bound(uint64_t key)
 {
     return key < UINT64_C(1) << 63; /* targets below 0 keep their sign */
-}
-
-/* How many of [0, n), which are in order, are below `key`? */
-DPARI_CUDA_FN int64_t dpari_cuda_rank(const uint64_t *at, int64_t n, uint64_t key)
-{
-    int64_t lo = 0;
-    while (n > 0) {
-        const int64_t half = n / 2;
-        const int less = at[lo + half] < key;
-        lo = less ? lo + half + 1 : lo;
-        n = less ? n - half - 1 : half;
-    }
-    return lo;
 }
 
 /* Bitonic: pairs `step` apart, upward in every other stretch of `size`. */
@@ -4217,8 +4303,9 @@ template <typename W> struct alignas(16) dpari_cuda_units_of {
 };
 
 /* The rows of keys [begin, end) to one target, TILE fours of columns of it from `first` on. A
- * thread fetches the same four of every 32nd row; those of the next stage are under way while some
- * threads add this one's, in order. */
+ * thread fetches the same four of every 32nd row; those of the next stage and the keys of the one
+ * behind it are under way while the first warp adds this one's, in order, a column a lane. Rows
+ * behind the end are -0, which changes no sum. */
 template <typename W>
 __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s, int64_t begin,
                                                      int64_t end, int64_t first)
@@ -4228,52 +4315,87 @@ __device__ static inline void dpari_cuda_scatter_run(const dpari_cuda_scatter &s
         TILE = DPARI_CUDA_TILE,
         APART = DPARI_CUDA_THREADS / TILE,
         PER = STAGE / APART,
-        AHEAD = 8
+        AHEAD = 16
     };
     __shared__ dpari_cuda_units_of<W> stage[STAGE][TILE];
     const int32_t width = (int32_t)sizeof(W), type = width == 8 ? DPAR_F64 : DPAR_F32;
     const int32_t lane = (int32_t)threadIdx.x % TILE, row = (int32_t)threadIdx.x / TILE;
-    const int64_t column = first + 4 * lane;
+    const int64_t column = first + 4 * lane, own = first + (int64_t)threadIdx.x;
+    const int adds = threadIdx.x < 4 * TILE && own < s.s.width;
     W *to = (W *)s.s.to + (int64_t)(s.key[begin] >> DPARI_CUDA_ROW_BITS) * s.s.width;
+    W sum = adds ? to[own] : (W)0;
+    uint64_t key[PER];
     dpari_cuda_four v[PER];
-    W sum[4];
-    if (row == 0 && column < s.s.width) {
-        dpari_cuda_load<0, sizeof(W) == 8>(&v[0], to, column, s.s.width, width, s.even);
-        dpari_cuda_widen(&v[0], type, sum);
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = begin + row + j * APART;
+        key[j] = at < end ? s.key[at] : UINT64_MAX;
     }
     for (int64_t p = begin - STAGE; p < end; p += STAGE) {
         const int64_t now = p < begin ? 0 : end - p < STAGE ? end - p : (int64_t)STAGE;
         __syncthreads();
         DPARI_CUDA_UNROLL
-        for (int j = 0; j < PER; j++) {
+        for (int j = 0; j < PER && p >= begin; j++) {
+            W *x = stage[row + j * APART][lane].x;
             if (row + j * APART < now && column < s.s.width) {
-                dpari_cuda_widen(&v[j], type, stage[row + j * APART][lane].x);
+                dpari_cuda_widen(&v[j], type, x);
+            } else {
+                x[0] = x[1] = x[2] = x[3] = (W)-0.0;
             }
         }
         __syncthreads();
         DPARI_CUDA_UNROLL
         for (int j = 0; j < PER; j++) {
-            const int64_t at = p + STAGE + row + j * APART;
-            if (at < end && column < s.s.width) {
-                dpari_cuda_scatter_load<W>(s, s.key[at], column, &v[j]);
+            const int64_t at = p + 2 * STAGE + row + j * APART;
+            if (key[j] != UINT64_MAX && column < s.s.width) {
+                dpari_cuda_scatter_load<W>(s, key[j], column, &v[j]);
             }
+            key[j] = at < end ? s.key[at] : UINT64_MAX;
         }
-        for (int64_t k = 0; k < now && row == 0; k += AHEAD) { /* behind the end: not added */
-            dpari_cuda_units_of<W> x[AHEAD];
+        for (int64_t k = 0; k < now && adds; k += AHEAD) {
+            W x[AHEAD];
             DPARI_CUDA_UNROLL
             for (int j = 0; j < AHEAD; j++) {
-                x[j] = stage[k + j][lane];
+                x[j] = stage[k + j][threadIdx.x / 4].x[threadIdx.x % 4];
             }
             DPARI_CUDA_UNROLL
-            for (int j = 0; j < 4 * AHEAD; j++) {
-                W *all = &sum[j % 4];
-                *all = k + j / 4 < now ? dpari_cuda_add(*all, x[j / 4].x[j % 4]) : *all;
+            for (int j = 0; j < AHEAD; j++) {
+                sum = dpari_cuda_add(sum, x[j]);
             }
         }
     }
-    if (row == 0 && column < s.s.width) {
-        dpari_cuda_scatter_store(s, to, column, sum);
+    if (adds) {
+        to[own] = dpari_cuda_plain(sum);
     }
+}
+
+/* The keys of the hot target whose first whole block of DPARI_CUDA_HOT begins at p: all threads
+ * look at some, as a search would wait for one load after the other. */
+__device__ static inline void dpari_cuda_scatter_keys(const dpari_cuda_scatter &s, int64_t p,
+                                                      int64_t *begin, int64_t *end)
+{
+    enum { BLOCKS = (1 << DPARI_CUDA_ROW_BITS) / DPARI_CUDA_HOT };
+    const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
+    const int32_t t = (int32_t)threadIdx.x;
+    int64_t before = 0, blocks = 0, behind = 0, last;
+    double both;
+    if (t > 0 && t < DPARI_CUDA_HOT && t <= p) {
+        before = s.key[p - t] >> DPARI_CUDA_ROW_BITS == target;
+    }
+    DPARI_CUDA_UNROLL
+    for (int32_t k = t; k < BLOCKS; k += DPARI_CUDA_THREADS) {
+        const int64_t at = p + (int64_t)k * DPARI_CUDA_HOT;
+        blocks += at < s.n && s.key[at] >> DPARI_CUDA_ROW_BITS == target;
+    }
+    both = dpari_cuda_block_sum((double)(before * 2 * BLOCKS + blocks));
+    before = (int64_t)both / (2 * BLOCKS);
+    blocks = (int64_t)both % (2 * BLOCKS);
+    last = p + (blocks - 1) * DPARI_CUDA_HOT;
+    if (t > 0 && t < DPARI_CUDA_HOT && last + t < s.n) {
+        behind = s.key[last + t] >> DPARI_CUDA_ROW_BITS == target;
+    }
+    *begin = p - before;
+    *end = last + 1 + (int64_t)dpari_cuda_block_sum((double)behind);
 }
 
 /* All hot targets: each block looks for them, as that is some loads, and takes its share of their
@@ -4303,10 +4425,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             k |= 31;
         } else if (hot[k / 32] >> (k % 32) & 1u) {
             if (item < tiles) {
-                const uint64_t target = s.key[p] >> DPARI_CUDA_ROW_BITS;
-                const int64_t begin = dpari_cuda_rank(s.key, s.n, target << DPARI_CUDA_ROW_BITS);
-                const int64_t end =
-                    dpari_cuda_rank(s.key, s.n, (target + 1) << DPARI_CUDA_ROW_BITS);
+                int64_t begin, end;
+                dpari_cuda_scatter_keys(s, p, &begin, &end);
                 for (; item < tiles; item += gridDim.x) {
                     dpari_cuda_scatter_run<W>(s, begin, end, item * 4 * DPARI_CUDA_TILE);
                 }
@@ -4629,10 +4749,55 @@ DPARI_CUDA_FN double dpari_cuda_lowest(void)
     return dpari_cuda_bits<double>(UINT64_C(0xfff0) << 48);
 }
 
-/* exp(x); of differences of F32 logits, where options.fast is given, in F32. */
-template <int FAST> __device__ static inline double dpari_cuda_exp(double x)
+/* How exponentials are computed. F64 logits: to the last bits. F32 ones: in f64, but only to 2^-39,
+ * as what comes of them is rounded to F32; where options.fast is given, in F32. */
+enum { DPARI_CUDA_EXACT, DPARI_CUDA_SHORT, DPARI_CUDA_FAST };
+
+template <int HOW> __device__ static inline double dpari_cuda_exp(double x)
 {
-    return FAST ? (double)expf((float)x) : exp(x);
+    return HOW == DPARI_CUDA_FAST ? (double)expf((float)x) : exp(x);
+}
+
+/* 2^k e^r, k the whole number next to x / ln 2, |r| <= ln 2 / 2: of e^r the eight terms whose
+ * largest relative error there is least, 1.2e-12 (Chebyshev's polynomial, fitted in 120 bits). |x|
+ * < 700. */
+DPARI_CUDA_FN double dpari_cuda_exp_short(double x)
+{
+    const double whole = 6755399441055744.0; /* 1.5 2^52: adding it rounds to whole numbers */
+    const double t = fma(x, 1.4426950408889634, whole);
+    const double r = fma(dpari_cuda_add(t, -whole), -0.6931471805599453, x);
+    const int64_t k = (int64_t)(dpari_cuda_bits<uint64_t>(t) << 52); /* its low bits, as exponent */
+    double p = fma(2.4876178959085513e-05, r, 1.9915881871396035e-04);
+    p = fma(p, r, 1.388882165071769e-03);
+    p = fma(p, r, 8.333266071022454e-03);
+    p = fma(p, r, 4.16666668910917e-02);
+    p = fma(p, r, 1.6666666891180545e-01);
+    p = fma(p, r, 4.9999999999797773e-01);
+    p = fma(p, r, 9.99999999979769e-01);
+    p = fma(p, r, 1.0);
+    return dpari_cuda_bits<double>(dpari_cuda_bits<uint64_t>(p) + (uint64_t)k);
+}
+
+/* All N of x become their exponentials. Beyond 700, and where one is NaN, all go the long way. */
+template <int HOW, int N> __device__ static inline void dpari_cuda_exps(double *x)
+{
+    uint32_t most = 0;
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        const uint32_t high = (uint32_t)(dpari_cuda_bits<uint64_t>(x[e]) >> 32) & 0x7fffffffu;
+        most = high > most ? high : most;
+    }
+    if (HOW == DPARI_CUDA_SHORT && most < 0x4085e000u) { /* 700.0 */
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < N; e++) {
+            x[e] = dpari_cuda_exp_short(x[e]);
+        }
+        return;
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        x[e] = dpari_cuda_exp<HOW>(x[e]);
+    }
 }
 
 __device__ static inline double dpari_cuda_logit(const dpar_mem_cross_entropy &x, int64_t at)
@@ -4656,30 +4821,35 @@ template <typename V> struct dpari_cuda_soft {
 };
 
 /* N more: their largest first, so that the sum changes its base once. */
-template <int FAST, int N, typename V>
+template <int HOW, int N, typename V>
 __device__ static inline void dpari_cuda_soften(dpari_cuda_soft<V> *a, const V *x)
 {
     const V lowest = (V)dpari_cuda_lowest();
     V top = a->most, base;
+    double below[N];
     DPARI_CUDA_UNROLL
     for (int e = 0; e < N; e++) {
         top = x[e] > top ? x[e] : top;
     }
     if (top > a->most) { /* where there was none, the sum is 0, or NaN */
-        a->below *= a->most == lowest ? 1.0 : dpari_cuda_exp<FAST>((double)a->most - (double)top);
+        a->below *= a->most == lowest ? 1.0 : dpari_cuda_exp<HOW>((double)a->most - (double)top);
         a->most = top;
     }
     base = top == lowest ? (V)0 : top; /* of infinities below it: 0 */
     DPARI_CUDA_UNROLL
     for (int e = 0; e < N; e++) {
-        const double below = FAST ? (double)dpari_cuda_add(x[e], -base)
-                                  : dpari_cuda_add((double)x[e], -(double)base);
-        a->below = dpari_cuda_add(a->below, dpari_cuda_exp<FAST>(below));
+        below[e] = HOW == DPARI_CUDA_FAST ? (double)dpari_cuda_add(x[e], -base)
+                                          : dpari_cuda_add((double)x[e], -(double)base);
+    }
+    dpari_cuda_exps<HOW, N>(below);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        a->below = dpari_cuda_add(a->below, below[e]);
     }
 }
 
 /* Of all threads, to all: on the largest of all. */
-template <int FAST, typename V>
+template <int HOW, typename V>
 __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_soft<V> a)
 {
     __shared__ V part[DPARI_CUDA_WARPS];
@@ -4697,7 +4867,7 @@ __device__ static inline dpari_cuda_soft<V> dpari_cuda_soft_block(dpari_cuda_sof
         top = part[w] > top ? part[w] : top;
     }
     if (a.most != (V)dpari_cuda_lowest() && a.most != top) {
-        a.below *= dpari_cuda_exp<FAST>((double)a.most - (double)top);
+        a.below *= dpari_cuda_exp<HOW>((double)a.most - (double)top);
     }
     a.below = dpari_cuda_block_sum(a.below);
     a.most = top;
@@ -4738,7 +4908,7 @@ __device__ static inline void dpari_cuda_logits(const unsigned char *run, int64_
 }
 
 /* A block has a token; a thread eight logits of it at a time. */
-template <int FAST, int TYPE, typename V>
+template <int HOW, int TYPE, typename V>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 2 : 4)
     dpari_cuda_entropy_part_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
@@ -4758,10 +4928,10 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE == DPAR_F64 ? 
             for (int64_t u = threadIdx.x; 4 * u < n; u += PER * DPARI_CUDA_THREADS) {
                 V v[4 * PER];
                 dpari_cuda_logits<PER, TYPE>(run, n, even, u, v, x.smoothing > 0.0, &sum);
-                dpari_cuda_soften<FAST, 4 * PER>(&a, v);
+                dpari_cuda_soften<HOW, 4 * PER>(&a, v);
             }
         }
-        a = dpari_cuda_soft_block<FAST>(a);
+        a = dpari_cuda_soft_block<HOW>(a);
         if (x.smoothing > 0.0) {
             sum = dpari_cuda_block_sum(sum);
         }
@@ -4864,7 +5034,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 }
 
 /* dx of N logits from column i on; of them, that of the target, where it is one. */
-template <int FAST, int N>
+template <int HOW, int N>
 __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entropy &x, int64_t i,
                                                       int64_t own, double lse, double factor,
                                                       double *v)
@@ -4872,7 +5042,12 @@ __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entro
     const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
     DPARI_CUDA_UNROLL
     for (int e = 0; e < N; e++) {
-        v[e] = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
+        v[e] = v[e] - lse;
+    }
+    dpari_cuda_exps<HOW, N>(v);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N; e++) {
+        v[e] = dpari_cuda_mul(factor, v[e]) - smooth;
     }
     if ((uint64_t)(own - i) < N) {
         DPARI_CUDA_UNROLL
@@ -4892,7 +5067,7 @@ __device__ static inline void dpari_cuda_entropy_back(const dpar_mem_cross_entro
 
 /* A block has a token; a thread two fours of its logits in flight; what is left at both ends, some
  * threads one each. */
-template <int FAST, int TYPE>
+template <int HOW, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_entropy_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_entropy s)
 {
@@ -4925,8 +5100,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
                 }
                 if (counts) {
                     dpari_cuda_widen(&four[j], TYPE, v);
-                    dpari_cuda_entropy_back<FAST, 4>(x, head + 4 * (u + j * APART), own, lse,
-                                                     factor, v);
+                    dpari_cuda_entropy_back<HOW, 4>(x, head + 4 * (u + j * APART), own, lse, factor,
+                                                    v);
                 }
                 dpari_cuda_narrow(&four[j], TYPE, v);
                 dpari_cuda_store<0>(&four[j], at + 4 * j * APART * width, 0, 4, width, 1);
@@ -4937,7 +5112,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
             double v = 0.0;
             if (counts) {
                 v = dpari_cuda_one<double>(base, i, TYPE);
-                dpari_cuda_entropy_back<FAST, 1>(x, i, own, lse, factor, &v);
+                dpari_cuda_entropy_back<HOW, 1>(x, i, own, lse, factor, &v);
             }
             if (TYPE == DPAR_F64) {
                 ((double *)(void *)base)[i] = v;
@@ -4997,13 +5172,15 @@ static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy
         return DPAR_OK;
     }
     if (entropy->phase == DPAR_MEM_CROSS_ENTROPY_PART) {
-        kernel = fast                        ? dpari_cuda_entropy_part_kernel<1, DPAR_F32, float>
-                 : entropy->type == DPAR_F32 ? dpari_cuda_entropy_part_kernel<0, DPAR_F32, float>
-                                             : dpari_cuda_entropy_part_kernel<0, DPAR_F64, double>;
+        kernel = fast ? dpari_cuda_entropy_part_kernel<DPARI_CUDA_FAST, DPAR_F32, float>
+                 : entropy->type == DPAR_F32
+                     ? dpari_cuda_entropy_part_kernel<DPARI_CUDA_SHORT, DPAR_F32, float>
+                     : dpari_cuda_entropy_part_kernel<DPARI_CUDA_EXACT, DPAR_F64, double>;
     } else {
-        kernel = fast                        ? dpari_cuda_entropy_gradient_kernel<1, DPAR_F32>
-                 : entropy->type == DPAR_F32 ? dpari_cuda_entropy_gradient_kernel<0, DPAR_F32>
-                                             : dpari_cuda_entropy_gradient_kernel<0, DPAR_F64>;
+        kernel = fast ? dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_FAST, DPAR_F32>
+                 : entropy->type == DPAR_F32
+                     ? dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_SHORT, DPAR_F32>
+                     : dpari_cuda_entropy_gradient_kernel<DPARI_CUDA_EXACT, DPAR_F64>;
     }
     return dpari_cuda_launch(gpu, "cross_entropy", kernel, s, blocks);
 }
@@ -5333,23 +5510,42 @@ __device__ static inline dpari_cuda_three_of dpari_cuda_moment_some(const V *x, 
     return one;
 }
 
-/* Points i .. i + 3 of those below `hi`, which follow on each other from `base` on, in vectors. */
-template <int TYPE>
-__device__ static inline void dpari_cuda_points_of(const unsigned char *base, int64_t i, int64_t hi,
-                                                   float *x)
+/* Sixteen points of which only some are there, `left` from the first on. */
+template <typename V>
+DPARI_CUDA_ONCE __device__ static void dpari_cuda_moment_rest(dpari_cuda_three_of *a, const V *x,
+                                                              int64_t left)
 {
-    dpari_cuda_four four;
-    if (i < hi) {
-        dpari_cuda_load<0>(&four, base, i, hi, dpari_cuda_width(TYPE), 1);
-        dpari_cuda_widen(&four, TYPE, x);
-    } else {
-        x[0] = x[1] = x[2] = x[3] = 0.0f;
+    for (int j = 0; j < 4 && left > 0; j++, left -= 4 * DPARI_CUDA_THREADS) {
+        dpari_cuda_three_join(a,
+                              dpari_cuda_moment_some<4>(x + 4 * j, left < 4 ? (int32_t)left : 4));
+    }
+}
+
+/* Sixteen points, four and four from i on, of those of a set below `hi`; 0 for others. Where TYPE
+ * is known, points follow on each other and are loaded in vectors. */
+template <int TYPE, typename V>
+__device__ static inline void dpari_cuda_points_of(const dpari_cuda_moment &s, int64_t set,
+                                                   int64_t i, int64_t hi, V *x)
+{
+    const int32_t width = dpari_cuda_width(TYPE);
+    const unsigned char *base = (const unsigned char *)s.m.x + set * (s.planes * s.m.step * width);
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < 4; j++, i += 4 * DPARI_CUDA_THREADS) {
+        if constexpr (TYPE == DPAR_NO_TYPE) {
+            dpari_cuda_points(s, set, i, hi, x + 4 * j);
+        } else if (i < hi) {
+            dpari_cuda_four four;
+            dpari_cuda_load<0>(&four, base, i, hi, width, 1);
+            dpari_cuda_widen(&four, TYPE, x + 4 * j);
+        } else {
+            x[4 * j] = x[4 * j + 1] = x[4 * j + 2] = x[4 * j + 3] = 0;
+        }
     }
 }
 
 /* A block has one slice of one set; a thread sixteen points of it at a time, four and four a block
- * apart: their mean, their squares about it, merged with what it has. Only the last slice may end
- * within four. */
+ * apart: their mean, their squares about it, merged with what it has, while the next sixteen are
+ * under way. Only the last slice may end within four. */
 template <typename V, int TYPE>
 __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYPE ? 4 : 2)
     dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
@@ -5357,7 +5553,6 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYP
     enum { FOURS = 4, APART = 4 * DPARI_CUDA_THREADS, KNOWN = 64 };
     __shared__ double share[KNOWN], both[KNOWN]; /* of sixteen points beside k times as many */
     const int64_t all = s.planes * s.plane.points;
-    const int64_t run = s.planes * s.m.step * dpari_cuda_width(TYPE); /* where TYPE is known */
     if (threadIdx.x < KNOWN) {
         const double k = 16.0 * (double)threadIdx.x;
         share[threadIdx.x] = 16.0 / (k + 16.0);
@@ -5369,17 +5564,17 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYP
         const int64_t hi = lo + s.each < all ? lo + s.each : all;
         int32_t k = 0;
         dpari_cuda_three_of a;
+        V next[4 * FOURS];
         a.count = a.mean = a.m2 = 0.0;
+        dpari_cuda_points_of<TYPE>(s, set, lo + 4 * (int64_t)threadIdx.x, hi, next);
         for (int64_t i = lo + 4 * (int64_t)threadIdx.x; i < hi; i += FOURS * APART, k++) {
             V x[4 * FOURS];
             DPARI_CUDA_UNROLL
-            for (int j = 0; j < FOURS; j++) {
-                if constexpr (TYPE != DPAR_NO_TYPE) {
-                    dpari_cuda_points_of<TYPE>((const unsigned char *)s.m.x + set * run,
-                                               i + j * APART, hi, x + 4 * j);
-                } else {
-                    dpari_cuda_points(s, set, i + j * APART, hi, x + 4 * j);
-                }
+            for (int j = 0; j < 4 * FOURS; j++) {
+                x[j] = next[j];
+            }
+            if (TYPE != DPAR_NO_TYPE || i + FOURS * APART < hi) {
+                dpari_cuda_points_of<TYPE>(s, set, i + FOURS * APART, hi, next);
             }
             if (i + 3 * APART + 4 <= hi) {
                 const dpari_cuda_three_of one = dpari_cuda_moment_some<4 * FOURS>(x, 4 * FOURS);
@@ -5390,14 +5585,12 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, TYPE != DPAR_NO_TYP
                 }
                 continue;
             }
+            V rest[4 * FOURS]; /* of its own: `x` stays in registers */
             DPARI_CUDA_UNROLL
-            for (int j = 0; j < FOURS; j++) {
-                const int64_t left = hi - (i + j * APART);
-                if (left > 0) {
-                    dpari_cuda_three_join(
-                        &a, dpari_cuda_moment_some<4>(x + 4 * j, left < 4 ? (int32_t)left : 4));
-                }
+            for (int j = 0; j < 4 * FOURS; j++) {
+                rest[j] = x[j];
             }
+            dpari_cuda_moment_rest(&a, rest, hi - i);
         }
         a = dpari_cuda_three_block(a);
         if (threadIdx.x == 0 && s.slices == 1) {

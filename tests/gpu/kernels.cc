@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* kernels: each operation of dpar_cuda.h's tables against the host's (dpar_mem_host and
- * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops), on random
- * numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs between
- * guards. Equal bits where mem.h and layers.h promise them, else within some units in the last
- * place of f64, or f32 where results are that. Then the kernels that know types and alignment
+ * dpar_mem_host_layers, which tests/comm/mem.c and tests/train/layers.c compare with scalar loops),
+ * on random numbers of all types: odd sizes, unaligned pointers, NaN and Inf, sizes of 0, outputs
+ * between guards. Equal bits where mem.h and layers.h promise them, else within some units in the
+ * last place of f64, or f32 where results are that. Then the kernels that know types and alignment
  * (aligned.h), index math past 2^31 as pure functions, errors, launch counts, graphs.
  *
  *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
@@ -194,6 +194,14 @@ static void test_numbers(void)
         dpari_kern_convert(&b, DPAR_BF16, &f, DPAR_F32, 1);
         if (a != dpari_cuda_to_f16(f) || b != dpari_cuda_to_bf16(f)) {
             CHECK_INT(any, -1);
+            return;
+        }
+    }
+    for (int32_t i = 0; i < 200000; i++) { /* what cross_entropy of F32 logits takes */
+        const double x =
+            (double)(int64_t)random_bits() * (i % 2 ? 0x1p-53 : 0x1p-63) * (i % 2 ? 0.683 : 0.5);
+        if (!(fabs(dpari_cuda_exp_short(x) / exp(x) - 1.0) < 0x1p-39)) {
+            CHECK_NEAR(x, 0.0, -1.0);
             return;
         }
     }
@@ -532,10 +540,11 @@ static void test_joint(void)
         /* dims components first own fold n low high */
         {3, 1, 0, 0, 0, 6, 1, 1}, {3, 1, 0, 1, 0, 5, 2, 1}, {3, 3, 0, 0, 1, 4, 1, 2},
         {3, 2, 1, 1, 0, 4, 1, 1}, {2, 1, 0, 0, 1, 7, 3, 2}, {1, 1, 0, 1, 0, 9, 2, 2},
-        {4, 1, 0, 1, 0, 3, 1, 1}, {4, 2, 0, 0, 0, 3, 1, 1}, {2, 5, 1, 0, 0, 1, 1, 1}};
+        {4, 1, 0, 1, 0, 3, 1, 1}, {4, 2, 0, 0, 0, 3, 1, 1}, {2, 5, 1, 0, 0, 1, 1, 1},
+        {3, 1, 0, 0, 0, 24, 2, 2}}; /* the last one is much work: several elements a thread */
     static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I32, DPAR_U8};
-    for (int turn = 0; turn < rounds * 27; turn++) {
-        const block &b = blocks[turn % 9];
+    for (int turn = 0; turn < rounds * 30; turn++) {
+        const block &b = blocks[turn % 10];
         const int32_t type = types[turn % 6];
         const int fields = b.dims > 3 ? 1 : turn < 2 ? 8 : 1 + (int)below(3);
         const int64_t width = dpar_type_bytes(type), cells = block_cells(b);
@@ -1043,13 +1052,15 @@ static void test_scatter_order(void)
     const int64_t bytes = gpu.scratch_bytes;
     for (int turn = 0; turn < 8; turn++) {
         static const int64_t counts[8] = {2048, 2049, 4096, 5000, 6200, 9000, 3000, 700};
-        const int64_t rows = counts[turn], width = 1 + turn % 3 * 3;
-        const int64_t have = turn % 4 == 3 ? 3 : 1 + rows / 3;
-        twin to(have * width * 4, 4 * (turn % 3)), from(rows * width * 4, 4), at(rows * 8, 0);
+        const int64_t rows = counts[turn], have = turn % 4 == 3 ? 3 : 1 + rows / 3;
+        const int64_t width = turn % 4 == 3 ? 4 * turn + 32 : 1 + turn % 3 * 3; /* two tiles */
+        const int32_t type = turn == 3 ? DPAR_F64 : DPAR_F32, size = dpar_type_bytes(type);
+        twin to(have * width * size, size * (turn % 3)), from(rows * width * size, size);
+        twin at(rows * 8, 0);
         dpar_mem_scatter s;
         int64_t launches = 0;
-        to.fill(DPAR_F32, 0);
-        from.fill(DPAR_F32, 0);
+        to.fill(type, 0);
+        from.fill(type, 0);
         memset(&s, 0, sizeof s);
         s.index.type = DPAR_I64;
         for (int64_t i = 0; i < rows; i++) {
@@ -1062,11 +1073,11 @@ static void test_scatter_order(void)
         at.give();
         s.rows = rows;
         s.width = width;
-        s.type = DPAR_F32;
+        s.type = type;
         gpu.scratch_bytes = turn % 2 ? bytes : 16 * 2500; /* windows of 2500 rows */
         for (int64_t left = rows; left > 0; left -= gpu.scratch_bytes / 16) {
             const int64_t now = std::min(left, gpu.scratch_bytes / 16);
-            launches += 2 + (now > 1024) + (now >= 64); /* a target of many rows is looked for */
+            launches += 2 + (now > 1024) + (now >= 32); /* a target of many rows is looked for */
         }
         gpu.launches = 0;
         scatter_both(s, to, from, at, -1.0);
