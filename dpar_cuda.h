@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar_cuda.h - what halo exchanges and training strategies do with memory, for the memory of an
  * NVIDIA GPU: packing, casting, reducing, optimizer steps and the like, as kernels on one stream.
- * It fills a table of functions, dpar_mem of dpar_comm.h, and in it that of layers, dpar_mem_layers
- * of dpar_train.h.
+ * It fills a table of functions, dpar_mem of dpar_comm.h. Where dpar_train.h was included before
+ * it, that of layers, dpar_mem_layers, too.
  *
  *     #include "dpar_cuda.h"
  *     #include <stdio.h>
@@ -28,8 +28,10 @@
  *     cc -DDPAR_IMPLEMENTATION -I. -c yours.c
  *     nvcc yours.o cuda.o -o yours -ldl
  *
- * The first makes the kernels, the second the rest of dpar, by any compiler. Beside this header lie
- * dpar_train.h, dpar_comm.h, dpar_schedule.h and dpar.h.
+ * The first makes the kernels, the second the rest of dpar, by any compiler. Training takes the
+ * first with `-include dpar_train.h`: kernels of layers are compiled too, which takes twice as
+ * long. Without them mem.layers is NULL, and what needs it says so. Beside this header lie
+ * dpar_comm.h and dpar.h, for training dpar_train.h and dpar_schedule.h.
  *
  * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17.
  * It needs the runtime 12.1 or later (with a driver of 12.0 it is more launches) and a chip of
@@ -57,11 +59,11 @@
  * docs/gpu.md. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
-#if !__has_include("dpar_train.h")
-#error dpar_cuda.h needs dpar_train.h beside it, of the same release
+#if !__has_include("dpar_comm.h")
+#error dpar_cuda.h needs dpar_comm.h beside it, of the same release
 #endif
 #endif
-#include "dpar_train.h"
+#include "dpar_comm.h"
 #endif
 #if DPAR_VERSION != 200
 #error dpar_cuda.h and dpar.h are of different versions: take all headers from one release
@@ -109,8 +111,7 @@ typedef struct dpar_cuda {
     struct {
         uintptr_t lo, hi;
     } held[DPARI_CUDA_PINS]; /* and the pages that are registered for it */
-    dpar_mem_layers layers;  /* that of the table */
-    void *known;             /* moves of boxes that came before, as they were launched */
+    void *known; /* the table of layers; moves of boxes that came before, as they were launched */
 } dpar_cuda;
 
 /* Takes a device, which becomes this thread's current one, and half a MiB of its memory. The stream
@@ -123,8 +124,9 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
  * and what is closed are fine. Local. E_SYSTEM: something on the stream went wrong. The sentence is
  * in gpu->why, and it is closed all the same. */
 DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
-/* Fills in the table, with `gpu` as its ctx and a table of layers (dpar_train.h) in `gpu`. `gpu`
- * stays where it is as long as the table is used, by one thread at a time. Local. */
+/* Fills in the table, with `gpu` as its ctx and, where the implementation knows dpar_train.h, a
+ * table of layers. `gpu` stays where it is as long as the table is used, by one thread at a time.
+ * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* ---- measuring ---- */
@@ -1619,6 +1621,9 @@ struct dpari_cuda_known {
 };
 
 struct dpari_cuda_memory {
+#ifdef DPAR_TRAIN_H
+    dpar_mem_layers layers; /* a table must lie somewhere */
+#endif
     dpari_cuda_known *now; /* what is being done, to be kept; else NULL */
     int32_t next, room;
     dpari_cuda_known known[DPARI_CUDA_KNOWN];
@@ -1637,7 +1642,7 @@ static dpar_status dpari_cuda_move_launch(dpar_cuda *gpu, void (*kernel)(const A
                                           const Args &args, int64_t blocks)
 {
     const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
-    dpari_cuda_known *k = memory != NULL ? memory->now : NULL;
+    dpari_cuda_known *k = memory->now;
     if (k != NULL && k->launches++ == 0) {
         k->again = dpari_cuda_again<Args>;
         k->kernel = (void (*)(void))kernel;
@@ -1670,7 +1675,7 @@ static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const d
 {
     const dpari_cuda_memory *memory = (const dpari_cuda_memory *)gpu->known;
     int32_t i, k;
-    for (k = 0; memory != NULL && n > 1 && k < DPARI_CUDA_KNOWN; k++) {
+    for (k = 0; n > 1 && k < DPARI_CUDA_KNOWN; k++) {
         const dpari_cuda_known *one = &memory->known[k];
         if (one->n != n || one->units != gpu->units || one->threads != gpu->threads ||
             one->blocks != gpu->blocks || one->most != gpu->arguments) {
@@ -1689,7 +1694,7 @@ static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const d
 static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
-    if (memory != NULL && n > 1 && n <= DPARI_CUDA_WINDOW) {
+    if (n > 1 && n <= DPARI_CUDA_WINDOW) {
         memory->now = &memory->known[memory->next];
         memory->next = (memory->next + 1) % DPARI_CUDA_KNOWN;
         memory->now->n = memory->now->launches = 0;
@@ -1700,7 +1705,7 @@ static void dpari_cuda_keep(dpar_cuda *gpu, int32_t n)
 static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, dpar_status st)
 {
     dpari_cuda_memory *memory = (dpari_cuda_memory *)gpu->known;
-    dpari_cuda_known *k = memory != NULL ? memory->now : NULL;
+    dpari_cuda_known *k = memory->now;
     if (k != NULL && k->launches == 1 && st == DPAR_OK) {
         k->n = n;
         k->units = gpu->units;
@@ -1709,9 +1714,7 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
         k->most = gpu->arguments;
         memcpy(k->box, box, (size_t)n * sizeof box[0]);
     }
-    if (memory != NULL) {
-        memory->now = NULL;
-    }
+    memory->now = NULL;
 }
 
 /* Chunks of `each` units that n pieces have. */
@@ -1773,8 +1776,7 @@ static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_moves *b)
     const int little = dpari_cuda_little(gpu, &b->slim);
     dpar_status st = DPAR_OK;
     if (b->slim.n > (int32_t)dpari_cuda_boxes_small::ROOM) {
-        st = little ? dpari_cuda_move_now<dpari_cuda_boxes_large, 1>(gpu, &b->slim)
-                    : dpari_cuda_move_now<dpari_cuda_boxes_large, 4>(gpu, &b->slim);
+        st = dpari_cuda_move_now<dpari_cuda_boxes_large, 4>(gpu, &b->slim);
     } else if (b->slim.n > 0 && !little) {
         st = dpari_cuda_move_less<dpari_cuda_boxes_small, 4>(gpu, &b->slim);
     } else if (b->slim.n > (int32_t)dpari_cuda_boxes_tiny::ROOM) {
@@ -1862,8 +1864,7 @@ enum {
     DPARI_CUDA_CUTS = 64, /* of a dim, */
     DPARI_CUDA_CELLS = 1 << 14,
     DPARI_CUDA_WORDS = DPARI_CUDA_WINDOW / 64,
-    DPARI_CUDA_NEAR = 2,     /* boxes of a piece that it names itself */
-    DPARI_CUDA_JOINT_PER = 2 /* elements of a thread where there are many */
+    DPARI_CUDA_NEAR = 2 /* boxes of a piece that it names itself */
 };
 
 /* A side of a box: bytes [base, end), dims without length or step left out, steps above 0, the
@@ -2362,15 +2363,23 @@ template <typename Joint> struct dpari_cuda_joining {
     int64_t lo[DPAR_MEM_DIMS], hi[DPAR_MEM_DIMS];
 };
 
+template <int PER, typename Joint> static dpar_status dpari_cuda_joint_by(dpar_cuda *gpu, Joint *b)
+{
+    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, PER * DPARI_CUDA_THREADS, b->first);
+    return dpari_cuda_move_launch(gpu, dpari_cuda_joint_kernel<Joint, PER>, *b,
+                                  dpari_cuda_each(gpu, b->first[b->n]));
+}
+
+/* Few boxes are done as their work is best done. Many are much work; those of many dims are rare.
+ */
 template <typename Joint> static dpar_status dpari_cuda_joint_now(dpar_cuda *gpu, Joint *b)
 {
-    const int little = dpari_cuda_little(gpu, b);
-    const int64_t each = (little ? 1 : (int64_t)DPARI_CUDA_JOINT_PER) * DPARI_CUDA_THREADS;
-    b->first[b->n] = dpari_cuda_chunks(b->piece, b->n, each, b->first);
-    return dpari_cuda_move_launch(gpu,
-                                  little ? dpari_cuda_joint_kernel<Joint, 1>
-                                         : dpari_cuda_joint_kernel<Joint, DPARI_CUDA_JOINT_PER>,
-                                  *b, dpari_cuda_each(gpu, b->first[b->n]));
+    if constexpr ((int)Joint::ROOM > (int)dpari_cuda_joint_small::ROOM) {
+        return dpari_cuda_joint_by < (int)Joint::DIMS == (int)DPARI_CUDA_SLIM ? 2 : 1 > (gpu, b);
+    } else {
+        return dpari_cuda_little(gpu, b) ? dpari_cuda_joint_by<1>(gpu, b)
+                                         : dpari_cuda_joint_by<2>(gpu, b);
+    }
 }
 
 template <typename To, typename Joint> static void dpari_cuda_joint_shrink(To *to, const Joint *b)
@@ -2927,21 +2936,21 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
 typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
 typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
 
-template <typename Batch> static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
+/* RANDOM: some are rounded by random numbers. */
+template <int RANDOM, typename Batch>
+static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
 {
     const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
     void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
     int64_t chunks = 0;
-    int32_t k, numbers = 0, random = 0;
+    int32_t k, numbers = 0;
     for (k = 0; k < b->n; k++) {
         b->first[k] = chunks;
         chunks += (b->piece[k].units + each - 1) / each;
         numbers |= b->piece[k].raw == 0 || b->piece[k].raw == 3;
-        random |= b->piece[k].stochastic;
     }
     b->first[b->n] = chunks;
-    kernel = numbers ? dpari_cuda_span_kernel<Batch, 1> : kernel;
-    kernel = random ? dpari_cuda_span_kernel<Batch, 2> : kernel;
+    kernel = numbers ? dpari_cuda_span_kernel<Batch, 1 + RANDOM> : kernel;
     return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_each(gpu, chunks));
 }
 
@@ -2949,13 +2958,13 @@ static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large 
 {
     dpar_status st = DPAR_OK;
     if (b->n > dpari_cuda_spans_small::ROOM) {
-        st = dpari_cuda_span_now(gpu, b);
+        st = dpari_cuda_span_now<0>(gpu, b);
     } else if (b->n > 0) {
         dpari_cuda_spans_small s;
         memset(&s, 0, sizeof s);
         s.n = b->n;
         memcpy(s.piece, b->piece, (size_t)b->n * sizeof s.piece[0]);
-        st = dpari_cuda_span_now(gpu, &s);
+        st = dpari_cuda_span_now<0>(gpu, &s);
     }
     b->n = 0;
     return st;
@@ -2984,72 +2993,6 @@ static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32
         }
     }
     return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
-}
-
-/* What fills no unit of 16 bytes, at the end. */
-DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
-{
-    for (; i < s.count; i += 4) {
-        dpari_cuda_span_numbers<1, 0, 1>(s, i / 4);
-    }
-}
-
-/* F32 to BF16 by random numbers, eight elements at a time from a multiple of four of them on. */
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
-    dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
-{
-    enum { FOURS = 2, EACH = 4 * FOURS };
-    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
-    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
-    for (; EACH * (u + 1) <= s.count; u += step) {
-        dpari_cuda_four four[FOURS];
-        dpari_cuda_load_all<0, FOURS>(four, s.from, EACH * u, 4);
-        DPARI_CUDA_UNROLL
-        for (int k = 0; k < FOURS; k++) {
-            uint32_t words[4];
-            float f[4];
-            dpari_cuda_widen(&four[k], DPAR_F32, f);
-            dpari_cuda_random(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
-            dpari_cuda_narrow_by<16>(&four[k], f, words);
-        }
-        dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
-    }
-    if (EACH * u < s.count) {
-        dpari_cuda_round_rest(s, EACH * u);
-    }
-}
-
-static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
-{
-    dpar_cuda *gpu = (dpar_cuda *)ctx;
-    dpari_cuda_spans_small b;
-    dpar_mem_span s;
-    int what;
-    memset(&s, 0, sizeof s);
-    s.to = r->to;
-    s.from = r->from;
-    s.count = r->count;
-    s.to_type = DPAR_BF16;
-    s.from_type = r->from_type;
-    s.scale = 1.0;
-    memset(&b, 0, sizeof b);
-    what = dpari_cuda_span_piece(&s, 1, &b.piece[0]);
-    if (what < 0 || (what > 0 && r->from == NULL) || !dpari_cuda_is_float(r->from_type)) {
-        return dpari_cuda_wrong(gpu, "round");
-    }
-    if (what == 0) {
-        return DPAR_OK;
-    }
-    b.n = 1;
-    b.piece[0].seed = r->seed;
-    b.piece[0].stream = r->stream;
-    b.piece[0].index = r->index;
-    if (r->from_type == DPAR_F32 && dpari_cuda_aligned(r->to) && dpari_cuda_aligned(r->from) &&
-        r->index % 4 == 0) {
-        return dpari_cuda_launch(gpu, "round", dpari_cuda_round_kernel, b.piece[0],
-                                 dpari_cuda_wave(gpu, (r->count + 2047) / 2048));
-    }
-    return dpari_cuda_span_now(gpu, &b);
 }
 
 /* ---- sums of parts -----------------------------------------------------------------------------
@@ -3387,6 +3330,77 @@ static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
         s.parts = 0;
     }
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "finite", dpari_cuda_look_end_kernel, s, 1) : st;
+}
+
+#ifdef DPAR_TRAIN_H /* the table of layers */
+
+/* ---- rounding at random ------------------------------------------------------------------------
+ */
+
+/* What fills no unit of 16 bytes, at the end. */
+DPARI_CUDA_ONCE __device__ static void dpari_cuda_round_rest(const dpari_cuda_span &s, int64_t i)
+{
+    for (; i < s.count; i += 4) {
+        dpari_cuda_span_numbers<1, 0, 1>(s, i / 4);
+    }
+}
+
+/* F32 to BF16 by random numbers, eight elements at a time from a multiple of four of them on. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
+    dpari_cuda_round_kernel(DPARI_CUDA_ARGS dpari_cuda_span s)
+{
+    enum { FOURS = 2, EACH = 4 * FOURS };
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t u = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; EACH * (u + 1) <= s.count; u += step) {
+        dpari_cuda_four four[FOURS];
+        dpari_cuda_load_all<0, FOURS>(four, s.from, EACH * u, 4);
+        DPARI_CUDA_UNROLL
+        for (int k = 0; k < FOURS; k++) {
+            uint32_t words[4];
+            float f[4];
+            dpari_cuda_widen(&four[k], DPAR_F32, f);
+            dpari_cuda_random(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
+            dpari_cuda_narrow_by<16>(&four[k], f, words);
+        }
+        dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
+    }
+    if (EACH * u < s.count) {
+        dpari_cuda_round_rest(s, EACH * u);
+    }
+}
+
+static dpar_status dpari_cuda_round(void *ctx, const dpar_mem_round *r)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpari_cuda_spans_small b;
+    dpar_mem_span s;
+    int what;
+    memset(&s, 0, sizeof s);
+    s.to = r->to;
+    s.from = r->from;
+    s.count = r->count;
+    s.to_type = DPAR_BF16;
+    s.from_type = r->from_type;
+    s.scale = 1.0;
+    memset(&b, 0, sizeof b);
+    what = dpari_cuda_span_piece(&s, 1, &b.piece[0]);
+    if (what < 0 || (what > 0 && r->from == NULL) || !dpari_cuda_is_float(r->from_type)) {
+        return dpari_cuda_wrong(gpu, "round");
+    }
+    if (what == 0) {
+        return DPAR_OK;
+    }
+    b.n = 1;
+    b.piece[0].seed = r->seed;
+    b.piece[0].stream = r->stream;
+    b.piece[0].index = r->index;
+    if (r->from_type == DPAR_F32 && dpari_cuda_aligned(r->to) && dpari_cuda_aligned(r->from) &&
+        r->index % 4 == 0) {
+        return dpari_cuda_launch(gpu, "round", dpari_cuda_round_kernel, b.piece[0],
+                                 dpari_cuda_wave(gpu, (r->count + 2047) / 2048));
+    }
+    return dpari_cuda_span_now<1>(gpu, &b);
 }
 
 /* ---- squares, clipping -------------------------------------------------------------------------
@@ -6495,6 +6509,8 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
                               dpari_cuda_unquant_kernel);
 }
 
+#endif
+
 /* ---- the table ---------------------------------------------------------------------------------
  */
 
@@ -6640,6 +6656,26 @@ static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
     return dpari_cuda_leave(gpu, before, st);
 }
 
+#ifdef DPAR_TRAIN_H
+static void dpari_cuda_layers(dpar_mem_layers *l)
+{
+    l->squares = dpari_cuda_squares;
+    l->clip = dpari_cuda_clip;
+    l->optimize = dpari_cuda_optimize;
+    l->round = dpari_cuda_round;
+    l->gather = dpari_cuda_gather;
+    l->scatter = dpari_cuda_scatter_add;
+    l->combine = dpari_cuda_combine;
+    l->dot = dpari_cuda_dot;
+    l->cross_entropy = dpari_cuda_entropy_op;
+    l->attention_merge = dpari_cuda_merge_op;
+    l->moments = dpari_cuda_moments;
+    l->norm = dpari_cuda_norm_of;
+    l->quantize = dpari_cuda_quantize;
+    l->dequantize = dpari_cuda_dequantize;
+}
+#endif
+
 extern "C" {
 
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
@@ -6653,21 +6689,13 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
     mem->span = dpari_cuda_spans;
     mem->reduce = dpari_cuda_reduce;
     mem->finite = dpari_cuda_finite;
-    mem->layers = &gpu->layers;
-    gpu->layers.squares = dpari_cuda_squares;
-    gpu->layers.clip = dpari_cuda_clip;
-    gpu->layers.optimize = dpari_cuda_optimize;
-    gpu->layers.round = dpari_cuda_round;
-    gpu->layers.gather = dpari_cuda_gather;
-    gpu->layers.scatter = dpari_cuda_scatter_add;
-    gpu->layers.combine = dpari_cuda_combine;
-    gpu->layers.dot = dpari_cuda_dot;
-    gpu->layers.cross_entropy = dpari_cuda_entropy_op;
-    gpu->layers.attention_merge = dpari_cuda_merge_op;
-    gpu->layers.moments = dpari_cuda_moments;
-    gpu->layers.norm = dpari_cuda_norm_of;
-    gpu->layers.quantize = dpari_cuda_quantize;
-    gpu->layers.dequantize = dpari_cuda_dequantize;
+#ifdef DPAR_TRAIN_H
+    if (gpu->known != NULL) { /* open, and not closed */
+        dpar_mem_layers *layers = &((dpari_cuda_memory *)gpu->known)->layers;
+        dpari_cuda_layers(layers);
+        mem->layers = layers;
+    }
+#endif
 }
 
 static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
@@ -6740,7 +6768,11 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *opt
         (void)dpari_cuda_heard(&made, error, "cudaMalloc of scratch");
         return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
     }
-    made.known = calloc(1, sizeof(dpari_cuda_memory)); /* NULL: nothing is kept */
+    made.known = calloc(1, sizeof(dpari_cuda_memory));
+    if (made.known == NULL) {
+        (void)cudaFree(made.scratch);
+        return dpari_cuda_say(DPAR_E_MEMORY, why, "dpar_cuda_open", "no memory of the host");
+    }
     *gpu = made;
     return DPAR_OK;
 }

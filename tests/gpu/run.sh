@@ -59,7 +59,7 @@ prepare() {
     standins) try sh tests/gpu/fake/build.sh "$bin" $versions ;;
     nvcc_*) nvcc_part "${1#nvcc_}" ;;
     cuda_part)
-        printf '#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
+        printf '#include "dpar_train.h"\n#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
         try $CXX -std=c++17 -O1 -w -pthread -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
         ;;
     nccl_part)
@@ -98,6 +98,7 @@ build() {
     fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
     fake_nccl_test) cxx fake_nccl_test -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
     kernels) cxx kernels -DDPAR_STATIC -Wno-error tests/gpu/kernels.cc ;;
+    core) cxx core -DDPAR_STATIC -Wno-error tests/gpu/core.cc ;;
     gpu_kernels) cxx gpu_kernels -DSMALL -x c++ bench/gpu_kernels.cu -x none ;;
     strategies) linked strategies $CXX $cxx_flags -DDPAR_APART tests/gpu/strategies.cc ;;
     nccl) c nccl tests/gpu/nccl.c ;;
@@ -120,7 +121,10 @@ source_of() { ls "apps/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
 # Once for all programs: the kernels of dpar_cuda.h; dpar.h with dpar_nccl.h, which loads NCCL or is linked with it.
 nvcc_part() {
     case $1 in
-    cuda) set -- cuda -DDPAR_CUDA_IMPLEMENTATION && echo '#include "dpar_cuda.h"' > "$work/nvcc_cuda.cu" ;;
+    cuda)
+        set -- cuda -DDPAR_CUDA_IMPLEMENTATION
+        printf '#include "dpar_train.h"\n#include "dpar_cuda.h"\n' > "$work/nvcc_cuda.cu"
+        ;;
     loads) set -- loads -DDPAR_IMPLEMENTATION && echo "$whole" > "$work/nvcc_loads.cu" ;;
     linked) set -- linked '-DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK' && echo "$whole" > "$work/nvcc_linked.cu" ;;
     esac
@@ -146,7 +150,7 @@ nvcc_whole() {
 }
 nvcc_build() {
     case $1 in
-    kernels) nvcc "$DPAR_CUDA_ARCH" -x cu -DDPAR_STATIC tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
+    kernels | core) nvcc "$DPAR_CUDA_ARCH" -x cu -DDPAR_STATIC "tests/gpu/$1.cc" -o "$bin/nvcc_$1" -ldl ;;
     *_whole) nvcc_whole "${1%_whole}" ;;
     *) nvcc_program "$1" ;;
     esac
@@ -157,9 +161,9 @@ nvcc_build() {
 missing="no $([ -n "$nccl_library" ] && echo nvcc || echo 'nccl.h with libnccl.so.2')"
 programs=
 if has dpar_cuda.h tests/gpu/kernels.cc; then
-    programs='gpu_kernels kernels'
+    programs='gpu_kernels kernels core'
     if [ -n "$cuda" ]; then
-        programs="nvcc_kernels $programs"
+        programs="nvcc_kernels nvcc_core $programs"
     else
         skipped 'kernels by nvcc' 'no nvcc'
     fi
@@ -325,7 +329,7 @@ one() {
     examples) run_examples "$seed" ;;
     big) run "kernels, arrays of 2^20 elements and some" "$bin/kernels" big 20 ;; # past 2^31 on a device
     gpu_kernels) run "gpu_kernels, rows compared with the host's" "$bin/gpu_kernels" ;;
-    kernels | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
+    kernels | core | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
     strict) # all orders of pipelines, and the other strategies, where NCCL has one channel
@@ -346,7 +350,7 @@ case " $programs " in
     items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
     ;;
 esac
-case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 big:0 gpu_kernels:1" ;; esac
+case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac
 case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7" ;; esac
 case " $programs " in *' real_nccl '*) items="$items real_nccl:" ;; esac
 items="$items fake_nccl_test: fake_test: cuda:"
