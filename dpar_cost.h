@@ -3929,7 +3929,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                            double tokens)
 {
     double h = m->hidden, v = m->vocab;
-    int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    int fused = (w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED) &&
+                w->loss != DPAR_LOSS_EAGER;
     static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
                                              2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
@@ -8472,6 +8473,7 @@ typedef struct dpari_rates {
     double byte_s;      /* seconds an HBM byte */
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
     double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double lost;        /* waves of attention tiles that are lost */
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
@@ -8497,9 +8499,12 @@ static const double dpari_grouped_share = 0.70;
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* In a ring attention goes by pieces: 8 ranks reach 0.90 of one kernel's rate, forward and backward
- * (zigzag of ring-flash-attention, H800 and A100, 2024). */
-static const double dpari_ring_pieces = 0.125;
+/* Each step of a ring adds a partial output to the sum in 32 bits, and gradients likewise: so many
+ * times the bytes of queries and outputs move, forward and backward. ring-flash-attention's zigzag
+ * of 8 ranks and 8192 tokens each loses 2.3 and 3.3 ms on H800, 4.8 and 4.8 on A100 (2024): 27 and
+ * 33, 38 and 34 bytes an output at 0.8 of the memory's rate. */
+static const double dpari_ring_merge = 7.5;
+static const double dpari_ring_merge_back = 9.0;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
 
@@ -8555,6 +8560,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
+    }
+    /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
+     * and the last piece's is a wave over its own keys alone */
+    r.lost = dpari_attention_lost;
+    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_STACK_CORE) {
+        r.lost /= s->cp;
     }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
@@ -8661,7 +8672,7 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
     if (op->kind != DPAR_OP_SCORES) {
-        t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
+        t = flops * r->attention_s * (1.0 + r->lost / waves);
         p->forward += t;
         p->attention += t;
         p->backward += dpari_attention_back * t;
@@ -8866,18 +8877,14 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
-        /* the ring passes blocks while it computes with the one before, and each of its steps reads
-         * and rewrites the partial output (half of qo, three passes) */
-        double merge = 1.5 * qo * (s->cp - 1.0) /
+        /* the ring passes blocks while it computes with the one before */
+        double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
-        double slow = dpari_ring_pieces * (s->cp - 1.0) / s->cp * p->attention;
-        p->forward += slow;
-        p->backward += dpari_attention_back * slow;
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
                         2.0);
-        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
-        p->cp_backward =
-            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + dpari_ring_merge * merge;
+        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) +
+                         dpari_ring_merge_back * merge;
     }
 }
 

@@ -549,7 +549,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                            double tokens)
 {
     double h = m->hidden, v = m->vocab;
-    int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    int fused = (w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED) &&
+                w->loss != DPAR_LOSS_EAGER;
     static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
                                              2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
