@@ -437,7 +437,9 @@ enum {
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
- * does. Every prediction says which one it assumed. 0 in a model: as its family has it. */
+ * does. Every prediction says which one it assumed. 0 in a model: as its family has it. In text a
+ * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
+ * is known a line of the note. */
 enum {
     DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
@@ -449,7 +451,10 @@ enum {
     DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
     DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
     DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
-    DPAR_STACKS        /* one past the last */
+    DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_STACK_NEMO_2024,     /* core of 2024 */
+    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled; gradients behind the backward */
+    DPAR_STACKS               /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
@@ -596,7 +601,8 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
  * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep),
+ * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext;
+ * or one with a year, core@2024: as it was then),
  * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
  * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
  * sentence.
@@ -1316,6 +1322,9 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
+/* Sets m->stack by such a name, or name@year; a year without runs is a line of the note. 0: no
+ * name. */
+DPARI_API int dpari_stack_read(dpar_model *m, const char *s, size_t n);
 /* A generation of software. On chips from Hopper on, which came while it was written, it reaches
  * these shares of today's rates. */
 typedef struct dpari_generation {
@@ -1325,6 +1334,8 @@ typedef struct dpari_generation {
     int8_t once;           /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
+    int8_t of;        /* DPAR_STACK_* that it is a generation of */
+    int16_t from, to; /* years of its runs */
 } dpari_generation;
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
 DPARI_API const char *dpari_attention_name(int32_t attention);
@@ -3387,32 +3398,95 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
-                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
-                                               "nemo",     "deepep"};
+    static const char name[DPAR_STACKS][14] = {
+        "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
+        "nanotron", "nemo",     "deepep", "megatron@2021", "nemo@2024", "maxtext"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
- * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
- * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
- * DeepSeek-V3's way, no row. */
+ * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
+ * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit: torch's;
+ * nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
+ * weight to its place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 +
+ * 2) + 2 + 4 bytes. */
+static const dpari_generation *dpari_generation_at(int32_t stack)
+{
+    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
+    enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    static const dpari_generation age[DPAR_STACKS] = {
+        {CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {LM, TP, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
+        {CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {PT, DP, 0, 14, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
+        {PTC, DP, 0, 14, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
+        {PT, DP, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
+        {PTC, DP, 0, 14, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
+        {PT, 0, 1, 14, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {CORE, DP | PP | TP | EP, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {LM, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
+        {CORE, DP | PP | TP, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
+        {PTC, DP, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+    return &age[stack];
+}
+
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
-    static const dpari_generation age[DPAR_STACKS] = {
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
-        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
-    return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
+    return dpari_generation_at(w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack);
+}
+
+/* The latest generation of a stack that had begun by then, or its first. */
+static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
+{
+    const int32_t of = dpari_generation_at(stack)->of;
+    int32_t i, best = 0, first = stack;
+    for (i = 1; i < DPAR_STACKS; i++) {
+        const dpari_generation *g = dpari_generation_at(i);
+        if (g->of != of) {
+            continue;
+        }
+        first = g->from < dpari_generation_at(first)->from ? i : first;
+        if (g->from <= year && (best == 0 || g->from > dpari_generation_at(best)->from ||
+                                (i == stack && g->from == dpari_generation_at(best)->from))) {
+            best = i;
+        }
+    }
+    return best > 0 ? best : first;
+}
+
+DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
+{
+    const dpari_generation *g;
+    dpar_text t;
+    int32_t i, stack = 0, year = 0;
+    size_t at = 0;
+    while (at < n && s[at] != '@') {
+        at++;
+    }
+    for (i = 1; i < DPAR_STACKS; i++) {
+        if (dpari_spells(s, n, dpari_stack_name(i))) {
+            m->stack = i;
+            return 1;
+        }
+        stack = dpari_spells(s, at, dpari_stack_name(i)) ? i : stack;
+    }
+    for (i = 1; i < 5 && at + 5 == n && s[at + i] >= '0' && s[at + i] <= '9'; i++) {
+        year = 10 * year + (s[at + i] - '0');
+    }
+    if (stack == 0 || i < 5) {
+        return 0;
+    }
+    m->stack = dpari_stack_in(stack, year);
+    g = dpari_generation_at(m->stack);
+    if (year < g->from || year > g->to) {
+        dpar_text_init(&t, m->note + dpari_length(m->note),
+                       (int64_t)(sizeof(m->note) - dpari_length(m->note)));
+        dpari_text_slice(&t, s, n);
+        dpari_text_print(&t, ": no published run of that year is known here; priced as %s of %d\n",
+                         dpari_stack_name(m->stack), g->from);
+    }
+    return 1;
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
@@ -5170,7 +5244,9 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
                                   why);
     case DPARI_M_STACK:
-        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+        return dpari_stack_read(m, s + k, n - k)
+                   ? DPAR_OK
+                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_STACKS);
     case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
         return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
@@ -12790,28 +12866,30 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
     return k == a->length[which] && name[k] == 0;
 }
 
-/* The number of the name that was said; left as it is where none was. */
-static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
-                                    const char *(*name)(int32_t number), int32_t *number,
-                                    dpar_why *why)
+static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
 {
+    const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
-    if (a->value[which] == NULL) {
-        return DPAR_OK;
+    if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
+        return dpari_say_word(
+            DPAR_E_UNKNOWN, why,
+            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
+            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
+            "'@'",
+            s, a->length[DPARI_ASK_STACK], 0, 0, 0, 0);
     }
-    for (i = 1; name(i)[0] != '?'; i++) {
-        if (dpari_ask_is(a, which, name(i))) {
-            *number = i;
-            return DPAR_OK;
+    for (i = 1; f != NULL; i++) {
+        if (dpari_attention_name(i)[0] == '?') {
+            return dpari_say_word(DPAR_E_UNKNOWN, why,
+                                  "attention is unfused, flash1 or flash, not '@'", f,
+                                  a->length[DPARI_ASK_ATTENTION], 0, 0, 0, 0);
+        }
+        if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
+            m->attention = i;
+            f = NULL;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        which == DPARI_ASK_STACK
-            ? "stack is megatron, core, torch, compiled, or a generation of these: "
-              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
-            : "attention is unfused, flash1 or flash, not '@'",
-        a->value[which], a->length[which], 0, 0, 0, 0);
+    return DPAR_OK;
 }
 
 /* ---- what they say ------------------------------------------------------------------------------
@@ -12832,10 +12910,7 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     dpar_model m;
     const int32_t seq = a->number[DPARI_ASK_SEQ] > 0 ? (int32_t)a->number[DPARI_ASK_SEQ] : 0;
     dpar_status st = dpar_model_read(&m, text, dpari_length(text), why);
-    st = st == DPAR_OK ? dpari_ask_choice(a, DPARI_ASK_STACK, dpari_stack_name, &m.stack, why) : st;
-    st = st == DPAR_OK
-             ? dpari_ask_choice(a, DPARI_ASK_ATTENTION, dpari_attention_name, &m.attention, why)
-             : st;
+    st = st == DPAR_OK ? dpari_ask_software(a, &m, why) : st;
     if (st != DPAR_OK) {
         return st;
     }

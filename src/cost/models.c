@@ -544,7 +544,9 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
                                   why);
     case DPARI_M_STACK:
-        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+        return dpari_stack_read(m, s + k, n - k)
+                   ? DPAR_OK
+                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_STACKS);
     case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
         return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);

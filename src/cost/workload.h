@@ -123,7 +123,9 @@ enum {
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
- * does. Every prediction says which one it assumed. 0 in a model: as its family has it. */
+ * does. Every prediction says which one it assumed. 0 in a model: as its family has it. In text a
+ * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
+ * is known a line of the note. */
 enum {
     DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
@@ -135,7 +137,10 @@ enum {
     DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
     DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
     DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
-    DPAR_STACKS        /* one past the last */
+    DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_STACK_NEMO_2024,     /* core of 2024 */
+    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled; gradients behind the backward */
+    DPAR_STACKS               /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */

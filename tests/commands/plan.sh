@@ -39,7 +39,8 @@ expect 1 'DDP replicates the state' llama-3-8b --cluster 2x8:a100-80 --recommend
 expect 2 'nearest legal configuration' llama-3-8b --cluster 2x8:a100-80 --recommend --fix pp=99
 expect 0 'fastest: .* % faster' llama-3-70b --cluster 4x8:h100-80 --recommend
 expect 0 'simpler: .* % slower, .*without' llama-3-70b --cluster 4x8:h100-80 --recommend
-expect 0 'assumed: precision megatron (fp8: [0-9]* % faster), core software (torch' llama-3-70b --cluster 4x8:h100-80
+expect 0 'assumed: precision megatron (fp8: [0-9]* % faster), core software of today (2025 on) (torch: .* slower), its age (core@2024: 1[0-9] % slower)' llama-3-70b --cluster 4x8:h100-80
+expect 0 '^note: core@2022: no published run of that year is known here; priced as nemo@2024 of 2024' llama-3-8b --cluster dgx-h100 --stack core@2022
 expect 0 'over PCIe' llama-3-8b --cluster 1x4:l40s --recommend
 expect 0 'its schedule, simulated: .* s, +' llama-3-70b --cluster 8x8:h100-80 --fix schedule=v-min --top 8
 expect 0 'configurations more cannot be among these' deepseek-v3 --cluster 256x8:h100-80 --whole --top 1

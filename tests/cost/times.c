@@ -16,7 +16,8 @@ typedef struct judged {
 static judged tables[] = {
     {"dgxc", " BF16 ", 0.02, 0, 0},       {"dgxc", " FP8 ", 0.05, 0, 0},
     {"llm-foundry-h100", "", 0.05, 0, 0}, {"torchtitan", "70B", 0.04, 0, 0},
-    {"nanotron", "", 0.14, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0}};
+    {"nanotron", "", 0.14, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0},
+    {"nemo-long", " h100", 0.03, 0, 0},   {"nemo-long", " b200", 0.16, 0, 0}};
 
 static dpar_step step_of(const memory_row *r, double *flops)
 {
@@ -107,6 +108,47 @@ static void test_ages(void)
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
     CHECK_INT(w.stack, DPAR_STACK_TORCH);
     CHECK_INT(w.age, DPAR_STACK_FOUNDRY);
+}
+
+/* A year says which generation; one without runs says so. */
+static void test_years(void)
+{
+    static const struct {
+        const char *said, *priced;
+        int note;
+    } row[] = {{"core@2024", "nemo@2024", 0},
+               {"core@2023", "nemo@2024", 1},
+               {"core@2022", "nemo@2024", 1},
+
+               {"core@2025", "core", 0},
+               {"core@2026", "core", 0},
+               {"core@2031", "core", 1},
+               {"nemo@2025", "nemo", 0},
+               {"nemo@2024", "nemo@2024", 0},
+               {"megatron@2022", "megatron", 0},
+               {"megatron@2019", "megatron@2021", 1},
+               {"megatron@2024", "megatron", 1},
+               {"torch@2023", "llm-foundry", 0},
+               {"torch@2021", "llm-foundry", 1},
+               {"torch@2025", "torch", 0},
+               {"compiled@2023", "compiled", 1},
+               {"torchtitan@2025", "torchtitan", 0},
+               {"nanotron@2023", "nanotron", 1},
+               {"deepep@2025", "deepep", 0},
+               {"maxtext@2024", "maxtext", 0}};
+    size_t i;
+    for (i = 0; i < sizeof row / sizeof row[0]; i++) {
+        char text[80];
+        dpar_model m;
+        snprintf(text, sizeof text, "llama-3-8b,stack=%s", row[i].said);
+        CHECK_INT(dpar_model_read(&m, text, strlen(text), NULL), DPAR_OK);
+        CHECK_TEXT(dpari_stack_name(m.stack), row[i].priced);
+        CHECK_INT(strstr(m.note, "no published run of that year") != NULL, row[i].note);
+    }
+    CHECK(priced("llama-3-8b,stack=core@2024", "1x8:h100-80", "megatron", "dp=8,zero=1") >
+          1.1 * priced("llama-3-8b,stack=core", "1x8:h100-80", "megatron", "dp=8,zero=1"));
+    CHECK(priced("gpt3-175b,stack=megatron@2021", "8x8:a100-80", "fp16", "tp=8,pp=8,mbs=1,m=8") >
+          priced("gpt3-175b,stack=megatron", "8x8:a100-80", "fp16", "tp=8,pp=8,mbs=1,m=8"));
 }
 
 /* nanotron cuts stages by work: a head of four blocks leaves ten and six of sixteen. */
@@ -242,6 +284,7 @@ int main(void)
 {
     test_published();
     test_ages();
+    test_years();
     test_by_work();
     test_narrow();
     test_ring_published();
