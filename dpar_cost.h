@@ -1331,6 +1331,7 @@ typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
+    int8_t sliced;         /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
     int8_t once;           /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
@@ -3406,28 +3407,28 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
  * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
- * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit: torch's;
- * nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
+ * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
+ * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
  * weight to its place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 +
- * 2) + 2 + 4 bytes. */
+ * 2) + 2 + 4 bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
     enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
     static const dpari_generation age[DPAR_STACKS] = {
-        {CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {LM, TP, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
-        {CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {PT, DP, 0, 14, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
-        {PTC, DP, 0, 14, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
-        {PT, DP, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
-        {PTC, DP, 0, 14, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
-        {PT, 0, 1, 14, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
-        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {CORE, DP | PP | TP | EP, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
-        {LM, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
-        {CORE, DP | PP | TP, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
-        {PTC, DP, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {PT, DP, 0, 14, 0, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
+        {PT, DP, 0, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
+        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
+        {PTC, DP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
     return &age[stack];
 }
 
@@ -8097,6 +8098,19 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
     return t - h + contention * h;
 }
 
+/* Tensors of a block, as many as operations have parameters. */
+static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
+{
+    double n = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers && n == 0.0; i++) {
+        for (k = 0; w->layer[i].kind == DPAR_LAYER_BLOCK && k < w->layer[i].ops; k++) {
+            n += w->op[w->layer[i].first + k].params > 0.0;
+        }
+    }
+    return n;
+}
+
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step *t)
 {
@@ -8125,6 +8139,10 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
     if (s->zero == 3 && d.unit > 0.0) {
         e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
              (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+    }
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* reduced, gathered */
+        e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+             job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
     t->term[DPAR_TIME_DP] = e;
     t->link_bytes += d.link_bytes;

@@ -16,28 +16,28 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
  * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
- * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit: torch's;
- * nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
+ * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
+ * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
  * weight to its place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 +
- * 2) + 2 + 4 bytes. */
+ * 2) + 2 + 4 bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
     enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
     static const dpari_generation age[DPAR_STACKS] = {
-        {CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {LM, TP, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
-        {CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {PT, DP, 0, 14, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
-        {PTC, DP, 0, 14, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
-        {PT, DP, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
-        {PTC, DP, 0, 14, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
-        {PT, 0, 1, 14, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
-        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
-        {CORE, DP | PP | TP | EP, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
-        {LM, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
-        {CORE, DP | PP | TP, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
-        {PTC, DP, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {PT, DP, 0, 14, 0, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
+        {PT, DP, 0, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
+        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
+        {PTC, DP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
     return &age[stack];
 }
 

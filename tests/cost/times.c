@@ -16,7 +16,7 @@ typedef struct judged {
 static judged tables[] = {
     {"dgxc", " BF16 ", 0.02, 0, 0},       {"dgxc", " FP8 ", 0.05, 0, 0},
     {"llm-foundry-h100", "", 0.05, 0, 0}, {"torchtitan", "70B", 0.04, 0, 0},
-    {"nanotron", "", 0.14, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0},
+    {"nanotron", "", 0.09, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0},
     {"nemo-long", " h100", 0.03, 0, 0},   {"nemo-long", " b200", 0.16, 0, 0}};
 
 static dpar_step step_of(const memory_row *r, double *flops)
@@ -89,6 +89,13 @@ static double priced(const char *model, const char *machine, const char *recipe,
     memory_row r = run_of(model, machine, recipe, strategy);
     double flops;
     return seconds_of(&r, &flops);
+}
+
+static dpar_step step_priced(const char *model, const char *machine, const char *strategy)
+{
+    memory_row r = run_of(model, machine, "megatron", strategy);
+    double flops;
+    return step_of(&r, &flops);
 }
 
 /* The libraries of 2023 were not at home on Hopper; on Ampere they were. */
@@ -170,6 +177,26 @@ static void test_by_work(void)
     CHECK(uneven.memory.term[DPAR_MEM_ACTIVATIONS] < 1.3 * even.memory.term[DPAR_MEM_ACTIVATIONS]);
 }
 
+/* nanotron's ZeRO-1 calls for each rank's slice of each tensor: twice a step, 8 blocks of 6 tensors
+ * by 128 ranks (norms, attention's two products, the MLP's two), and there it is all the host's. */
+static void test_slices(void)
+{
+    const char *const model = "llama:layers=8,hidden=1024,heads=8,ffn=4096,vocab=32,seq=4096,";
+    char torch[160], nanotron[160];
+    dpar_step t, n;
+    dpar_calibration cal;
+    dpar_calibration_init(&cal, DPAR_GEN_HOPPER);
+    snprintf(torch, sizeof torch, "%sstack=torch", model);
+    snprintf(nanotron, sizeof nanotron, "%sstack=nanotron", model);
+    t = step_priced(torch, "16x8:h100-80", "dp=128,zero=1,mbs=1,overlap=tp");
+    n = step_priced(nanotron, "16x8:h100-80", "dp=128,zero=1,mbs=1,overlap=tp");
+    CHECK_NEAR(n.term[DPAR_TIME_DP] - t.term[DPAR_TIME_DP],
+               2.0 * 8 * 6 * 128 * cal.value[DPAR_CAL_LAUNCH_S], 1e-9);
+    t = step_priced(torch, "16x8:h100-80", "dp=128,zero=0,mbs=1,overlap=tp");
+    n = step_priced(nanotron, "16x8:h100-80", "dp=128,zero=0,mbs=1,overlap=tp");
+    CHECK_NEAR(n.term[DPAR_TIME_DP], t.term[DPAR_TIME_DP], 1e-9);
+}
+
 /* Products in 8 bits: the head stays in 16, operands are cast. A model that is all head gains
  * nothing; one without much of it gains less than half. */
 static void test_narrow(void)
@@ -181,13 +208,6 @@ static void test_narrow(void)
     CHECK(priced(deep, at, "fp8", how) > 0.55 * priced(deep, at, "bf16-grad16", how));
     CHECK(priced(deep, at, "fp8", how) < 0.75 * priced(deep, at, "bf16-grad16", how));
     CHECK(priced(deep, at, "fsdp-fp8", how) > priced(deep, at, "fp8", how));
-}
-
-static dpar_step step_priced(const char *model, const char *machine, const char *strategy)
-{
-    memory_row r = run_of(model, machine, "megatron", strategy);
-    double flops;
-    return step_of(&r, &flops);
 }
 
 /* ring-flash-attention's zigzag (2024): 8 ranks of 8192 tokens, 32 heads of 128 over 8; forward and
@@ -286,6 +306,7 @@ int main(void)
     test_ages();
     test_years();
     test_by_work();
+    test_slices();
     test_narrow();
     test_ring_published();
     test_ring();
