@@ -398,13 +398,14 @@ enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 /* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
-    char name[12];      /* "embed", "block", "moe", "head", ... */
-    int32_t kind;       /* DPAR_LAYER_* */
-    int32_t count;      /* how many */
-    int32_t from, span; /* blocks: spread evenly over [from, from + span) of all blocks */
-    int32_t first, ops; /* its operations in workload.op */
-    double tokens;      /* tokens (pixels, cells) a sample */
-    double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    char name[12];              /* "embed", "block", "moe", "head", ... */
+    int32_t kind;               /* DPAR_LAYER_* */
+    int32_t count;              /* how many */
+    int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
+    int32_t first, ops;         /* its operations in workload.op */
+    int32_t shared, shared_ops; /* of them those of shared experts */
+    double tokens;              /* tokens (pixels, cells) a sample */
+    double width_bytes;         /* bytes a token of its output: what a pipeline stage sends */
     double alternate;   /* bytes a token that every second product and attention give, all ranks */
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
@@ -471,6 +472,7 @@ typedef struct dpar_workload {
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t expert_groups, topk_groups;                            /* as the model has them */
     int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
@@ -538,6 +540,7 @@ typedef struct dpar_model {
     int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
+    int32_t expert_groups, topk_groups; /* a token's experts lie in so many of the groups; 0: all */
     double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
@@ -637,7 +640,8 @@ enum {
     DPAR_OVERLAP_TP = 2,
     DPAR_OVERLAP_PP = 4,
     DPAR_OVERLAP_DEFAULT = 8,
-    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+    DPAR_OVERLAP_EP = 16, /* the experts' messages behind another micro-batch, or another chunk */
+    DPAR_OVERLAP_SHARED = 32 /* behind the shared experts of their own layer */
 };
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
@@ -1331,8 +1335,8 @@ typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t sliced;         /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
-    int8_t once;           /* a token crosses to a node once, whatever experts it has there */
+    int8_t sliced; /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
+    int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
     int8_t of;        /* DPAR_STACK_* that it is a generation of */
@@ -1481,9 +1485,9 @@ typedef struct dpari_stage {
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
     double transient;
-    double boundary; /* bytes of the activation that it receives */
+    double boundary;              /* bytes of the activation that it receives */
     double dummies, head_dummies; /* as in dpari_layers */
-    double largest;  /* weights of its largest layer */
+    double largest;               /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
@@ -3408,9 +3412,10 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
  * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
  * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
- * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
- * weight to its place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 +
- * 2) + 2 + 4 bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks. */
+ * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep,
+ * which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. Sliced:
+ * nanotron's zero.py makes lists of tensors times ranks. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
@@ -3965,6 +3970,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
                          e * (2.0 * wide + m->shared_ffn), e * wide);
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
+        l->shared = w->ops - 3;
+        l->shared_ops = 3;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -4610,6 +4617,8 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
+    w->expert_groups = m->expert_groups;
+    w->topk_groups = m->topk_groups;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
     w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
     w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;
@@ -4784,10 +4793,10 @@ static const char dpari_others[] =
     "phi-3-mini\0llama:32/3072/32/0/8192/32064/4096\0"
     "deepseek-v2\0llama:60/5120/128/0/12288/102400/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
-    "shared_ffn=3072,dense_layers=1\0"
+    "shared_ffn=3072,dense_layers=1,expert_groups=8,topk_groups=3\0"
     "deepseek-v3\0llama:61/7168/128/0/18432/129280/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
-    "shared_ffn=2048,dense_layers=3\0"
+    "shared_ffn=2048,dense_layers=3,expert_groups=8,topk_groups=4\0"
     "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
     "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
     "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
@@ -4833,7 +4842,8 @@ static const char dpari_newer[] =
     "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
     "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
     "deepseek-r1\0deepseek-v3\0"
-    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1\0"
+    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1,"
+    "expert_groups=1,topk_groups=1\0"
     "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
     "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
     "glm-4.5-air\0glm-4.5,46/4096/0/0/10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
@@ -4939,6 +4949,8 @@ enum {
     DPARI_M_TOWER_MERGERS,
     DPARI_M_TOWER_GATED,
     DPARI_M_TOWER_PARAMS,
+    DPARI_M_EXPERT_GROUPS,
+    DPARI_M_TOPK_GROUPS,
     DPARI_M_INTEGERS,
     DPARI_M_CAPACITY = DPARI_M_INTEGERS,
     DPARI_M_FLOPS,
@@ -4961,7 +4973,8 @@ static const char dpari_model_keys[] =
     "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
     "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
     "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
-    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0capacity\0flops_per_cell\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0topk_"
+    "groups\0capacity\0flops_per_cell\0"
     "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
 #define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
@@ -4987,7 +5000,8 @@ static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
     DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
     DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
     DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
-    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params)};
+    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params),  DPARI_FIELD(expert_groups),
+    DPARI_FIELD(topk_groups)};
 #undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
@@ -5475,6 +5489,8 @@ static const char dpari_config_names[] =
     "index_n_heads\0"
     "index_head_dim\0"
     "index_topk\0"
+    "n_group num_expert_group n_expert_group moe_router_num_groups\0"
+    "topk_group moe_router_group_topk\0"
     "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
     "num_mtp_layers\0"
     "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
@@ -5565,6 +5581,8 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_M_INDEX_HEADS,
                                            DPARI_M_INDEX_WIDTH,
                                            DPARI_M_INDEX_TOPK,
+                                           DPARI_M_EXPERT_GROUPS,
+                                           DPARI_M_TOPK_GROUPS,
                                            DPARI_M_MTP,
                                            DPARI_C_SHARED,
                                            DPARI_C_SIDE,
@@ -5916,9 +5934,7 @@ static const char dpari_config_left[] =
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
     "use_full_rank_gate";
 /* Numbers about experts that change neither sizes nor work. */
-static const char dpari_config_idle[] =
-    "moe_layer_end_index num_expert_group n_expert_group expert_capacity moe_router_group_topk "
-    "moe_router_num_groups";
+static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
 static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
                                         const dpari_json_item *item)
@@ -6991,10 +7007,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][6][12] = {
-        {"dp", "tp", "pp", "default", "none", "ep"},
-        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
-    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
+    static const char name[2][7][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep", "shared"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none", "none"}};
+    static const int8_t bit[7] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP, DPAR_OVERLAP_SHARED};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -7004,9 +7020,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 7 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -7152,11 +7168,11 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
-                                        {"optimizer", "weights", "activations", "nvme", ""}};
+    static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
+                                        {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 5; i++) {
+    for (i = 0; i < 6; i++) {
         if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
@@ -8982,15 +8998,34 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
+/* How many of n places k balls reach that fall at random. */
+static DPARI_COLD double dpari_reached(double n, int32_t k)
+{
+    double missed = 1.0;
+    for (; k > 0; k--) {
+        missed *= 1.0 - 1.0 / n;
+    }
+    return n * (1.0 - missed);
+}
+
+/* Nodes that a token's experts can lie on: of routing limited to groups, those of its groups. */
+static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
+{
+    const double groups = w->expert_groups;
+    if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
+        return nodes;
+    }
+    return nodes >= groups ? nodes / groups * w->topk_groups : dpari_reached(nodes, w->topk_groups);
+}
+
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
- * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
- * are handed out inside the nodes meanwhile. */
+ * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
+ * inside the nodes meanwhile. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
                                               double bytes, dpari_layer_price *p)
 {
-    double missed = 1.0, nodes = g->nodes, t;
+    double sent, t;
     dpar_group inside = *g;
-    int32_t i;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
@@ -9000,21 +9035,28 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_gr
     if (g->nodes < 2) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    for (i = 0; i < job->work->topk; i++) {
-        missed *= 1.0 - 1.0 / nodes;
-    }
-    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
-                    2.0, 2.0);
+    sent = dpari_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
+/* t seconds of messages each way behind work of so many seconds forward and backward. */
+static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
+                                     dpari_layer_price *p)
+{
+    const double lost = 1.0 - dpari_contention(job);
+    p->ep_forward -= lost * dpari_leastf(0.9 * t, forward);
+    p->ep_backward -= lost * dpari_leastf(0.9 * t, backward);
+}
+
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
+    const dpar_strategy *s = r->s;
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
@@ -9038,9 +9080,15 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     p->ep_forward = t;
     p->ep_backward = t;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
-        const double lost = 1.0 - dpari_contention(job);
-        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
-        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+        dpari_hide_ep(job, t, 0.8 * p->forward, 0.8 * p->backward, p);
+    } else if (s->overlap & DPAR_OVERLAP_SHARED) {
+        dpari_layer_price shared;
+        int32_t k;
+        dpari_zero(&shared, sizeof(shared));
+        for (k = 0; k < l->shared_ops; k++) {
+            dpari_price_op(r, &job->work->op[l->shared + k], tokens, &shared);
+        }
+        dpari_hide_ep(job, t, shared.forward, shared.backward, p);
     }
 }
 
@@ -9120,7 +9168,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
-    dpari_price_ep(job, s, l, tokens, p);
+    dpari_price_ep(job, r, l, tokens, p);
     dpari_price_halo(job, s, l, p);
     if (!w->trains) {
         p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;

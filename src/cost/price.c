@@ -430,15 +430,34 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
     }
 }
 
+/* How many of n places k balls reach that fall at random. */
+static DPARI_COLD double dpari_reached(double n, int32_t k)
+{
+    double missed = 1.0;
+    for (; k > 0; k--) {
+        missed *= 1.0 - 1.0 / n;
+    }
+    return n * (1.0 - missed);
+}
+
+/* Nodes that a token's experts can lie on: of routing limited to groups, those of its groups. */
+static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
+{
+    const double groups = w->expert_groups;
+    if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
+        return nodes;
+    }
+    return nodes >= groups ? nodes / groups * w->topk_groups : dpari_reached(nodes, w->topk_groups);
+}
+
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
- * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
- * are handed out inside the nodes meanwhile. */
+ * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
+ * inside the nodes meanwhile. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
                                               double bytes, dpari_layer_price *p)
 {
-    double missed = 1.0, nodes = g->nodes, t;
+    double sent, t;
     dpar_group inside = *g;
-    int32_t i;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
@@ -448,21 +467,28 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_gr
     if (g->nodes < 2) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    for (i = 0; i < job->work->topk; i++) {
-        missed *= 1.0 - 1.0 / nodes;
-    }
-    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
-                    2.0, 2.0);
+    sent = dpari_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
+/* t seconds of messages each way behind work of so many seconds forward and backward. */
+static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
+                                     dpari_layer_price *p)
+{
+    const double lost = 1.0 - dpari_contention(job);
+    p->ep_forward -= lost * dpari_leastf(0.9 * t, forward);
+    p->ep_backward -= lost * dpari_leastf(0.9 * t, backward);
+}
+
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
+    const dpar_strategy *s = r->s;
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
@@ -486,9 +512,15 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     p->ep_forward = t;
     p->ep_backward = t;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
-        const double lost = 1.0 - dpari_contention(job);
-        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
-        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+        dpari_hide_ep(job, t, 0.8 * p->forward, 0.8 * p->backward, p);
+    } else if (s->overlap & DPAR_OVERLAP_SHARED) {
+        dpari_layer_price shared;
+        int32_t k;
+        dpari_zero(&shared, sizeof(shared));
+        for (k = 0; k < l->shared_ops; k++) {
+            dpari_price_op(r, &job->work->op[l->shared + k], tokens, &shared);
+        }
+        dpari_hide_ep(job, t, shared.forward, shared.backward, p);
     }
 }
 
@@ -568,7 +600,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
-    dpari_price_ep(job, s, l, tokens, p);
+    dpari_price_ep(job, r, l, tokens, p);
     dpari_price_halo(job, s, l, p);
     if (!w->trains) {
         p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;

@@ -17,9 +17,10 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
  * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
  * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
- * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered
- * weight to its place, twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 +
- * 2) + 2 + 4 bytes. Sliced: nanotron's zero.py makes lists of tensors times ranks. */
+ * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep,
+ * which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. Sliced:
+ * nanotron's zero.py makes lists of tensors times ranks. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
@@ -574,6 +575,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
                          e * (2.0 * wide + m->shared_ffn), e * wide);
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
+        l->shared = w->ops - 3;
+        l->shared_ops = 3;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -1219,6 +1222,8 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
+    w->expert_groups = m->expert_groups;
+    w->topk_groups = m->topk_groups;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
     w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
     w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;

@@ -266,6 +266,30 @@ static void test_loss(void)
           1.1 * priced(fused, "1x8:h100-80", "fsdp", "dp=8,zero=1,mbs=1"));
 }
 
+static double reached(double n, int k)
+{
+    return n * (1.0 - pow(1.0 - 1.0 / n, k));
+}
+
+/* Messages of routed experts behind the shared ones of their layer: at most what these take. */
+static void test_shared(void)
+{
+    const char *const model = "llama:layers=8,hidden=4096,heads=32,ffn=4096,vocab=32000,seq=4096,"
+                              "experts=64,topk=8,expert_ffn=1024,shared_ffn=";
+    const char *const at = "4x8:h100-80", *const how = "dp=32,zero=1,ep=32,mbs=1,m=8,overlap=";
+    char plain[80], shared[80], none[200], some[200];
+    double gain;
+    snprintf(plain, sizeof plain, "%sdp", how);
+    snprintf(shared, sizeof shared, "%sdp+shared", how);
+    snprintf(none, sizeof none, "%s0", model);
+    snprintf(some, sizeof some, "%s2048", model);
+    CHECK_NEAR(step_priced(none, at, plain).total, step_priced(none, at, shared).total, 1e-12);
+    gain = step_priced(some, at, plain).term[DPAR_TIME_EP] -
+           step_priced(some, at, shared).term[DPAR_TIME_EP];
+    CHECK(gain > 0.0);
+    CHECK(gain < step_priced(some, at, plain).total - step_priced(none, at, plain).total);
+}
+
 /* Experts across nodes: sent once a node where the code does so, or behind another micro-batch. */
 static void test_experts(void)
 {
@@ -287,12 +311,33 @@ static void test_experts(void)
     /* in one node a token crosses nothing; 8-bit dispatch is all the difference */
     CHECK_NEAR(priced(deep, "1x8:h100-80", "megatron", "dp=8,ep=8,mbs=1,overlap=dp"),
                priced(core, "1x8:h100-80", "megatron", "dp=8,ep=8,mbs=1,overlap=dp"), 1e-12);
-    /* DeepSeek-V3 (arXiv 2412.19437): 180,000 hours of 2048 H800 a trillion tokens */
+    /* experts in 4 of 8 groups: of 8 copies to 32 ranks on 4 nodes, 3.6 of 4 nodes without (4 (1 -
+     * .75^8)); with it 2.73 (4 (1 - .75^4)) nodes hold the groups and 2.7 are reached */
+    {
+        const double bytes = 4096.0 * 8 * 4096 * 2 * (24.0 / 32) * 8 * 4;
+        char limited[200];
+        dpar_step all, some;
+        snprintf(limited, sizeof limited, "%s,expert_groups=8,topk_groups=4", deep);
+        all = step_priced(deep, at, plain);
+        some = step_priced(limited, at, plain);
+        CHECK_NEAR((all.nic_bytes - some.nic_bytes) / 8,
+                   bytes * (reached(4, 8) - reached(reached(4, 4), 8)) / 8, 1e-9);
+        CHECK_NEAR(step_priced(core, at, plain).nic_bytes - all.nic_bytes,
+                   8 * bytes * (1 - reached(4, 8) / 8), 1e-9);
+    }
+    /* DeepSeek-V3 (arXiv 2412.19437): 180,000 hours of 2048 H800 a trillion tokens; norms and the
+     * experts' activation are recomputed; real routing, the fullest expert 1.2 times the mean */
     CHECK_NEAR(4096.0 * 15360.0 / 2048.0 /
-                   priced("deepseek-v3,stack=deepep", "256x8:h800,nic=8x50", "fp8",
-                          "pp=16,schedule=dualpipe,ep=64,dp=128,zero=1,mbs=1,m=120"),
+                   priced("deepseek-v3,stack=deepep,capacity=1.2", "256x8:h800,nic=8x50", "fp8",
+                          "pp=16,schedule=dualpipe,ep=64,dp=128,zero=1,mbs=1,m=120,"
+                          "recompute=norm+activation"),
                1e12 / (180e3 * 3600.0), 0.15);
     dpar_strategy_init(&s);
+    CHECK_INT(dpar_strategy_read(&s, "overlap=dp+shared", 17, NULL, NULL), DPAR_OK);
+    CHECK_INT(s.overlap, DPAR_OVERLAP_DP | DPAR_OVERLAP_SHARED);
+    dpar_text_init(&t, text, sizeof text);
+    dpar_strategy_write(&s, &t);
+    CHECK(strstr(text, "overlap=dp+shared") != NULL);
     CHECK_INT(dpar_strategy_read(&s, "overlap=dp+ep", 13, NULL, NULL), DPAR_OK);
     CHECK_INT(s.overlap, DPAR_OVERLAP_DP | DPAR_OVERLAP_EP);
     dpar_text_init(&t, text, sizeof text);
@@ -312,6 +357,7 @@ int main(void)
     test_ring();
     test_ulysses_across();
     test_loss();
+    test_shared();
     test_experts();
     return CHECK_DONE();
 }
