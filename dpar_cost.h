@@ -1163,7 +1163,9 @@ typedef struct dpar_advice {
  * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
  * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. One search, two where something is fixed: milliseconds. */
+ * that are not the cluster's. One search, two where something is fixed: milliseconds.
+ *
+ * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 
@@ -1292,7 +1294,12 @@ typedef struct dpar_planned {
  * fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be evaluated
  * does not fit, step and memory are its own. Other errors as dpar_plan_ask and dpar_plan_price.
  * Milliseconds as a rule; `whole` and large machines take seconds: dpar_plan_ask and dpar_planner
- * can be stopped meanwhile. */
+ * can be stopped meanwhile.
+ *
+ * Times and order are those of the closed forms. The command simulates the schedules of its first
+ * plans besides, which takes megabytes of memory that this library does not allocate: that is a
+ * call of dpar_plan_simulate for each plan. Uneven stages and schedules of two halves are then a
+ * few per cent slower or faster. */
 DPAR_API dpar_status dpar_plan_text(const char *model, const char *machine, const char *options,
                                     dpar_planned *planned, dpar_why *why);
 
@@ -1481,6 +1488,7 @@ typedef struct dpari_stage {
     double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
+    double sent; /* of these what the forward sends */
     double params, expert_params;
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
@@ -2658,6 +2666,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
+        c->cal.error[cal] = 0.0; /* the default's is not the given one's */
         return DPAR_OK;
     }
     return dpari_cluster_number(c, key, v)
@@ -8635,7 +8644,9 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static const double dpari_core_wave = 64.0; /* outputs that a core's registers hold */
+/* Outputs that a core's registers hold: 16 of four f64 (AVX2). That a last tile of them is lost, as
+ * a last wave is on a GPU, is assumed. */
+static const double dpari_core_wave = 64.0;
 
 /* r[0] for layers, r[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
@@ -9042,13 +9053,18 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_gr
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
+/* Assumed, not measured: a tenth of the experts' messages finds nothing to hide behind, nor does a
+ * fifth of the layer hide any (the command plan says so where it counts). */
+static const double dpari_ep_hidden = 0.9;
+static const double dpari_ep_hides = 0.8;
+
 /* t seconds of messages each way behind work of so many seconds forward and backward. */
 static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
                                      dpari_layer_price *p)
 {
     const double lost = 1.0 - dpari_contention(job);
-    p->ep_forward -= lost * dpari_leastf(0.9 * t, forward);
-    p->ep_backward -= lost * dpari_leastf(0.9 * t, backward);
+    p->ep_forward -= lost * dpari_leastf(dpari_ep_hidden * t, forward);
+    p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
 }
 
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
@@ -9080,7 +9096,7 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
     p->ep_forward = t;
     p->ep_backward = t;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
-        dpari_hide_ep(job, t, 0.8 * p->forward, 0.8 * p->backward, p);
+        dpari_hide_ep(job, t, dpari_ep_hides * p->forward, dpari_ep_hides * p->backward, p);
     } else if (s->overlap & DPAR_OVERLAP_SHARED) {
         dpari_layer_price shared;
         int32_t k;
@@ -9303,6 +9319,7 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
     st->cp += count * (p->cp_forward + p->cp_backward);
     st->ep += count * (p->ep_forward + p->ep_backward);
     st->halo += count * (p->halo_forward + p->halo_backward);
+    st->sent += count * (p->tp_forward + p->cp_forward + p->ep_forward + p->halo_forward);
     st->params += count * p->params;
     st->expert_params += count * p->expert_params;
     st->kept += count * kept;
@@ -11534,12 +11551,11 @@ static int32_t dpari_simulated_micros(const dpar_strategy *s)
     return (int32_t)m;
 }
 
-/* The forward's share of what a stage takes: its compute, and its part of the messages. */
+/* The forward's share of what a stage takes: its compute and its messages. */
 static double dpari_forward_share(const dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double forward = st->forward + 0.4 * st->tp + 0.5 * (st->ep + st->halo) + 0.4 * st->cp;
-    return device > 0.0 ? forward / device : 0.5;
+    return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
 /* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
@@ -12488,6 +12504,16 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "},\n");
 }
 
+/* A constant's error, known where it is a default. */
+static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
+{
+    if (points > 0 || !(error > 0.0)) {
+        dpar_text_put(t, points > 0 ? " none: measured" : " not known: as given");
+    } else {
+        dpari_text_print(t, " %.0f %%", 100.0 * error);
+    }
+}
+
 static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
@@ -12508,12 +12534,13 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
-    dpari_text_print(&l,
-                     "calibration: %s; one standard deviation of products %.0f %%, of links %.0f "
-                     "%%, of the network %.0f %%; activations of %d bytes",
-                     c->cal.source, 100.0 * c->cal.error[DPAR_CAL_GEMM],
-                     100.0 * c->cal.error[DPAR_CAL_LINK_SHARE],
-                     100.0 * c->cal.error[DPAR_CAL_NET_SHARE], w->element);
+    dpari_text_print(&l, "calibration: %s; one standard deviation of products", c->cal.source);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_GEMM], 0);
+    dpar_text_put(&l, ", of links");
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].n);
+    dpar_text_put(&l, ", of the network");
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].n);
+    dpari_text_print(&l, "; activations of %d bytes", w->element);
     dpari_json_text(t, line);
     if (w->note[0] != 0) {
         dpar_text_put(t, ",\n    ");

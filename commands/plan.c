@@ -947,7 +947,7 @@ static void assume(char *text, size_t room, const char *what, const char *other,
 
 /* What the user left open and the answer hangs on, each with the price of another choice. */
 static void say_assumed(const options *o, const dpar_asked *asked, const char *words,
-                        const char *model, const char *machine)
+                        const char *model, const char *machine, const dpar_plan *best)
 {
     /* another stack, and another age */
     static const char *const stack[DPAR_STACKS] = {"",      "core",  "torch", "core", "torch",
@@ -1011,6 +1011,16 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
         snprintf(what, sizeof what, "%lld samples a step", (long long)asked->search.global_batch);
         snprintf(other, sizeof other, "batch=%lld", 2LL * (long long)asked->search.global_batch);
         assume(text, sizeof text, what, other + 6, other_rate(model, machine, words, other), now);
+    }
+    if (best->strategy.ep > 1 && best->strategy.overlap & DPAR_OVERLAP_DEFAULT) {
+        dpar_strategy bare = best->strategy;
+        dpar_plan other_plan;
+        bare.overlap = DPAR_OVERLAP_DP | DPAR_OVERLAP_TP | DPAR_OVERLAP_PP;
+        if ((w->age == DPAR_STACK_NEMO || w->age == DPAR_STACK_DEEPEP) &&
+            dpar_plan_price(&asked->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
+            assume(text, sizeof text, "nine tenths of the experts' messages hidden, no measurement",
+                   "none", best->step.total, other_plan.step.total);
+        }
     }
     if (text[0] != 0) {
         add_note(text);
@@ -1085,7 +1095,7 @@ static int run_search(const options *o, const dpar_asked *asked, const char *wor
         add_note(said);
     }
     if (p.tops > 0 && !interrupted) {
-        say_assumed(o, asked, words, model, machine);
+        say_assumed(o, asked, words, model, machine, &top[0]);
     }
     if (p.tops == 0) {
         r.note = why.text;
@@ -1138,7 +1148,7 @@ static int run_recommend(const options *o, const dpar_asked *asked, const char *
     r.note = st == DPAR_OK ? NULL : why.text;
     if (st == DPAR_OK) {
         simulate(job, &a.plan, 1, 1);
-        say_assumed(o, asked, words, model, machine);
+        say_assumed(o, asked, words, model, machine, &a.plan);
     }
     if (!o->json) {
         printf("%s\n  why:       %s\n", a.name, a.why);

@@ -786,6 +786,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
+        c->cal.error[cal] = 0.0; /* the default's is not the given one's */
         return DPAR_OK;
     }
     return dpari_cluster_number(c, key, v)

@@ -62,6 +62,7 @@ typedef struct dpari_stage {
     double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
+    double sent; /* of these what the forward sends */
     double params, expert_params;
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
