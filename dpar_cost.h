@@ -454,7 +454,7 @@ enum {
     DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
     DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
     DPAR_STACK_NEMO_2024,     /* core of 2024 */
-    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled; gradients behind the backward */
+    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
     DPAR_STACKS               /* one past the last */
 };
 
@@ -3457,7 +3457,7 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
         {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
         {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
         {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
-        {PTC, DP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
     return &age[stack];
 }
 
@@ -9025,7 +9025,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
 }
 
 /* How many of n places k balls reach that fall at random. */
-static DPARI_COLD double dpari_reached(double n, int32_t k)
+static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
     for (; k > 0; k--) {
@@ -9041,7 +9041,8 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes
     if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
         return nodes;
     }
-    return nodes >= groups ? nodes / groups * w->topk_groups : dpari_reached(nodes, w->topk_groups);
+    return nodes >= groups ? nodes / groups * w->topk_groups
+                           : dpari_places_reached(nodes, w->topk_groups);
 }
 
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
@@ -9061,7 +9062,7 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_gr
     if (g->nodes < 2) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    sent = dpari_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
+    sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
     t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;

@@ -433,7 +433,7 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
 }
 
 /* How many of n places k balls reach that fall at random. */
-static DPARI_COLD double dpari_reached(double n, int32_t k)
+static DPARI_COLD double dpari_places_reached(double n, int32_t k)
 {
     double missed = 1.0;
     for (; k > 0; k--) {
@@ -449,7 +449,8 @@ static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes
     if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
         return nodes;
     }
-    return nodes >= groups ? nodes / groups * w->topk_groups : dpari_reached(nodes, w->topk_groups);
+    return nodes >= groups ? nodes / groups * w->topk_groups
+                           : dpari_places_reached(nodes, w->topk_groups);
 }
 
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
@@ -469,7 +470,7 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_gr
     if (g->nodes < 2) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    sent = dpari_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
+    sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
     t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;

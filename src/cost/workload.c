@@ -38,7 +38,7 @@ static const dpari_generation *dpari_generation_at(int32_t stack)
         {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
         {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
         {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
-        {PTC, DP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
     return &age[stack];
 }
 

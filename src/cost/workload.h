@@ -140,7 +140,7 @@ enum {
     DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
     DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
     DPAR_STACK_NEMO_2024,     /* core of 2024 */
-    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled; gradients behind the backward */
+    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
     DPAR_STACKS               /* one past the last */
 };
 
