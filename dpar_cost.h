@@ -3490,7 +3490,7 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
     const dpari_generation *g;
     dpar_text t;
     int32_t i, stack = 0, year = 0;
-    size_t at = 0;
+    size_t at = 0, k;
     while (at < n && s[at] != '@') {
         at++;
     }
@@ -3501,17 +3501,17 @@ DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n
         }
         stack = dpari_spells(s, at, dpari_stack_name(i)) ? i : stack;
     }
-    for (i = 1; i < 5 && at + 5 == n && s[at + i] >= '0' && s[at + i] <= '9'; i++) {
-        year = 10 * year + (s[at + i] - '0');
+    for (k = at + 1; at + 5 == n && k < n && s[k] >= '0' && s[k] <= '9'; k++) {
+        year = 10 * year + (s[k] - '0');
     }
-    if (stack == 0 || i < 5) {
+    if (stack == 0 || k < at + 5) {
         return 0;
     }
     m->stack = dpari_stack_in(stack, year);
     g = dpari_generation_at(m->stack);
     if (year < g->from || year > g->to) {
         dpar_text_init(&t, m->note + dpari_length(m->note),
-                       (int64_t)(sizeof(m->note) - dpari_length(m->note)));
+                       sizeof(m->note) - dpari_length(m->note));
         dpari_text_slice(&t, s, n);
         dpari_text_print(&t, ": no published run of that year is known here; priced as %s of %d\n",
                          dpari_stack_name(m->stack), g->from);
