@@ -398,13 +398,14 @@ enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 /* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
-    char name[12];      /* "embed", "block", "moe", "head", ... */
-    int32_t kind;       /* DPAR_LAYER_* */
-    int32_t count;      /* how many */
-    int32_t from, span; /* blocks: spread evenly over [from, from + span) of all blocks */
-    int32_t first, ops; /* its operations in workload.op */
-    double tokens;      /* tokens (pixels, cells) a sample */
-    double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    char name[12];              /* "embed", "block", "moe", "head", ... */
+    int32_t kind;               /* DPAR_LAYER_* */
+    int32_t count;              /* how many */
+    int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
+    int32_t first, ops;         /* its operations in workload.op */
+    int32_t shared, shared_ops; /* of them those of shared experts */
+    double tokens;              /* tokens (pixels, cells) a sample */
+    double width_bytes;         /* bytes a token of its output: what a pipeline stage sends */
     double alternate;   /* bytes a token that every second product and attention give, all ranks */
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
@@ -437,7 +438,9 @@ enum {
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
- * does. Every prediction says which one it assumed. 0 in a model: as its family has it. */
+ * does. Every prediction says which one it assumed. 0 in a model: as its family has it. In text a
+ * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
+ * is known a line of the note. */
 enum {
     DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
@@ -449,7 +452,10 @@ enum {
     DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
     DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
     DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
-    DPAR_STACKS        /* one past the last */
+    DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_STACK_NEMO_2024,     /* core of 2024 */
+    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
+    DPAR_STACKS               /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
@@ -466,6 +472,7 @@ typedef struct dpar_workload {
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t expert_groups, topk_groups;                            /* as the model has them */
     int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
@@ -533,6 +540,7 @@ typedef struct dpar_model {
     int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
+    int32_t expert_groups, topk_groups; /* a token's experts lie in so many of the groups; 0: all */
     double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
@@ -596,7 +604,8 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
  * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep),
+ * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext;
+ * or one with a year, core@2024: as it was then),
  * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
  * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
  * sentence.
@@ -631,7 +640,8 @@ enum {
     DPAR_OVERLAP_TP = 2,
     DPAR_OVERLAP_PP = 4,
     DPAR_OVERLAP_DEFAULT = 8,
-    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+    DPAR_OVERLAP_EP = 16, /* the experts' messages behind another micro-batch, or another chunk */
+    DPAR_OVERLAP_SHARED = 32 /* behind the shared experts of their own layer */
 };
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says
@@ -1153,7 +1163,9 @@ typedef struct dpar_advice {
  * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
  * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. One search, two where something is fixed: milliseconds. */
+ * that are not the cluster's. One search, two where something is fixed: milliseconds.
+ *
+ * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 
@@ -1282,7 +1294,12 @@ typedef struct dpar_planned {
  * fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be evaluated
  * does not fit, step and memory are its own. Other errors as dpar_plan_ask and dpar_plan_price.
  * Milliseconds as a rule; `whole` and large machines take seconds: dpar_plan_ask and dpar_planner
- * can be stopped meanwhile. */
+ * can be stopped meanwhile.
+ *
+ * Times and order are those of the closed forms. The command simulates the schedules of its first
+ * plans besides, which takes megabytes of memory that this library does not allocate: that is a
+ * call of dpar_plan_simulate for each plan. Uneven stages and schedules of two halves are then a
+ * few per cent slower or faster. */
 DPAR_API dpar_status dpar_plan_text(const char *model, const char *machine, const char *options,
                                     dpar_planned *planned, dpar_why *why);
 
@@ -1316,15 +1333,21 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
+/* Sets m->stack by such a name, or name@year; a year without runs is a line of the note. 0: no
+ * name. */
+DPARI_API int dpari_stack_read(dpar_model *m, const char *s, size_t n);
 /* A generation of software. On chips from Hopper on, which came while it was written, it reaches
  * these shares of today's rates. */
 typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t once;           /* a token crosses to a node once, whatever experts it has there */
+    int8_t sliced; /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
+    int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
+    int8_t of;        /* DPAR_STACK_* that it is a generation of */
+    int16_t from, to; /* years of its runs */
 } dpari_generation;
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
 DPARI_API const char *dpari_attention_name(int32_t attention);
@@ -1465,13 +1488,14 @@ typedef struct dpari_stage {
     double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
+    double sent; /* of these what the forward sends */
     double params, expert_params;
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
     double transient;
-    double boundary; /* bytes of the activation that it receives */
+    double boundary;              /* bytes of the activation that it receives */
     double dummies, head_dummies; /* as in dpari_layers */
-    double largest;  /* weights of its largest layer */
+    double largest;               /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
@@ -1869,9 +1893,9 @@ DPARI_API dpar_status dpari_json_next(dpari_json *j, dpari_json_item *item, dpar
  * is no more), switched, in-switch reduction. Dense, one direction. Traps: "80 GB" parts hold about
  * 80 GiB, H200 nearly 141 GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200
  * one GPU of two. Links of GH200 and MI300 are wires to each peer: a pair has a share. Chips of Ada
- * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 90
+ * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 100
  * or
- * 45. table */
+ * 50. table */
 static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "v100-32\0NVIDIA data sheet 2018\0"
                                      "a100-40\0NVIDIA data sheet 2020\0"
@@ -1906,8 +1930,8 @@ static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "mi355x\0AMD data sheet 2025\0"
                                      "tpu-v4\0Google 2022, memory unverified\0"
                                      "tpu-v5e\0Google 2023, memory unverified\0"
-                                     "tpu-v5p\0Google 2023, memory unverified\0"
-                                     "tpu-v6e\0Google 2024, memory unverified\0"
+                                     "tpu-v5p\0Google Cloud's pages 2026\0"
+                                     "tpu-v6e\0Google Cloud's pages 2026\0"
                                      "max-1550\0Intel 2023, both tiles; links unverified\0"
                                      "core\0a core as of 2024; doctor --cluster FILE measures\0";
 enum {
@@ -1967,10 +1991,10 @@ static const struct {
     {DPAR_GEN_CDNA, 304, {206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
     {DPAR_GEN_CDNA, 304, {275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
     {DPAR_GEN_CDNA, 256, {309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 50}, 535, 0, 0},
-    {DPAR_GEN_TPU, 2, {34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 12.5f}, 270, 0, 0},
-    {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 180, 0, 0},
-    {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 12.5f}, 540, 0, 0},
-    {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 360, 0, 0},
+    {DPAR_GEN_TPU, 2, {34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 12.5f}, 300, 0, 0},
+    {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 200, 0, 0},
+    {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 6.25f}, 600, 0, 0},
+    {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 400, 0, 0},
     {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0},
     {DPAR_GEN_CPU, 1, {4, .01f, .02f, .04f, 0, .04f, 0, 0, 10, 1.25f}, 10, 1, 0}};
 
@@ -2024,10 +2048,12 @@ static const char dpari_machine_text[] =
     "hgx-h20\0h20\0HGX H20, 8 x 400 Gb/s as usual, 2024\0"
     "mi300x-8\0mi300x\0AMD MI300X platform 2023: 64 GB/s a pair, 8 x 400 Gb/s\0"
     "mi325x-8\0mi325x\0AMD MI325X platform 2024: 64 GB/s a pair, 8 x 400 Gb/s\0"
-    "rtx-4090-8\0rtx-4090\0a server of eight 2023, PCIe 4 by the host, one 100 Gb/s NIC\0"
-    "tpu-v5p\0tpu-v5p\0Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified\0"
-    "tpu-v6e\0tpu-v6e\0Google v6e 2024: a pod of 16 x 16, ICI 4 x 90 GB/s, unverified\0"
-    "tpu-v5e\0tpu-v5e\0Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified\0";
+    "rtx-4090-8\0rtx-4090\0eight of 2023, no peer access: by the host, 10 (sockets) to 24 GB/s "
+    "(NCCL); 100 Gb/s\0"
+    "tpu-v5p\0tpu-v5p\0Google Cloud's pages 2026: a cube of 4 x 4 x 4, ICI 6 x 100 GB/s, 50 Gb/s "
+    "outside\0"
+    "tpu-v6e\0tpu-v6e\0Google Cloud's pages 2026: a pod of 16 x 16, ICI 4 x 100 GB/s\0"
+    "tpu-v5e\0tpu-v5e\0Google Cloud's pages 2026: a pod of 16 x 16, ICI 4 x 50 GB/s\0";
 static const struct {
     int16_t nodes, per_node, link, switched, nvls, nics;
     float nic;
@@ -2069,9 +2095,9 @@ static const struct {
                      {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
                      {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
                      {1, 8, 20, 1, 0, 1, 12.5f, 512, DPARI_IB},
-                     {1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB},
-                     {1, 256, 360, 0, 0, 64, 12.5f, 1536, DPARI_IB},
-                     {1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB}};
+                     {1, 64, 600, 0, 0, 16, 25, 7168, DPARI_IB},
+                     {1, 256, 400, 0, 0, 64, 12.5f, 1536, DPARI_IB},
+                     {1, 256, 200, 0, 0, 64, 12.5f, 512, DPARI_IB}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -2642,6 +2668,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
+        c->cal.error[cal] = 0.0; /* the default's is not the given one's */
         return DPAR_OK;
     }
     return dpari_cluster_number(c, key, v)
@@ -3069,6 +3096,20 @@ static double dpari_steps(int32_t kind, double n)
     }
 }
 
+/* Of a torus of equal sides (3-d for chips of two cores): one link for two, else the two links of
+ * each axis along which n chips lie. */
+static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
+{
+    int32_t side = 1, axes = 1, reach;
+    while ((dims == 3 ? side * side : side) * side < all) {
+        side++;
+    }
+    for (reach = side; reach < n && axes < dims; reach *= side) {
+        axes++;
+    }
+    return n == 2 ? 0.5 / dims : (double)axes / dims;
+}
+
 /* Share of a chip's wired (not switched) links that n of the node's chips can use. */
 static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
@@ -3082,8 +3123,7 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
         return (double)cube[n - 2];
     }
     if (c->gpu.generation == DPAR_GEN_TPU) {
-        double dims = c->gpu.units > 1 ? 3.0 : 2.0; /* chips of two cores lie on a 3-d torus */
-        return n == 2 ? 0.5 / dims : 1.0 / dims;    /* one link, or the two of an axis */
+        return dpari_torus_share(c->gpu.units > 1 ? 3 : 2, all, n);
     }
     if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
         return 1.0; /* MI250X: the two halves of a package share four links, 200 GB/s */
@@ -3387,32 +3427,96 @@ DPAR_API void dpar_collective_predict(const dpar_cluster *c, const dpar_group *g
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
-                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
-                                               "nemo",     "deepep"};
+    static const char name[DPAR_STACKS][14] = {
+        "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
+        "nanotron", "nemo",     "deepep", "megatron@2021", "nemo@2024", "maxtext"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
- * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
- * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
- * DeepSeek-V3's way, no row. */
+ * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
+ * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
+ * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep,
+ * which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. Sliced:
+ * nanotron's zero.py makes lists of tensors times ranks. */
+static const dpari_generation *dpari_generation_at(int32_t stack)
+{
+    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
+    enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    static const dpari_generation age[DPAR_STACKS] = {
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {PT, DP, 0, 14, 0, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
+        {PT, DP, 0, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
+        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
+        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+    return &age[stack];
+}
+
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
-    static const dpari_generation age[DPAR_STACKS] = {
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
-        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
-    return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
+    return dpari_generation_at(w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack);
+}
+
+/* The latest generation of a stack that had begun by then, or its first. */
+static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
+{
+    const int32_t of = dpari_generation_at(stack)->of;
+    int32_t i, best = 0, first = stack;
+    for (i = 1; i < DPAR_STACKS; i++) {
+        const dpari_generation *g = dpari_generation_at(i);
+        if (g->of != of) {
+            continue;
+        }
+        first = g->from < dpari_generation_at(first)->from ? i : first;
+        if (g->from <= year && (best == 0 || g->from > dpari_generation_at(best)->from ||
+                                (i == stack && g->from == dpari_generation_at(best)->from))) {
+            best = i;
+        }
+    }
+    return best > 0 ? best : first;
+}
+
+DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
+{
+    const dpari_generation *g;
+    dpar_text t;
+    int32_t i, stack = 0, year = 0;
+    size_t at = 0, k;
+    while (at < n && s[at] != '@') {
+        at++;
+    }
+    for (i = 1; i < DPAR_STACKS; i++) {
+        if (dpari_spells(s, n, dpari_stack_name(i))) {
+            m->stack = i;
+            return 1;
+        }
+        stack = dpari_spells(s, at, dpari_stack_name(i)) ? i : stack;
+    }
+    for (k = at + 1; at + 5 == n && k < n && s[k] >= '0' && s[k] <= '9'; k++) {
+        year = 10 * year + (s[k] - '0');
+    }
+    if (stack == 0 || k < at + 5) {
+        return 0;
+    }
+    m->stack = dpari_stack_in(stack, year);
+    g = dpari_generation_at(m->stack);
+    if (year < g->from || year > g->to) {
+        dpar_text_init(&t, m->note + dpari_length(m->note),
+                       sizeof(m->note) - dpari_length(m->note));
+        dpari_text_slice(&t, s, n);
+        dpari_text_print(&t, ": no published run of that year is known here; priced as %s of %d\n",
+                         dpari_stack_name(m->stack), g->from);
+    }
+    return 1;
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
@@ -3890,6 +3994,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
                          e * (2.0 * wide + m->shared_ffn), e * wide);
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
+        l->shared = w->ops - 3;
+        l->shared_ops = 3;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -3929,7 +4035,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                            double tokens)
 {
     double h = m->hidden, v = m->vocab;
-    int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    int fused = (w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED) &&
+                w->loss != DPAR_LOSS_EAGER;
     static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
                                              2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
@@ -4534,6 +4641,8 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
+    w->expert_groups = m->expert_groups;
+    w->topk_groups = m->topk_groups;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
     w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
     w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;
@@ -4708,10 +4817,10 @@ static const char dpari_others[] =
     "phi-3-mini\0llama:32/3072/32/0/8192/32064/4096\0"
     "deepseek-v2\0llama:60/5120/128/0/12288/102400/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
-    "shared_ffn=3072,dense_layers=1\0"
+    "shared_ffn=3072,dense_layers=1,expert_groups=8,topk_groups=3\0"
     "deepseek-v3\0llama:61/7168/128/0/18432/129280/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
-    "shared_ffn=2048,dense_layers=3\0"
+    "shared_ffn=2048,dense_layers=3,expert_groups=8,topk_groups=4\0"
     "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
     "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
     "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
@@ -4757,7 +4866,8 @@ static const char dpari_newer[] =
     "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
     "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
     "deepseek-r1\0deepseek-v3\0"
-    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1\0"
+    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1,"
+    "expert_groups=1,topk_groups=1\0"
     "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
     "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
     "glm-4.5-air\0glm-4.5,46/4096/0/0/10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
@@ -4863,6 +4973,8 @@ enum {
     DPARI_M_TOWER_MERGERS,
     DPARI_M_TOWER_GATED,
     DPARI_M_TOWER_PARAMS,
+    DPARI_M_EXPERT_GROUPS,
+    DPARI_M_TOPK_GROUPS,
     DPARI_M_INTEGERS,
     DPARI_M_CAPACITY = DPARI_M_INTEGERS,
     DPARI_M_FLOPS,
@@ -4885,7 +4997,8 @@ static const char dpari_model_keys[] =
     "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
     "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
     "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
-    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0capacity\0flops_per_cell\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0topk_"
+    "groups\0capacity\0flops_per_cell\0"
     "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
 #define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
@@ -4911,7 +5024,8 @@ static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
     DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
     DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
     DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
-    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params)};
+    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params),  DPARI_FIELD(expert_groups),
+    DPARI_FIELD(topk_groups)};
 #undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
@@ -5169,7 +5283,9 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
                                   why);
     case DPARI_M_STACK:
-        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+        return dpari_stack_read(m, s + k, n - k)
+                   ? DPAR_OK
+                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_STACKS);
     case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
         return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
@@ -5397,6 +5513,8 @@ static const char dpari_config_names[] =
     "index_n_heads\0"
     "index_head_dim\0"
     "index_topk\0"
+    "n_group num_expert_group n_expert_group moe_router_num_groups\0"
+    "topk_group moe_router_group_topk\0"
     "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
     "num_mtp_layers\0"
     "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
@@ -5487,6 +5605,8 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_M_INDEX_HEADS,
                                            DPARI_M_INDEX_WIDTH,
                                            DPARI_M_INDEX_TOPK,
+                                           DPARI_M_EXPERT_GROUPS,
+                                           DPARI_M_TOPK_GROUPS,
                                            DPARI_M_MTP,
                                            DPARI_C_SHARED,
                                            DPARI_C_SIDE,
@@ -5838,9 +5958,7 @@ static const char dpari_config_left[] =
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
     "use_full_rank_gate";
 /* Numbers about experts that change neither sizes nor work. */
-static const char dpari_config_idle[] =
-    "moe_layer_end_index num_expert_group n_expert_group expert_capacity moe_router_group_topk "
-    "moe_router_num_groups";
+static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
 static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
                                         const dpari_json_item *item)
@@ -6913,10 +7031,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][6][12] = {
-        {"dp", "tp", "pp", "default", "none", "ep"},
-        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
-    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
+    static const char name[2][7][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep", "shared"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none", "none"}};
+    static const int8_t bit[7] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP, DPAR_OVERLAP_SHARED};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -6926,9 +7044,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 7 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -7074,11 +7192,11 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
-                                        {"optimizer", "weights", "activations", "nvme", ""}};
+    static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
+                                        {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 5; i++) {
+    for (i = 0; i < 6; i++) {
         if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }
@@ -8020,6 +8138,19 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
     return t - h + contention * h;
 }
 
+/* Tensors of a block, as many as operations have parameters. */
+static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
+{
+    double n = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers && n == 0.0; i++) {
+        for (k = 0; w->layer[i].kind == DPAR_LAYER_BLOCK && k < w->layer[i].ops; k++) {
+            n += w->op[w->layer[i].first + k].params > 0.0;
+        }
+    }
+    return n;
+}
+
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step *t)
 {
@@ -8048,6 +8179,10 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
     if (s->zero == 3 && d.unit > 0.0) {
         e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
              (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+    }
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* reduced, gathered */
+        e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+             job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
     t->term[DPAR_TIME_DP] = e;
     t->link_bytes += d.link_bytes;
@@ -8472,6 +8607,7 @@ typedef struct dpari_rates {
     double byte_s;      /* seconds an HBM byte */
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
     double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double lost;        /* waves of attention tiles that are lost */
     double launch_s;
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
@@ -8497,9 +8633,12 @@ static const double dpari_grouped_share = 0.70;
 static const double dpari_attention_back = 2.4;
 static const double dpari_attention_lost = 1.5;
 static const double dpari_flash1_share = 0.62;
-/* In a ring attention goes by pieces: 8 ranks reach 0.90 of one kernel's rate, forward and backward
- * (zigzag of ring-flash-attention, H800 and A100, 2024). */
-static const double dpari_ring_pieces = 0.125;
+/* Each step of a ring adds a partial output to the sum in 32 bits, and gradients likewise: so many
+ * times the bytes of queries and outputs move, forward and backward. ring-flash-attention's zigzag
+ * of 8 ranks and 8192 tokens each loses 2.3 and 3.3 ms on H800, 4.8 and 4.8 on A100 (2024): 27 and
+ * 33, 38 and 34 bytes an output at 0.8 of the memory's rate. */
+static const double dpari_ring_merge = 7.5;
+static const double dpari_ring_merge_back = 9.0;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
 
@@ -8520,7 +8659,9 @@ DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t el
     return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
 }
 
-static const double dpari_core_wave = 64.0; /* outputs that a core's registers hold */
+/* Outputs that a core's registers hold: 16 of four f64 (AVX2). That a last tile of them is lost, as
+ * a last wave is on a GPU, is assumed. */
+static const double dpari_core_wave = 64.0;
 
 /* r[0] for layers, r[1] for the head, which stays in 16 bits. */
 static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *s,
@@ -8555,6 +8696,12 @@ static DPARI_COLD void dpari_rates_of(const dpar_job *job, const dpar_strategy *
     if (g->generation == DPAR_GEN_CPU) { /* a tile of registers: next to nothing is lost */
         r.wave = dpari_core_wave;
         r.rows = 0.25;
+    }
+    /* TransformerEngine computes a ring's pieces on two streams: one fills the other's last wave,
+     * and the last piece's is a wave over its own keys alone */
+    r.lost = dpari_attention_lost;
+    if (s->cp_kind == DPAR_CP_RING && job->work->stack == DPAR_STACK_CORE) {
+        r.lost /= s->cp;
     }
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
@@ -8661,7 +8808,7 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
     double t;
     if (op->kind != DPAR_OP_SCORES) {
-        t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
+        t = flops * r->attention_s * (1.0 + r->lost / waves);
         p->forward += t;
         p->attention += t;
         p->backward += dpari_attention_back * t;
@@ -8866,30 +9013,46 @@ static DPARI_COLD void dpari_price_cp(const dpar_job *job, const dpar_strategy *
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
-        /* the ring passes blocks while it computes with the one before, and each of its steps reads
-         * and rewrites the partial output (half of qo, three passes) */
-        double merge = 1.5 * qo * (s->cp - 1.0) /
+        /* the ring passes blocks while it computes with the one before */
+        double merge = qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
-        double slow = dpari_ring_pieces * (s->cp - 1.0) / s->cp * p->attention;
-        p->forward += slow;
-        p->backward += dpari_attention_back * slow;
         dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
                         2.0);
-        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
-        p->cp_backward =
-            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + dpari_ring_merge * merge;
+        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) +
+                         dpari_ring_merge_back * merge;
     }
 }
 
+/* How many of n places k balls reach that fall at random. */
+static DPARI_COLD double dpari_places_reached(double n, int32_t k)
+{
+    double missed = 1.0;
+    for (; k > 0; k--) {
+        missed *= 1.0 - 1.0 / n;
+    }
+    return n * (1.0 - missed);
+}
+
+/* Nodes that a token's experts can lie on: of routing limited to groups, those of its groups. */
+static DPARI_COLD double dpari_routed_nodes(const dpar_workload *w, double nodes)
+{
+    const double groups = w->expert_groups;
+    if (w->topk_groups < 1 || w->topk_groups >= w->expert_groups) {
+        return nodes;
+    }
+    return nodes >= groups ? nodes / groups * w->topk_groups
+                           : dpari_places_reached(nodes, w->topk_groups);
+}
+
 /* One all-to-all of routed tokens. Where the code sends a token once to each node that has experts
- * of it, of topk copies over so many nodes nodes (1 - (1 - 1/nodes)^topk) are sent, and all of them
- * are handed out inside the nodes meanwhile. */
+ * of it, of topk copies as many are sent as nodes are reached, and all of them are handed out
+ * inside the nodes meanwhile. */
 static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_group *g,
                                               double bytes, dpari_layer_price *p)
 {
-    double missed = 1.0, nodes = g->nodes, t;
+    double sent, t;
     dpar_group inside = *g;
-    int32_t i;
     if (!dpari_age(job->work)->once || job->work->topk < 1) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
@@ -8899,21 +9062,33 @@ static DPARI_COLD double dpari_routed_seconds(const dpar_job *job, const dpar_gr
     if (g->nodes < 2) {
         return dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
-    for (i = 0; i < job->work->topk; i++) {
-        missed *= 1.0 - 1.0 / nodes;
-    }
-    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * nodes * (1.0 - missed) / job->work->topk, p,
-                    2.0, 2.0);
+    sent = dpari_places_reached(dpari_routed_nodes(job->work, g->nodes), job->work->topk);
+    t = dpari_spend(job, g, DPAR_ALL_TO_ALL, bytes * sent / job->work->topk, p, 2.0, 2.0);
     inside.size = g->per_node;
     inside.nodes = 1;
     return dpari_mostf(t, dpari_spend(job, &inside, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0));
 }
 
+/* Assumed, not measured: a tenth of the experts' messages finds nothing to hide behind, nor does a
+ * fifth of the layer hide any (the command plan says so where it counts). */
+static const double dpari_ep_hidden = 0.9;
+static const double dpari_ep_hides = 0.8;
+
+/* t seconds of messages each way behind work of so many seconds forward and backward. */
+static DPARI_COLD void dpari_hide_ep(const dpar_job *job, double t, double forward, double backward,
+                                     dpari_layer_price *p)
+{
+    const double lost = 1.0 - dpari_contention(job);
+    p->ep_forward -= lost * dpari_leastf(dpari_ep_hidden * t, forward);
+    p->ep_backward -= lost * dpari_leastf(dpari_ep_hidden * t, backward);
+}
+
 /* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
  * the ranks of an expert and their outputs summed and scattered. */
-static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *s,
+static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpari_rates *r,
                                       const dpar_layer *l, double tokens, dpari_layer_price *p)
 {
+    const dpar_strategy *s = r->s;
     dpar_group g;
     double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
     if (l->ep_bytes <= 0.0) {
@@ -8937,9 +9112,15 @@ static DPARI_COLD void dpari_price_ep(const dpar_job *job, const dpar_strategy *
     p->ep_forward = t;
     p->ep_backward = t;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_EP) {
-        const double lost = 1.0 - dpari_contention(job);
-        p->ep_forward -= lost * dpari_leastf(0.9 * t, 0.8 * p->forward);
-        p->ep_backward -= lost * dpari_leastf(0.9 * t, 0.8 * p->backward);
+        dpari_hide_ep(job, t, dpari_ep_hides * p->forward, dpari_ep_hides * p->backward, p);
+    } else if (s->overlap & DPAR_OVERLAP_SHARED) {
+        dpari_layer_price shared;
+        int32_t k;
+        dpari_zero(&shared, sizeof(shared));
+        for (k = 0; k < l->shared_ops; k++) {
+            dpari_price_op(r, &job->work->op[l->shared + k], tokens, &shared);
+        }
+        dpari_hide_ep(job, t, shared.forward, shared.backward, p);
     }
 }
 
@@ -9019,7 +9200,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *rates, int
     p->kept[DPAR_RECOMPUTE_ALTERNATE] = p->send / r->sequence + tokens * l->alternate / s->tp;
     dpari_price_tp(job, s, l, tokens, p);
     dpari_price_cp(job, s, l, tokens, p);
-    dpari_price_ep(job, s, l, tokens, p);
+    dpari_price_ep(job, r, l, tokens, p);
     dpari_price_halo(job, s, l, p);
     if (!w->trains) {
         p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
@@ -9154,6 +9335,7 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
     st->cp += count * (p->cp_forward + p->cp_backward);
     st->ep += count * (p->ep_forward + p->ep_backward);
     st->halo += count * (p->halo_forward + p->halo_backward);
+    st->sent += count * (p->tp_forward + p->cp_forward + p->ep_forward + p->halo_forward);
     st->params += count * p->params;
     st->expert_params += count * p->expert_params;
     st->kept += count * kept;
@@ -11385,12 +11567,11 @@ static int32_t dpari_simulated_micros(const dpar_strategy *s)
     return (int32_t)m;
 }
 
-/* The forward's share of what a stage takes: its compute, and its part of the messages. */
+/* The forward's share of what a stage takes: its compute and its messages. */
 static double dpari_forward_share(const dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double forward = st->forward + 0.4 * st->tp + 0.5 * (st->ep + st->halo) + 0.4 * st->cp;
-    return device > 0.0 ? forward / device : 0.5;
+    return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
 /* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what
@@ -12339,6 +12520,16 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "},\n");
 }
 
+/* A constant's error, known where it is a default. */
+static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
+{
+    if (points > 0 || !(error > 0.0)) {
+        dpar_text_put(t, points > 0 ? " none: measured" : " not known: as given");
+    } else {
+        dpari_text_print(t, " %.0f %%", 100.0 * error);
+    }
+}
+
 static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
@@ -12359,12 +12550,13 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
-    dpari_text_print(&l,
-                     "calibration: %s; one standard deviation of products %.0f %%, of links %.0f "
-                     "%%, of the network %.0f %%; activations of %d bytes",
-                     c->cal.source, 100.0 * c->cal.error[DPAR_CAL_GEMM],
-                     100.0 * c->cal.error[DPAR_CAL_LINK_SHARE],
-                     100.0 * c->cal.error[DPAR_CAL_NET_SHARE], w->element);
+    dpari_text_print(&l, "calibration: %s; one standard deviation of products", c->cal.source);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_GEMM], 0);
+    dpar_text_put(&l, ", of links");
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].n);
+    dpar_text_put(&l, ", of the network");
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].n);
+    dpari_text_print(&l, "; activations of %d bytes", w->element);
     dpari_json_text(t, line);
     if (w->note[0] != 0) {
         dpar_text_put(t, ",\n    ");
@@ -12783,28 +12975,30 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
     return k == a->length[which] && name[k] == 0;
 }
 
-/* The number of the name that was said; left as it is where none was. */
-static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
-                                    const char *(*name)(int32_t number), int32_t *number,
-                                    dpar_why *why)
+static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
 {
+    const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
-    if (a->value[which] == NULL) {
-        return DPAR_OK;
+    if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
+        return dpari_say_word(
+            DPAR_E_UNKNOWN, why,
+            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
+            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
+            "'@'",
+            s, a->length[DPARI_ASK_STACK], 0, 0, 0, 0);
     }
-    for (i = 1; name(i)[0] != '?'; i++) {
-        if (dpari_ask_is(a, which, name(i))) {
-            *number = i;
-            return DPAR_OK;
+    for (i = 1; f != NULL; i++) {
+        if (dpari_attention_name(i)[0] == '?') {
+            return dpari_say_word(DPAR_E_UNKNOWN, why,
+                                  "attention is unfused, flash1 or flash, not '@'", f,
+                                  a->length[DPARI_ASK_ATTENTION], 0, 0, 0, 0);
+        }
+        if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
+            m->attention = i;
+            f = NULL;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        which == DPARI_ASK_STACK
-            ? "stack is megatron, core, torch, compiled, or a generation of these: "
-              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
-            : "attention is unfused, flash1 or flash, not '@'",
-        a->value[which], a->length[which], 0, 0, 0, 0);
+    return DPAR_OK;
 }
 
 /* ---- what they say ------------------------------------------------------------------------------
@@ -12825,10 +13019,7 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     dpar_model m;
     const int32_t seq = a->number[DPARI_ASK_SEQ] > 0 ? (int32_t)a->number[DPARI_ASK_SEQ] : 0;
     dpar_status st = dpar_model_read(&m, text, dpari_length(text), why);
-    st = st == DPAR_OK ? dpari_ask_choice(a, DPARI_ASK_STACK, dpari_stack_name, &m.stack, why) : st;
-    st = st == DPAR_OK
-             ? dpari_ask_choice(a, DPARI_ASK_ATTENTION, dpari_attention_name, &m.attention, why)
-             : st;
+    st = st == DPAR_OK ? dpari_ask_software(a, &m, why) : st;
     if (st != DPAR_OK) {
         return st;
     }

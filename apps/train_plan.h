@@ -72,31 +72,23 @@ static int measure(trainer *t, gauge *u)
     return bad;
 }
 
-/* This machine, as the planner sees one: what was measured, at full share. */
-static void describe(dpar_cluster *c, const gauge *u, int32_t ranks)
+/* This machine, as a file of doctor --cluster has it: what was measured, at full share. */
+static dpar_status describe(dpar_cluster *c, const gauge *u, int32_t ranks, dpar_why *why)
 {
-    int32_t i;
-    (void)dpar_cluster_find(c, "dgx-h100", NULL);
-    snprintf(c->name, sizeof c->name, "this machine");
-    snprintf(c->gpu.name, sizeof c->gpu.name, "a core");
-    c->gpu.generation = DPAR_GEN_OTHER;
-    c->gpu.units = 1;
-    for (i = 0; i < DPAR_FORMATS; i++) {
-        c->gpu.flops[i] = u->flops;
+    const double teraflops = u->flops * 1e-12;
+    char text[400];
+    int n = snprintf(text, sizeof text,
+                     "machine = 1x%d:core\nstream = %.9g\ntflops = %.9g\ntflops32 = %.9g\n"
+                     "tflops64 = %.9g\ngemm = 1\nattention = 1\nhbm = 1\nlaunch_us = 0.01\n"
+                     "step_ms = 0.00001\n",
+                     (int)ranks, u->Bps * 1e-9, teraflops, teraflops, teraflops, teraflops);
+    if (ranks > 1) {
+        n += snprintf(text + n, sizeof text - (size_t)n,
+                      "link_reduce = %dx8x%.9g\nlink_reduce = %dx1048576x%.9g\n", (int)ranks,
+                      u->link_s * 1e6, (int)ranks,
+                      1e6 * (u->link_s + 2.0 * (ranks - 1) / ranks * 1048576 / u->link_Bps));
     }
-    c->gpu.memory_Bps = u->Bps;
-    c->nodes = 1;
-    c->gpus_per_node = ranks;
-    c->link_Bps = u->link_Bps;
-    c->link_switched = 1;
-    c->link_reduces = 0;
-    c->nics = 0;
-    dpar_calibration_init(&c->cal, DPAR_GEN_OTHER);
-    c->cal.value[DPAR_CAL_GEMM] = c->cal.value[DPAR_CAL_ATTENTION] = 1.0;
-    c->cal.value[DPAR_CAL_HBM] = c->cal.value[DPAR_CAL_LINK_SHARE] = 1.0;
-    c->cal.value[DPAR_CAL_LAUNCH_S] = c->cal.value[DPAR_CAL_STEP_S] = 1e-8;
-    c->cal.value[DPAR_CAL_LINK_S] = c->cal.value[DPAR_CAL_BASE_S] = u->link_s / 2;
-    c->cal.value[DPAR_CAL_SKEW] = c->cal.value[DPAR_CAL_CONTENTION] = 0.0;
+    return dpar_cluster_read(c, text, (size_t)n, why);
 }
 
 static dpar_strategy strategy_of(const trainer *t)
@@ -167,7 +159,6 @@ static int plan(trainer *t, double *seconds, double *bytes)
     if (measure(t, &u)) {
         return 1;
     }
-    describe(&cluster, &u, t->world->size);
     length = snprintf(text, sizeof text,
                       "%s:layers=%d,hidden=%d,heads=%d,kv_heads=%d,ffn=%d,vocab=%d,seq=%d,"
                       "tied=%d,biases=-1,element=%d,attention=flash,stack=core",
@@ -181,7 +172,8 @@ static int plan(trainer *t, double *seconds, double *bytes)
     memset(&job, 0, sizeof job);
     job.work = &work;
     job.cluster = &cluster;
-    st = dpar_model_read(&m, text, (size_t)length, &why);
+    st = describe(&cluster, &u, t->world->size, &why);
+    st = st == DPAR_OK ? dpar_model_read(&m, text, (size_t)length, &why) : st;
     st = st == DPAR_OK ? dpar_workload_init(&work, &m, 0, &why) : st;
     st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, recipe, &why) : st;
     if (t->s->pure) { /* the model writes gradients as its own numbers */

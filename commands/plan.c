@@ -49,7 +49,9 @@ static const char help[] =
     "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
     "  --stack S           megatron | core | torch | compiled: the software assumed, today's; or "
     "a\n"
-    "                      generation: llm-foundry (2023) | torchtitan | nanotron | nemo | deepep\n"
+    "                      generation: llm-foundry (2023) | torchtitan | nanotron | nemo | deepep "
+    "|\n"
+    "                      maxtext; S@YEAR: as it was then (core@2024)\n"
     "  --attention A       unfused | flash1 | flash\n"
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
     "  --whole             search every divisor and option (millions of configurations; Ctrl-C\n"
@@ -945,13 +947,38 @@ static void assume(char *text, size_t room, const char *what, const char *other,
 
 /* What the user left open and the answer hangs on, each with the price of another choice. */
 static void say_assumed(const options *o, const dpar_asked *asked, const char *words,
-                        const char *model, const char *machine)
+                        const char *model, const char *machine, const dpar_plan *best)
 {
+    /* another stack, and another age */
     static const char *const stack[DPAR_STACKS] = {"",      "core",  "torch", "core", "torch",
-                                                   "torch", "torch", "torch", "core", "core"};
-    static const char *const stack_name[DPAR_STACKS] = {
-        "",           "megatron", "core", "torch", "compiled", "llm-foundry (2023)",
-        "torchtitan", "nanotron", "nemo", "deepep"};
+                                                   "torch", "torch", "torch", "core", "core",
+                                                   "core",  "core",  "torch"};
+    static const char *const age[DPAR_STACKS] = {"",
+                                                 "megatron@2021",
+                                                 "core@2024",
+                                                 "torch@2023",
+                                                 "",
+                                                 "torch@2025",
+                                                 "",
+                                                 "",
+                                                 "nemo@2024",
+                                                 "",
+                                                 "megatron@2022",
+                                                 "nemo@2025",
+                                                 ""};
+    static const char *const stack_name[DPAR_STACKS] = {"",
+                                                        "megatron software of 2022",
+                                                        "core software of today (2025 on)",
+                                                        "torch software of today (2024 on)",
+                                                        "compiled software of today (2024 on)",
+                                                        "llm-foundry software of 2023",
+                                                        "torchtitan software of 2025",
+                                                        "nanotron software of 2025",
+                                                        "nemo software of today (2025 on)",
+                                                        "deepep software of 2025",
+                                                        "megatron software of 2021",
+                                                        "nemo software of 2024",
+                                                        "maxtext software of 2024"};
     const dpar_workload *w = &asked->work;
     char text[600], what[80], other[80];
     double now = other_rate(model, machine, words, "");
@@ -966,10 +993,14 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
         assume(text, sizeof text, what, name, other_rate(model, machine, words, other), now);
     }
     if (o->stack == NULL && w->heads > 0 && w->age >= 1) {
-        snprintf(what, sizeof what, "%s software", stack_name[w->age]);
         snprintf(other, sizeof other, "stack=%s", stack[w->age]);
-        assume(text, sizeof text, what, stack[w->age], other_rate(model, machine, words, other),
-               now);
+        assume(text, sizeof text, stack_name[w->age], stack[w->age],
+               other_rate(model, machine, words, other), now);
+        if (age[w->age][0] != 0) {
+            snprintf(other, sizeof other, "stack=%s", age[w->age]);
+            assume(text, sizeof text, "its age", age[w->age],
+                   other_rate(model, machine, words, other), now);
+        }
     }
     if (o->seq == NULL && w->vocab > 0) {
         snprintf(what, sizeof what, "%.0f tokens a sample", w->tokens);
@@ -980,6 +1011,16 @@ static void say_assumed(const options *o, const dpar_asked *asked, const char *w
         snprintf(what, sizeof what, "%lld samples a step", (long long)asked->search.global_batch);
         snprintf(other, sizeof other, "batch=%lld", 2LL * (long long)asked->search.global_batch);
         assume(text, sizeof text, what, other + 6, other_rate(model, machine, words, other), now);
+    }
+    if (best->strategy.ep > 1 && best->strategy.overlap & DPAR_OVERLAP_DEFAULT) {
+        dpar_strategy bare = best->strategy;
+        dpar_plan other_plan;
+        bare.overlap = DPAR_OVERLAP_DP | DPAR_OVERLAP_TP | DPAR_OVERLAP_PP;
+        if ((w->age == DPAR_STACK_NEMO || w->age == DPAR_STACK_DEEPEP) &&
+            dpar_plan_price(&asked->job, &bare, 0, &other_plan, NULL, NULL) == DPAR_OK) {
+            assume(text, sizeof text, "nine tenths of the experts' messages hidden, no measurement",
+                   "none", best->step.total, other_plan.step.total);
+        }
     }
     if (text[0] != 0) {
         add_note(text);
@@ -1054,7 +1095,7 @@ static int run_search(const options *o, const dpar_asked *asked, const char *wor
         add_note(said);
     }
     if (p.tops > 0 && !interrupted) {
-        say_assumed(o, asked, words, model, machine);
+        say_assumed(o, asked, words, model, machine, &top[0]);
     }
     if (p.tops == 0) {
         r.note = why.text;
@@ -1107,7 +1148,7 @@ static int run_recommend(const options *o, const dpar_asked *asked, const char *
     r.note = st == DPAR_OK ? NULL : why.text;
     if (st == DPAR_OK) {
         simulate(job, &a.plan, 1, 1);
-        say_assumed(o, asked, words, model, machine);
+        say_assumed(o, asked, words, model, machine, &a.plan);
     }
     if (!o->json) {
         printf("%s\n  why:       %s\n", a.name, a.why);

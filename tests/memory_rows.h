@@ -392,7 +392,9 @@ static void memory_long(const char *dir, memory_visit *visit, void *context)
                  gpus, memory_text(&t, "machine"), seq, tp, pp, cp);
         r = memory_begin("nemo-long", name);
         memory_machine(&r, gpus, h100 ? "h100-80" : "b200");
-        snprintf(r.model, sizeof r.model, "%s,stack=nemo,seq=%dk", memory_text(&t, "model"), seq);
+        snprintf(r.model, sizeof r.model, "%s,stack=nemo@20%.2s,seq=%dk", memory_text(&t, "model"),
+                 memory_text(&t, "release"), seq);
+        r.calibrates = h100 && (seq == 4 || seq == 1024);
         snprintf(r.recipe, sizeof r.recipe, "fp8");
         snprintf(r.strategy, sizeof r.strategy, "dp=%d,tp=%d,sp=%d,pp=%d,cp=%d,zero=1,mbs=1,m=%d",
                  dp, tp, tp > 1, pp, cp, gbs / dp);

@@ -13,9 +13,9 @@
  * is no more), switched, in-switch reduction. Dense, one direction. Traps: "80 GB" parts hold about
  * 80 GiB, H200 nearly 141 GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200
  * one GPU of two. Links of GH200 and MI300 are wires to each peer: a pair has a share. Chips of Ada
- * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 90
+ * and of the desktop Blackwell are priced with Ampere's calibration. TPU: 6 or 4 torus links of 100
  * or
- * 45. table */
+ * 50. table */
 static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "v100-32\0NVIDIA data sheet 2018\0"
                                      "a100-40\0NVIDIA data sheet 2020\0"
@@ -50,8 +50,8 @@ static const char dpari_gpu_text[] = "v100-16\0NVIDIA data sheet 2017\0"
                                      "mi355x\0AMD data sheet 2025\0"
                                      "tpu-v4\0Google 2022, memory unverified\0"
                                      "tpu-v5e\0Google 2023, memory unverified\0"
-                                     "tpu-v5p\0Google 2023, memory unverified\0"
-                                     "tpu-v6e\0Google 2024, memory unverified\0"
+                                     "tpu-v5p\0Google Cloud's pages 2026\0"
+                                     "tpu-v6e\0Google Cloud's pages 2026\0"
                                      "max-1550\0Intel 2023, both tiles; links unverified\0"
                                      "core\0a core as of 2024; doctor --cluster FILE measures\0";
 enum {
@@ -111,10 +111,10 @@ static const struct {
     {DPAR_GEN_CDNA, 304, {206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
     {DPAR_GEN_CDNA, 304, {275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 50}, 448, 0, 0},
     {DPAR_GEN_CDNA, 256, {309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 50}, 535, 0, 0},
-    {DPAR_GEN_TPU, 2, {34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 12.5f}, 270, 0, 0},
-    {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 180, 0, 0},
-    {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 12.5f}, 540, 0, 0},
-    {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 360, 0, 0},
+    {DPAR_GEN_TPU, 2, {34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 12.5f}, 300, 0, 0},
+    {DPAR_GEN_TPU, 1, {17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 12.5f}, 200, 0, 0},
+    {DPAR_GEN_TPU, 2, {102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 6.25f}, 600, 0, 0},
+    {DPAR_GEN_TPU, 1, {34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 12.5f}, 400, 0, 0},
     {DPAR_GEN_OTHER, 128, {137.0f, 3.28f, 52, 52, 419, 839, 0, 0, 50, 25}, 130, 0, 0},
     {DPAR_GEN_CPU, 1, {4, .01f, .02f, .04f, 0, .04f, 0, 0, 10, 1.25f}, 10, 1, 0}};
 
@@ -168,10 +168,12 @@ static const char dpari_machine_text[] =
     "hgx-h20\0h20\0HGX H20, 8 x 400 Gb/s as usual, 2024\0"
     "mi300x-8\0mi300x\0AMD MI300X platform 2023: 64 GB/s a pair, 8 x 400 Gb/s\0"
     "mi325x-8\0mi325x\0AMD MI325X platform 2024: 64 GB/s a pair, 8 x 400 Gb/s\0"
-    "rtx-4090-8\0rtx-4090\0a server of eight 2023, PCIe 4 by the host, one 100 Gb/s NIC\0"
-    "tpu-v5p\0tpu-v5p\0Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified\0"
-    "tpu-v6e\0tpu-v6e\0Google v6e 2024: a pod of 16 x 16, ICI 4 x 90 GB/s, unverified\0"
-    "tpu-v5e\0tpu-v5e\0Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified\0";
+    "rtx-4090-8\0rtx-4090\0eight of 2023, no peer access: by the host, 10 (sockets) to 24 GB/s "
+    "(NCCL); 100 Gb/s\0"
+    "tpu-v5p\0tpu-v5p\0Google Cloud's pages 2026: a cube of 4 x 4 x 4, ICI 6 x 100 GB/s, 50 Gb/s "
+    "outside\0"
+    "tpu-v6e\0tpu-v6e\0Google Cloud's pages 2026: a pod of 16 x 16, ICI 4 x 100 GB/s\0"
+    "tpu-v5e\0tpu-v5e\0Google Cloud's pages 2026: a pod of 16 x 16, ICI 4 x 50 GB/s\0";
 static const struct {
     int16_t nodes, per_node, link, switched, nvls, nics;
     float nic;
@@ -213,9 +215,9 @@ static const struct {
                      {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
                      {1, 8, 448, 0, 0, 8, 50, 2000, DPARI_IB},
                      {1, 8, 20, 1, 0, 1, 12.5f, 512, DPARI_IB},
-                     {1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB},
-                     {1, 256, 360, 0, 0, 64, 12.5f, 1536, DPARI_IB},
-                     {1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB}};
+                     {1, 64, 600, 0, 0, 16, 25, 7168, DPARI_IB},
+                     {1, 256, 400, 0, 0, 64, 12.5f, 1536, DPARI_IB},
+                     {1, 256, 200, 0, 0, 64, 12.5f, 512, DPARI_IB}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -786,6 +788,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
+        c->cal.error[cal] = 0.0; /* the default's is not the given one's */
         return DPAR_OK;
     }
     return dpari_cluster_number(c, key, v)

@@ -85,6 +85,20 @@ static double dpari_steps(int32_t kind, double n)
     }
 }
 
+/* Of a torus of equal sides (3-d for chips of two cores): one link for two, else the two links of
+ * each axis along which n chips lie. */
+static DPARI_COLD double dpari_torus_share(int32_t dims, int32_t all, int32_t n)
+{
+    int32_t side = 1, axes = 1, reach;
+    while ((dims == 3 ? side * side : side) * side < all) {
+        side++;
+    }
+    for (reach = side; reach < n && axes < dims; reach *= side) {
+        axes++;
+    }
+    return n == 2 ? 0.5 / dims : (double)axes / dims;
+}
+
 /* Share of a chip's wired (not switched) links that n of the node's chips can use. */
 static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
@@ -98,8 +112,7 @@ static double dpari_wired_share(const dpar_cluster *c, int32_t n)
         return (double)cube[n - 2];
     }
     if (c->gpu.generation == DPAR_GEN_TPU) {
-        double dims = c->gpu.units > 1 ? 3.0 : 2.0; /* chips of two cores lie on a 3-d torus */
-        return n == 2 ? 0.5 / dims : 1.0 / dims;    /* one link, or the two of an axis */
+        return dpari_torus_share(c->gpu.units > 1 ? 3 : 2, all, n);
     }
     if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
         return 1.0; /* MI250X: the two halves of a package share four links, 200 GB/s */

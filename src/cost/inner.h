@@ -24,15 +24,21 @@ DPARI_API dpar_status dpari_cluster_check(const dpar_cluster *c, dpar_why *why);
 
 /* "megatron", "core", ...; "unfused", "flash1", ...; "?" for others. */
 DPARI_API const char *dpari_stack_name(int32_t stack);
+/* Sets m->stack by such a name, or name@year; a year without runs is a line of the note. 0: no
+ * name. */
+DPARI_API int dpari_stack_read(dpar_model *m, const char *s, size_t n);
 /* A generation of software. On chips from Hopper on, which came while it was written, it reaches
  * these shares of today's rates. */
 typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t once;           /* a token crosses to a node once, whatever experts it has there */
+    int8_t sliced; /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
+    int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
+    int8_t of;        /* DPAR_STACK_* that it is a generation of */
+    int16_t from, to; /* years of its runs */
 } dpari_generation;
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w);
 DPARI_API const char *dpari_attention_name(int32_t attention);

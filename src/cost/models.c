@@ -83,10 +83,10 @@ static const char dpari_others[] =
     "phi-3-mini\0llama:32/3072/32/0/8192/32064/4096\0"
     "deepseek-v2\0llama:60/5120/128/0/12288/102400/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,"
-    "shared_ffn=3072,dense_layers=1\0"
+    "shared_ffn=3072,dense_layers=1,expert_groups=8,topk_groups=3\0"
     "deepseek-v3\0llama:61/7168/128/0/18432/129280/4096,q_lora=1536,kv_lora=512,"
     "rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,"
-    "shared_ffn=2048,dense_layers=3\0"
+    "shared_ffn=2048,dense_layers=3,expert_groups=8,topk_groups=4\0"
     "vit-l\0vit:24/1024/16,image=224x224,patch=16,channels=3\0"
     "vit-h\0vit:32/1280/16,image=224x224,patch=14,channels=3\0"
     "vit-3.2b\0vit:40/2560/32,image=224x224,patch=14,channels=3,stack=torch\0"
@@ -132,7 +132,8 @@ static const char dpari_newer[] =
     "gemma-3-12b\0gemma-3-4b,48/3840/16/8/15360\0"
     "gemma-3-27b\0gemma-3-12b,62/5376/32/16/21504,head_width=128\0"
     "deepseek-r1\0deepseek-v3\0"
-    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1\0"
+    "kimi-k2\0deepseek-v3,0/0/64/0/0/163840,experts=384,dense_layers=1,"
+    "expert_groups=1,topk_groups=1\0"
     "glm-4.5\0llama:92/5120/96/8/12288/151552/4096,head_width=128,experts=160,topk=8,"
     "expert_ffn=1536,shared_ffn=1536,dense_layers=3\0"
     "glm-4.5-air\0glm-4.5,46/4096/0/0/10944,experts=128,expert_ffn=1408,shared_ffn=1408,"
@@ -238,6 +239,8 @@ enum {
     DPARI_M_TOWER_MERGERS,
     DPARI_M_TOWER_GATED,
     DPARI_M_TOWER_PARAMS,
+    DPARI_M_EXPERT_GROUPS,
+    DPARI_M_TOPK_GROUPS,
     DPARI_M_INTEGERS,
     DPARI_M_CAPACITY = DPARI_M_INTEGERS,
     DPARI_M_FLOPS,
@@ -260,7 +263,8 @@ static const char dpari_model_keys[] =
     "scan_groups\0scan_width\0scan_state\0conv\0expert_step\0expert_offset\0o_lora\0"
     "o_groups\0index_heads\0index_width\0index_topk\0mtp\0tower_layers\0tower_hidden\0"
     "tower_heads\0tower_ffn\0tower_tokens\0tower_patch\0tower_positions\0tower_merge\0"
-    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0capacity\0flops_per_cell\0"
+    "tower_inner\0tower_mergers\0tower_gated\0tower_params\0expert_groups\0topk_"
+    "groups\0capacity\0flops_per_cell\0"
     "bytes_per_cell\0image\0attention\0stack\0pattern\0loss\0";
 #define DPARI_FIELD(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
 static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
@@ -286,7 +290,8 @@ static const int16_t dpari_model_at[DPARI_M_INTEGERS] = {
     DPARI_FIELD(tower_hidden),   DPARI_FIELD(tower_heads),   DPARI_FIELD(tower_ffn),
     DPARI_FIELD(tower_tokens),   DPARI_FIELD(tower_patch),   DPARI_FIELD(tower_positions),
     DPARI_FIELD(tower_merge),    DPARI_FIELD(tower_inner),   DPARI_FIELD(tower_mergers),
-    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params)};
+    DPARI_FIELD(tower_gated),    DPARI_FIELD(tower_params),  DPARI_FIELD(expert_groups),
+    DPARI_FIELD(topk_groups)};
 #undef DPARI_FIELD
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
@@ -544,7 +549,9 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
         return dpari_model_choice(&m->attention, s, k, n, dpari_attention_name, DPAR_ATTENTIONS,
                                   why);
     case DPARI_M_STACK:
-        return dpari_model_choice(&m->stack, s, k, n, dpari_stack_name, DPAR_STACKS, why);
+        return dpari_stack_read(m, s + k, n - k)
+                   ? DPAR_OK
+                   : dpari_model_one_of(s, n, why, dpari_stack_name, DPAR_STACKS);
     case DPARI_M_PATTERN: return dpari_model_pattern(m, s, k, n, why);
     case DPARI_M_LOSS:
         return dpari_model_choice(&m->loss, s, k, n, dpari_loss_name, DPAR_LOSSES, why);
@@ -772,6 +779,8 @@ static const char dpari_config_names[] =
     "index_n_heads\0"
     "index_head_dim\0"
     "index_topk\0"
+    "n_group num_expert_group n_expert_group moe_router_num_groups\0"
+    "topk_group moe_router_group_topk\0"
     "num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules mtp_num_layers "
     "num_mtp_layers\0"
     "n_shared_experts num_shared_experts moe_num_shared_experts num_shared_expert\0"
@@ -862,6 +871,8 @@ static const uint8_t dpari_config_key[] = {DPARI_M_LAYERS,
                                            DPARI_M_INDEX_HEADS,
                                            DPARI_M_INDEX_WIDTH,
                                            DPARI_M_INDEX_TOPK,
+                                           DPARI_M_EXPERT_GROUPS,
+                                           DPARI_M_TOPK_GROUPS,
                                            DPARI_M_MTP,
                                            DPARI_C_SHARED,
                                            DPARI_C_SIDE,
@@ -1213,9 +1224,7 @@ static const char dpari_config_left[] =
     "sparse_attention_config routed_expert_hidden_size attn_res_block_size block_configs hc_mult "
     "use_full_rank_gate";
 /* Numbers about experts that change neither sizes nor work. */
-static const char dpari_config_idle[] =
-    "moe_layer_end_index num_expert_group n_expert_group expert_capacity moe_router_group_topk "
-    "moe_router_num_groups";
+static const char dpari_config_idle[] = "moe_layer_end_index expert_capacity";
 
 static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
                                         const dpari_json_item *item)

@@ -22,7 +22,8 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *     "unet:image=1440x720,channels=104,hidden=64,levels=4"
  *
  * Keys are the field names of dpar_model, and attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep),
+ * stack=megatron|core|torch|compiled (or llm-foundry, torchtitan, nanotron, nemo, deepep, maxtext;
+ * or one with a year, core@2024: as it was then),
  * loss=eager|compiled|fused|inplace|chunked|parallel. seq=32k is 32768; image=224 is square. Preset
  * names may be in any case. E_PARSE for a setting, E_UNKNOWN for a preset or family, with a
  * sentence.

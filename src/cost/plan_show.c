@@ -454,6 +454,16 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "},\n");
 }
 
+/* A constant's error, known where it is a default. */
+static DPARI_COLD void dpari_json_error(dpar_text *t, double error, int32_t points)
+{
+    if (points > 0 || !(error > 0.0)) {
+        dpar_text_put(t, points > 0 ? " none: measured" : " not known: as given");
+    } else {
+        dpari_text_print(t, " %.0f %%", 100.0 * error);
+    }
+}
+
 static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
 {
     const dpar_workload *w = r->job->work;
@@ -474,12 +484,13 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    ");
     dpar_text_init(&l, line, sizeof(line));
-    dpari_text_print(&l,
-                     "calibration: %s; one standard deviation of products %.0f %%, of links %.0f "
-                     "%%, of the network %.0f %%; activations of %d bytes",
-                     c->cal.source, 100.0 * c->cal.error[DPAR_CAL_GEMM],
-                     100.0 * c->cal.error[DPAR_CAL_LINK_SHARE],
-                     100.0 * c->cal.error[DPAR_CAL_NET_SHARE], w->element);
+    dpari_text_print(&l, "calibration: %s; one standard deviation of products", c->cal.source);
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_GEMM], 0);
+    dpar_text_put(&l, ", of links");
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_LINK_SHARE], c->curve[DPAR_CURVE_LINK].n);
+    dpar_text_put(&l, ", of the network");
+    dpari_json_error(&l, c->cal.error[DPAR_CAL_NET_SHARE], c->curve[DPAR_CURVE_NET].n);
+    dpari_text_print(&l, "; activations of %d bytes", w->element);
     dpari_json_text(t, line);
     if (w->note[0] != 0) {
         dpar_text_put(t, ",\n    ");

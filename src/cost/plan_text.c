@@ -121,28 +121,30 @@ static int dpari_ask_is(const dpari_ask *a, int32_t which, const char *name)
     return k == a->length[which] && name[k] == 0;
 }
 
-/* The number of the name that was said; left as it is where none was. */
-static dpar_status dpari_ask_choice(const dpari_ask *a, int32_t which,
-                                    const char *(*name)(int32_t number), int32_t *number,
-                                    dpar_why *why)
+static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_why *why)
 {
+    const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
-    if (a->value[which] == NULL) {
-        return DPAR_OK;
+    if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
+        return dpari_say_word(
+            DPAR_E_UNKNOWN, why,
+            "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
+            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
+            "'@'",
+            s, a->length[DPARI_ASK_STACK], 0, 0, 0, 0);
     }
-    for (i = 1; name(i)[0] != '?'; i++) {
-        if (dpari_ask_is(a, which, name(i))) {
-            *number = i;
-            return DPAR_OK;
+    for (i = 1; f != NULL; i++) {
+        if (dpari_attention_name(i)[0] == '?') {
+            return dpari_say_word(DPAR_E_UNKNOWN, why,
+                                  "attention is unfused, flash1 or flash, not '@'", f,
+                                  a->length[DPARI_ASK_ATTENTION], 0, 0, 0, 0);
+        }
+        if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
+            m->attention = i;
+            f = NULL;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        which == DPARI_ASK_STACK
-            ? "stack is megatron, core, torch, compiled, or a generation of these: "
-              "llm-foundry, torchtitan, nanotron, nemo, deepep; not '@'"
-            : "attention is unfused, flash1 or flash, not '@'",
-        a->value[which], a->length[which], 0, 0, 0, 0);
+    return DPAR_OK;
 }
 
 /* ---- what they say ------------------------------------------------------------------------------
@@ -163,10 +165,7 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_as
     dpar_model m;
     const int32_t seq = a->number[DPARI_ASK_SEQ] > 0 ? (int32_t)a->number[DPARI_ASK_SEQ] : 0;
     dpar_status st = dpar_model_read(&m, text, dpari_length(text), why);
-    st = st == DPAR_OK ? dpari_ask_choice(a, DPARI_ASK_STACK, dpari_stack_name, &m.stack, why) : st;
-    st = st == DPAR_OK
-             ? dpari_ask_choice(a, DPARI_ASK_ATTENTION, dpari_attention_name, &m.attention, why)
-             : st;
+    st = st == DPAR_OK ? dpari_ask_software(a, &m, why) : st;
     if (st != DPAR_OK) {
         return st;
     }

@@ -54,7 +54,12 @@ typedef struct dpar_planned {
  * fits or is legal, and *why says what came nearest; E_MEMORY: the one that was to be evaluated
  * does not fit, step and memory are its own. Other errors as dpar_plan_ask and dpar_plan_price.
  * Milliseconds as a rule; `whole` and large machines take seconds: dpar_plan_ask and dpar_planner
- * can be stopped meanwhile. */
+ * can be stopped meanwhile.
+ *
+ * Times and order are those of the closed forms. The command simulates the schedules of its first
+ * plans besides, which takes megabytes of memory that this library does not allocate: that is a
+ * call of dpar_plan_simulate for each plan. Uneven stages and schedules of two halves are then a
+ * few per cent slower or faster. */
 DPAR_API dpar_status dpar_plan_text(const char *model, const char *machine, const char *options,
                                     dpar_planned *planned, dpar_why *why);
 

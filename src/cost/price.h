@@ -62,13 +62,14 @@ typedef struct dpari_stage {
     double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
+    double sent; /* of these what the forward sends */
     double params, expert_params;
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
     double transient;
-    double boundary; /* bytes of the activation that it receives */
+    double boundary;              /* bytes of the activation that it receives */
     double dummies, head_dummies; /* as in dpari_layers */
-    double largest;  /* weights of its largest layer */
+    double largest;               /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;

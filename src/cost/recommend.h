@@ -40,7 +40,9 @@ typedef struct dpar_advice {
  * would be recommended with nothing fixed, where that is another one. E_MEMORY when nothing fits:
  * *advice then has what comes nearest, by how much it misses, and how many GPUs would hold it.
  * E_NONE: no way divides the batch, or what is fixed is not legal. E_ARG: a batch below 0, or gpus
- * that are not the cluster's. One search, two where something is fixed: milliseconds. */
+ * that are not the cluster's. One search, two where something is fixed: milliseconds.
+ *
+ * The plan's times are those of the closed forms; dpar_plan_simulate has the schedule's own. */
 DPAR_API dpar_status dpar_plan_recommend(const dpar_job *job, const dpar_search *search,
                                          dpar_advice *advice, dpar_why *why);
 

@@ -29,12 +29,11 @@ static int32_t dpari_simulated_micros(const dpar_strategy *s)
     return (int32_t)m;
 }
 
-/* The forward's share of what a stage takes: its compute, and its part of the messages. */
+/* The forward's share of what a stage takes: its compute and its messages. */
 static double dpari_forward_share(const dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double forward = st->forward + 0.4 * st->tp + 0.5 * (st->ep + st->halo) + 0.4 * st->cp;
-    return device > 0.0 ? forward / device : 0.5;
+    return device > 0.0 ? (st->forward + st->sent) / device : 0.5;
 }
 
 /* Each chunk as a pipeline of so many ranks has it, scaled so that a rank's chunks add up to what

@@ -106,6 +106,19 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
     return t - h + contention * h;
 }
 
+/* Tensors of a block, as many as operations have parameters. */
+static DPARI_COLD double dpari_block_tensors(const dpar_workload *w)
+{
+    double n = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers && n == 0.0; i++) {
+        for (k = 0; w->layer[i].kind == DPAR_LAYER_BLOCK && k < w->layer[i].ops; k++) {
+            n += w->op[w->layer[i].first + k].params > 0.0;
+        }
+    }
+    return n;
+}
+
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step *t)
 {
@@ -134,6 +147,10 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
     if (s->zero == 3 && d.unit > 0.0) {
         e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
              (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+    }
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* reduced, gathered */
+        e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
+             job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
     t->term[DPAR_TIME_DP] = e;
     t->link_bytes += d.link_bytes;

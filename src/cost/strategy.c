@@ -204,10 +204,10 @@ static int32_t dpari_read_count(const char *s, size_t n)
 /* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
-    static const char name[2][6][12] = {
-        {"dp", "tp", "pp", "default", "none", "ep"},
-        {"optimizer", "weights", "activations", "nvme", "none", "none"}};
-    static const int8_t bit[6] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP};
+    static const char name[2][7][12] = {
+        {"dp", "tp", "pp", "default", "none", "ep", "shared"},
+        {"optimizer", "weights", "activations", "nvme", "none", "none", "none"}};
+    static const int8_t bit[7] = {1, 2, 4, 8, 0, DPAR_OVERLAP_EP, DPAR_OVERLAP_SHARED};
     int32_t bits = 0, i;
     if (n == 0) {
         return -1;
@@ -217,9 +217,9 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         while (k < n && s[k] != '+') {
             k++;
         }
-        for (i = 0; i < 6 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        for (i = 0; i < 7 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
         }
-        if (i == 6 || k + 1 == n) { /* no name, or nothing behind the last '+' */
+        if (i == 7 || k + 1 == n) { /* no name, or nothing behind the last '+' */
             return -1;
         }
         bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
@@ -365,11 +365,11 @@ DPARI_APART void dpari_write_pair(dpar_text *t, const char *name, int64_t v)
 
 DPARI_API void dpari_write_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][5][12] = {{"dp", "tp", "pp", "", "ep"},
-                                        {"optimizer", "weights", "activations", "nvme", ""}};
+    static const char word[2][6][12] = {{"dp", "tp", "pp", "", "ep", "shared"},
+                                        {"optimizer", "weights", "activations", "nvme", "", ""}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 5; i++) {
+    for (i = 0; i < 6; i++) {
         if ((bits >> i & 1) && word[offload][i][0] != 0) {
             dpari_text_print(t, "%s%s", n++ > 0 ? "+" : "", word[offload][i]);
         }

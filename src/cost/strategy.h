@@ -29,7 +29,8 @@ enum {
     DPAR_OVERLAP_TP = 2,
     DPAR_OVERLAP_PP = 4,
     DPAR_OVERLAP_DEFAULT = 8,
-    DPAR_OVERLAP_EP = 16 /* the experts' messages behind another micro-batch, or another chunk */
+    DPAR_OVERLAP_EP = 16, /* the experts' messages behind another micro-batch, or another chunk */
+    DPAR_OVERLAP_SHARED = 32 /* behind the shared experts of their own layer */
 };
 
 /* Bytes a parameter, by what they are for. Activations do not count here: dpar_model.element says

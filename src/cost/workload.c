@@ -1,38 +1,103 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "workload.h"
 
+#include "../base/inner.h"
 #include "inner.h"
 
 /* ---- sums over the list ---------------------------------------------------------------- */
 
 DPARI_API const char *dpari_stack_name(int32_t stack)
 {
-    static const char name[DPAR_STACKS][12] = {"?",        "megatron",    "core",       "torch",
-                                               "compiled", "llm-foundry", "torchtitan", "nanotron",
-                                               "nemo",     "deepep"};
+    static const char name[DPAR_STACKS][14] = {
+        "?",        "megatron", "core",   "torch",         "compiled",  "llm-foundry", "torchtitan",
+        "nanotron", "nemo",     "deepep", "megatron@2021", "nemo@2024", "maxtext"};
     return stack > 0 && stack < DPAR_STACKS ? name[stack] : "?";
 }
 
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
- * to the 70B rows in 16 bits. Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron
- * has no row to fit: torch's. Copies: FSDP2 writes each gathered weight to its place, twice a
- * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. deepep:
- * DeepSeek-V3's way, no row. */
+ * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
+ * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
+ * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep,
+ * which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place, twice a
+ * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. Sliced:
+ * nanotron's zero.py makes lists of tensors times ranks. */
+static const dpari_generation *dpari_generation_at(int32_t stack)
+{
+    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
+    enum { LM = DPAR_STACK_MEGATRON, CORE, PT, PTC }; /* of today, in order */
+    static const dpari_generation age[DPAR_STACKS] = {
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {LM, TP, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2022, 2022},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {PT, DP, 0, 14, 0, 0, 1, .7f, .8f, 0, PT, 2024, 2026},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2026},
+        {PT, DP, 0, 0, 0, 0, .9f, .7f, .8f, .4f, PT, 2023, 2023},
+        {PTC, DP, 0, 14, 0, 0, 1, .7f, 1, 0, PTC, 2024, 2025},
+        {PT, TP, 1, 14, 1, 0, 1, .7f, .8f, 0, DPAR_STACK_NANOTRON, 2025, 2025},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 0, 1, 1, 1, 0, CORE, 2025, 2026},
+        {CORE, DP | PP | TP | EP, 0, 0, 0, 1, 1, 1, 1, 0, DPAR_STACK_DEEPEP, 2024, 2025},
+        {LM, 0, 0, 0, 0, 0, 1, 1, 1, 0, LM, 2021, 2021},
+        {CORE, DP | PP | TP, 0, 0, 0, 0, .85f, .80f, 1, 0, CORE, 2024, 2024},
+        {PTC, DP | TP, 0, 0, 0, 0, 1, 1, 1, 0, DPAR_STACK_MAXTEXT, 2024, 2024}};
+    return &age[stack];
+}
+
 DPARI_API const dpari_generation *dpari_age(const dpar_workload *w)
 {
-    enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP };
-    static const dpari_generation age[DPAR_STACKS] = {
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_MEGATRON, TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 14, 0, 1, .7f, .8f, 0},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, DP, 0, 0, 0, .9f, .7f, .8f, .4f},
-        {DPAR_STACK_COMPILED, DP, 0, 14, 0, 1, .7f, 1, 0},
-        {DPAR_STACK_TORCH, 0, 1, 14, 0, 1, .7f, .8f, 0},
-        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 0, 1, 1, 1, 0},
-        {DPAR_STACK_CORE, DP | PP | TP | DPAR_OVERLAP_EP, 0, 0, 1, 1, 1, 1, 0}};
-    return &age[w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack];
+    return dpari_generation_at(w->age > 0 && w->age < DPAR_STACKS ? w->age : w->stack);
+}
+
+/* The latest generation of a stack that had begun by then, or its first. */
+static DPARI_COLD int32_t dpari_stack_in(int32_t stack, int32_t year)
+{
+    const int32_t of = dpari_generation_at(stack)->of;
+    int32_t i, best = 0, first = stack;
+    for (i = 1; i < DPAR_STACKS; i++) {
+        const dpari_generation *g = dpari_generation_at(i);
+        if (g->of != of) {
+            continue;
+        }
+        first = g->from < dpari_generation_at(first)->from ? i : first;
+        if (g->from <= year && (best == 0 || g->from > dpari_generation_at(best)->from ||
+                                (i == stack && g->from == dpari_generation_at(best)->from))) {
+            best = i;
+        }
+    }
+    return best > 0 ? best : first;
+}
+
+DPARI_API DPARI_COLD int dpari_stack_read(dpar_model *m, const char *s, size_t n)
+{
+    const dpari_generation *g;
+    dpar_text t;
+    int32_t i, stack = 0, year = 0;
+    size_t at = 0, k;
+    while (at < n && s[at] != '@') {
+        at++;
+    }
+    for (i = 1; i < DPAR_STACKS; i++) {
+        if (dpari_spells(s, n, dpari_stack_name(i))) {
+            m->stack = i;
+            return 1;
+        }
+        stack = dpari_spells(s, at, dpari_stack_name(i)) ? i : stack;
+    }
+    for (k = at + 1; at + 5 == n && k < n && s[k] >= '0' && s[k] <= '9'; k++) {
+        year = 10 * year + (s[k] - '0');
+    }
+    if (stack == 0 || k < at + 5) {
+        return 0;
+    }
+    m->stack = dpari_stack_in(stack, year);
+    g = dpari_generation_at(m->stack);
+    if (year < g->from || year > g->to) {
+        dpar_text_init(&t, m->note + dpari_length(m->note),
+                       sizeof(m->note) - dpari_length(m->note));
+        dpari_text_slice(&t, s, n);
+        dpari_text_print(&t, ": no published run of that year is known here; priced as %s of %d\n",
+                         dpari_stack_name(m->stack), g->from);
+    }
+    return 1;
 }
 
 DPARI_API const char *dpari_attention_name(int32_t attention)
@@ -510,6 +575,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_stream(w, DPAR_CUT_TENSOR, 1, e * (wide + m->shared_ffn),
                          e * (2.0 * wide + m->shared_ffn), e * wide);
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0)->keep = DPAR_KEEP_ACTIVATION;
+        l->shared = w->ops - 3;
+        l->shared_ops = 3;
     }
     dpari_add_residual(w, s, h);
     l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
@@ -549,7 +616,8 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
                            double tokens)
 {
     double h = m->hidden, v = m->vocab;
-    int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    int fused = (w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED) &&
+                w->loss != DPAR_LOSS_EAGER;
     static const float bytes[DPAR_LOSSES] = {0, 14,    6, 4,
                                              2, 1.75f, 10}; /* of a logit, alive at once */
     dpar_op *op;
@@ -1154,6 +1222,8 @@ DPARI_APART void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
+    w->expert_groups = m->expert_groups;
+    w->topk_groups = m->topk_groups;
     w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
     w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
     w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;

@@ -84,13 +84,14 @@ enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 /* A class of layers: so many alike ones in a row. */
 typedef struct dpar_layer {
-    char name[12];      /* "embed", "block", "moe", "head", ... */
-    int32_t kind;       /* DPAR_LAYER_* */
-    int32_t count;      /* how many */
-    int32_t from, span; /* blocks: spread evenly over [from, from + span) of all blocks */
-    int32_t first, ops; /* its operations in workload.op */
-    double tokens;      /* tokens (pixels, cells) a sample */
-    double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    char name[12];              /* "embed", "block", "moe", "head", ... */
+    int32_t kind;               /* DPAR_LAYER_* */
+    int32_t count;              /* how many */
+    int32_t from, span;         /* blocks: spread evenly over [from, from + span) of all blocks */
+    int32_t first, ops;         /* its operations in workload.op */
+    int32_t shared, shared_ops; /* of them those of shared experts */
+    double tokens;              /* tokens (pixels, cells) a sample */
+    double width_bytes;         /* bytes a token of its output: what a pipeline stage sends */
     double alternate;   /* bytes a token that every second product and attention give, all ranks */
     int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
     double cp_kv_bytes; /* keys and values, bytes a token, all heads */
@@ -123,7 +124,9 @@ enum {
 };
 
 /* Which software runs the layers. It decides what is fused, what is kept, and how much the host
- * does. Every prediction says which one it assumed. 0 in a model: as its family has it. */
+ * does. Every prediction says which one it assumed. 0 in a model: as its family has it. In text a
+ * year may follow, as in core@2024: the latest generation up to then, and where no run of that year
+ * is known a line of the note. */
 enum {
     DPAR_STACK_MEGATRON = 1, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
     DPAR_STACK_CORE,         /* Megatron-Core with TransformerEngine */
@@ -135,7 +138,10 @@ enum {
     DPAR_STACK_NANOTRON,   /* torch; gradients reduced after the last micro-batch, stages by work */
     DPAR_STACK_NEMO,       /* core of 2025-26, the experts' messages behind other work */
     DPAR_STACK_DEEPEP, /* nemo; a token crosses to a node once; 8-bit recipes dispatch in 8 bits */
-    DPAR_STACKS        /* one past the last */
+    DPAR_STACK_MEGATRON_2021, /* before gradients were reduced behind the weight gradient */
+    DPAR_STACK_NEMO_2024,     /* core of 2024 */
+    DPAR_STACK_MAXTEXT,       /* XLA: fused as compiled, its collectives are asynchronous */
+    DPAR_STACKS               /* one past the last */
 };
 
 /* A job's work. dpar_workload_init builds it. */
@@ -152,6 +158,7 @@ typedef struct dpar_workload {
     int32_t causal;    /* attention sees half of the keys */
     double tokens;     /* of a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t expert_groups, topk_groups;                            /* as the model has them */
     int32_t head_blocks;     /* blocks that the head counts for where stages are cut by work */
     int32_t dims;            /* of the spatial grid, 0: none */
     int64_t extent[3];       /* cells of the grid */
@@ -219,6 +226,7 @@ typedef struct dpar_model {
     int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
     int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
+    int32_t expert_groups, topk_groups; /* a token's experts lie in so many of the groups; 0: all */
     double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */

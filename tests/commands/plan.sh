@@ -39,7 +39,9 @@ expect 1 'DDP replicates the state' llama-3-8b --cluster 2x8:a100-80 --recommend
 expect 2 'nearest legal configuration' llama-3-8b --cluster 2x8:a100-80 --recommend --fix pp=99
 expect 0 'fastest: .* % faster' llama-3-70b --cluster 4x8:h100-80 --recommend
 expect 0 'simpler: .* % slower, .*without' llama-3-70b --cluster 4x8:h100-80 --recommend
-expect 0 'assumed: precision megatron (fp8: [0-9]* % faster), core software (torch' llama-3-70b --cluster 4x8:h100-80
+expect 0 'assumed: precision megatron (fp8: [0-9]* % faster), core software of today (2025 on) (torch: .* slower), its age (core@2024: 1[0-9] % slower)' llama-3-70b --cluster 4x8:h100-80
+expect 0 '^note: core@2022: no published run of that year is known here; priced as nemo@2024 of 2024' llama-3-8b --cluster dgx-h100 --stack core@2022
+expect 0 "nine tenths of the experts' messages hidden, no measurement (none: [0-9]* % slower)" deepseek-v3 --cluster 32x8:h100-80 --stack nemo
 expect 0 'over PCIe' llama-3-8b --cluster 1x4:l40s --recommend
 expect 0 'its schedule, simulated: .* s, +' llama-3-70b --cluster 8x8:h100-80 --fix schedule=v-min --top 8
 expect 0 'configurations more cannot be among these' deepseek-v3 --cluster 256x8:h100-80 --whole --top 1
@@ -67,6 +69,8 @@ expect 2 'cannot write' llama-3-8b --cluster 1x8:h100-80 --svg "$work/no/x.svg"
 expect 0 'hold it: 18' llama-3-8b --cluster summit --min-gpus
 expect 0 '16 GPUs of the kind of dgx-h100, which has 8' llama-3-8b --cluster dgx-h100 --gpus 16
 expect 0 '"recommendation"' llama-3-8b --cluster dgx-h100 --json --recommend
+expect 0 'one standard deviation of products 10 %, of links 10 %, of the network 20 %' llama-3-8b --cluster dgx-h100 --json
+expect 0 'of products not known: as given, of links none: measured, of the network 20 %' llama-3-8b --cluster dgx-h100,gemm=0.7,link_reduce=8x1048576x40 --json
 expect 0 'activations of 4 bytes' llama-3-8b --cluster dgx-h100 --precision fp32 --json
 expect 0 'nothing is both faster and smaller' llama-3-8b --cluster dgx-h100 --explain
 expect 0 'Exit code' --help

@@ -207,6 +207,27 @@ static void test_rules(void)
     CHECK_NEAR(cost_of(&e, 8, 1, DPAR_ALL_REDUCE, HUGE_VAL - HUGE_VAL).seconds, 0.0, 0);
 }
 
+/* A torus: two chips have one link between them, the chips of an axis the two links of it, those of
+ * a plane four. Of a whole pod all links count: 102.4 and 51.2 TB/s by Google's pages. */
+static void test_torus(void)
+{
+    static const struct {
+        int n;
+        double share;
+    } of[] = {{2, 1 / 6.0}, {4, 1 / 3.0}, {8, 2 / 3.0}, {16, 2 / 3.0}, {32, 1}, {64, 1}};
+    dpar_cluster cube = machine("tpu-v5p"), v6e = machine("tpu-v6e"), v5e = machine("tpu-v5e");
+    size_t i;
+    for (i = 0; i < sizeof of / sizeof of[0]; i++) {
+        const double bytes = 1e13, n = of[i].n;
+        CHECK_NEAR(cost_of(&cube, of[i].n, 1, DPAR_ALL_GATHER, bytes).seconds,
+                   (n - 1) / n * bytes /
+                       (600e9 * of[i].share * cube.cal.value[DPAR_CAL_LINK_SHARE]),
+                   1e-3);
+    }
+    CHECK_NEAR(256 * v6e.link_Bps, 102.4e12, 1e-9);
+    CHECK_NEAR(256 * v5e.link_Bps, 51.2e12, 1e-9);
+}
+
 /* More bytes never cost less, on any machine, of any kind; every cost is a usable number. */
 static void test_monotone(void)
 {
@@ -601,6 +622,7 @@ int main(void)
     test_sharing();
     test_rules();
     test_monotone();
+    test_torus();
     test_measured();
     test_networks();
     test_tuner();

@@ -117,6 +117,15 @@ static void test_layers(void)
               DPAR_OK);
     CHECK_INT(m.experts, 32); /* 16 of 768 for text, 16 of 256 for images */
     CHECK_INT(m.expert_ffn, 512);
+    /* routing limited to groups: of the file, of the preset */
+    CHECK_INT(read_text(text_of("deepseek-v3.2.json"), &why), DPAR_OK);
+    CHECK_INT(w.expert_groups, 8);
+    CHECK_INT(w.topk_groups, 4);
+    CHECK_INT(read_text("deepseek-v2", &why), DPAR_OK);
+    CHECK_INT(m.expert_groups, 8);
+    CHECK_INT(m.topk_groups, 3);
+    CHECK_INT(read_text("kimi-k2", &why), DPAR_OK);
+    CHECK_INT(m.topk_groups, 1);
 }
 
 /* What is assumed is said. */

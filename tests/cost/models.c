@@ -346,7 +346,11 @@ static void test_sentences(void)
         {"llama-3-8b,attention=slow",
          "'attention=slow': one of unfused, flash1, flash was expected"},
         {"llama-3-8b,stack=jax", "'stack=jax': one of megatron, core, torch, compiled, "
-                                 "llm-foundry, torchtitan, nanotron, nemo, deepep was expected"},
+                                 "llm-foundry, torchtitan, nanotron, nemo, deepep, megatron@2021, "
+                                 "nemo@2024, maxtext was expected"},
+        {"llama-3-8b,stack=core@24", "'stack=core@24': one of megatron, core, torch, compiled, "
+                                     "llm-foundry, torchtitan, nanotron, nemo, deepep, "
+                                     "megatron@2021, nemo@2024, maxtext was expected"},
         {"llama-3-8b,capacity=0.5",
          "'capacity=0.5': the fullest expert holds at least the mean: 1 or more"},
         {"grid:5x5,flops_per_cell=1e16",

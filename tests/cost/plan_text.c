@@ -218,7 +218,8 @@ static void test_refused(void)
             "unknown precision 'half'; one of megatron");
     refused("llama-3-8b", "dgx-h100", "stack=jax", DPAR_E_UNKNOWN,
             "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
-            "torchtitan, nanotron, nemo, deepep; not 'jax'");
+            "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
+            "'jax'");
     refused("llama-3-8b", "dgx-h100", "attention=slow", DPAR_E_UNKNOWN,
             "attention is unfused, flash1 or flash, not 'slow'");
     refused("llama-3-8b", "dgx-h100", "fix=", DPAR_E_ARG, "fix needs name=value");

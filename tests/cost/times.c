@@ -16,9 +16,10 @@ typedef struct judged {
 static judged tables[] = {
     {"dgxc", " BF16 ", 0.02, 0, 0},       {"dgxc", " FP8 ", 0.05, 0, 0},
     {"llm-foundry-h100", "", 0.05, 0, 0}, {"torchtitan", "70B", 0.04, 0, 0},
-    {"nanotron", "", 0.14, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0}};
+    {"nanotron", "", 0.09, 0, 0},         {"megatron-bridge", "LLAMA3_70B", 0.06, 0, 0},
+    {"nemo-long", " h100", 0.03, 0, 0},   {"nemo-long", " b200", 0.16, 0, 0}};
 
-static double seconds_of(const memory_row *r, double *flops)
+static dpar_step step_of(const memory_row *r, double *flops)
 {
     static dpar_workload w;
     dpar_cluster c;
@@ -37,7 +38,12 @@ static double seconds_of(const memory_row *r, double *flops)
     CHECK_INT(dpar_strategy_read(&s, r->strategy, strlen(r->strategy), NULL, &why), DPAR_OK);
     (void)dpar_plan_price(&job, &s, 0, &plan, NULL, &why);
     *flops = w.model_flops_full * s.micro_batch * s.micro_batches * s.dp;
-    return plan.step.total;
+    return plan.step;
+}
+
+static double seconds_of(const memory_row *r, double *flops)
+{
+    return step_of(r, flops).total;
 }
 
 static void judge(const memory_row *r, void *context)
@@ -85,6 +91,13 @@ static double priced(const char *model, const char *machine, const char *recipe,
     return seconds_of(&r, &flops);
 }
 
+static dpar_step step_priced(const char *model, const char *machine, const char *strategy)
+{
+    memory_row r = run_of(model, machine, "megatron", strategy);
+    double flops;
+    return step_of(&r, &flops);
+}
+
 /* The libraries of 2023 were not at home on Hopper; on Ampere they were. */
 static void test_ages(void)
 {
@@ -102,6 +115,47 @@ static void test_ages(void)
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
     CHECK_INT(w.stack, DPAR_STACK_TORCH);
     CHECK_INT(w.age, DPAR_STACK_FOUNDRY);
+}
+
+/* A year says which generation; one without runs says so. */
+static void test_years(void)
+{
+    static const struct {
+        const char *said, *priced;
+        int note;
+    } row[] = {{"core@2024", "nemo@2024", 0},
+               {"core@2023", "nemo@2024", 1},
+               {"core@2022", "nemo@2024", 1},
+
+               {"core@2025", "core", 0},
+               {"core@2026", "core", 0},
+               {"core@2031", "core", 1},
+               {"nemo@2025", "nemo", 0},
+               {"nemo@2024", "nemo@2024", 0},
+               {"megatron@2022", "megatron", 0},
+               {"megatron@2019", "megatron@2021", 1},
+               {"megatron@2024", "megatron", 1},
+               {"torch@2023", "llm-foundry", 0},
+               {"torch@2021", "llm-foundry", 1},
+               {"torch@2025", "torch", 0},
+               {"compiled@2023", "compiled", 1},
+               {"torchtitan@2025", "torchtitan", 0},
+               {"nanotron@2023", "nanotron", 1},
+               {"deepep@2025", "deepep", 0},
+               {"maxtext@2024", "maxtext", 0}};
+    size_t i;
+    for (i = 0; i < sizeof row / sizeof row[0]; i++) {
+        char text[80];
+        dpar_model m;
+        snprintf(text, sizeof text, "llama-3-8b,stack=%s", row[i].said);
+        CHECK_INT(dpar_model_read(&m, text, strlen(text), NULL), DPAR_OK);
+        CHECK_TEXT(dpari_stack_name(m.stack), row[i].priced);
+        CHECK_INT(strstr(m.note, "no published run of that year") != NULL, row[i].note);
+    }
+    CHECK(priced("llama-3-8b,stack=core@2024", "1x8:h100-80", "megatron", "dp=8,zero=1") >
+          1.1 * priced("llama-3-8b,stack=core", "1x8:h100-80", "megatron", "dp=8,zero=1"));
+    CHECK(priced("gpt3-175b,stack=megatron@2021", "8x8:a100-80", "fp16", "tp=8,pp=8,mbs=1,m=8") >
+          priced("gpt3-175b,stack=megatron", "8x8:a100-80", "fp16", "tp=8,pp=8,mbs=1,m=8"));
 }
 
 /* nanotron cuts stages by work: a head of four blocks leaves ten and six of sixteen. */
@@ -123,6 +177,26 @@ static void test_by_work(void)
     CHECK(uneven.memory.term[DPAR_MEM_ACTIVATIONS] < 1.3 * even.memory.term[DPAR_MEM_ACTIVATIONS]);
 }
 
+/* nanotron's ZeRO-1 calls for each rank's slice of each tensor: twice a step, 8 blocks of 6 tensors
+ * by 128 ranks (norms, attention's two products, the MLP's two), and there it is all the host's. */
+static void test_slices(void)
+{
+    const char *const model = "llama:layers=8,hidden=1024,heads=8,ffn=4096,vocab=32,seq=4096,";
+    char torch[160], nanotron[160];
+    dpar_step t, n;
+    dpar_calibration cal;
+    dpar_calibration_init(&cal, DPAR_GEN_HOPPER);
+    snprintf(torch, sizeof torch, "%sstack=torch", model);
+    snprintf(nanotron, sizeof nanotron, "%sstack=nanotron", model);
+    t = step_priced(torch, "16x8:h100-80", "dp=128,zero=1,mbs=1,overlap=tp");
+    n = step_priced(nanotron, "16x8:h100-80", "dp=128,zero=1,mbs=1,overlap=tp");
+    CHECK_NEAR(n.term[DPAR_TIME_DP] - t.term[DPAR_TIME_DP],
+               2.0 * 8 * 6 * 128 * cal.value[DPAR_CAL_LAUNCH_S], 1e-9);
+    t = step_priced(torch, "16x8:h100-80", "dp=128,zero=0,mbs=1,overlap=tp");
+    n = step_priced(nanotron, "16x8:h100-80", "dp=128,zero=0,mbs=1,overlap=tp");
+    CHECK_NEAR(n.term[DPAR_TIME_DP], t.term[DPAR_TIME_DP], 1e-9);
+}
+
 /* Products in 8 bits: the head stays in 16, operands are cast. A model that is all head gains
  * nothing; one without much of it gains less than half. */
 static void test_narrow(void)
@@ -136,13 +210,84 @@ static void test_narrow(void)
     CHECK(priced(deep, at, "fsdp-fp8", how) > priced(deep, at, "fp8", how));
 }
 
-/* A ring's attention goes by pieces, Ulysses' does not. */
+/* ring-flash-attention's zigzag (2024): 8 ranks of 8192 tokens, 32 heads of 128 over 8; forward and
+ * backward take 1/17.4 s where 8 of one kernel would take 8/154.7 (H800), 1/10.6 and 8/94.7 (A100).
+ */
+static void test_ring_published(void)
+{
+    const char *const model = "llama-3-8b,layers=1,vocab=32,seq=65536,stack=torch";
+    const char *const how = "cp=8,zero=0,mbs=1,cp_kind=ring";
+    CHECK_NEAR(step_priced(model, "1x8:h800", how).term[DPAR_TIME_CP], 1 / 17.4 - 8 / 154.7, 0.2);
+    CHECK_NEAR(step_priced(model, "1x8:a100-80", how).term[DPAR_TIME_CP], 1 / 10.6 - 8 / 94.7, 0.2);
+}
+
+/* What a ring loses grows with the tokens of a rank, attention with their square. Under
+ * TransformerEngine one piece fills the other's last wave. */
 static void test_ring(void)
 {
-    const char *const model = "llama-3-8b,seq=131072", *const at = "1x8:h100-80";
-    const double ring = priced(model, at, "megatron", "cp=8,zero=1,mbs=1,cp_kind=ring");
-    const double ulysses = priced(model, at, "megatron", "cp=8,zero=1,mbs=1,cp_kind=ulysses");
-    CHECK(ring > 1.04 * ulysses && ring < 1.3 * ulysses);
+    const char *const at = "1x8:h100-80", *const ring = "cp=8,zero=1,mbs=1,cp_kind=ring";
+    const char *const ulysses = "cp=8,zero=1,mbs=1,cp_kind=ulysses";
+    const double near = priced("llama-3-8b,seq=32768,stack=torch", at, "megatron", ring) /
+                        priced("llama-3-8b,seq=32768,stack=torch", at, "megatron", ulysses);
+    const double far = priced("llama-3-8b,seq=1048576,stack=torch", at, "megatron", ring) /
+                       priced("llama-3-8b,seq=1048576,stack=torch", at, "megatron", ulysses);
+    const dpar_step core = step_priced("llama-3-8b,seq=131072,stack=core", at, ring);
+    const dpar_step whole = step_priced("llama-3-8b,seq=131072,stack=core", at, ulysses);
+    CHECK(near > 1.05 && near < 1.3 && far > 0.99 && far < 1.02);
+    CHECK(core.term[DPAR_TIME_FORWARD] < 0.97 * whole.term[DPAR_TIME_FORWARD]);
+}
+
+/* Ulysses over two nodes: of eight exchanges of queries, keys, values and outputs half of each
+ * crosses. On one node nothing does, and it is quicker. */
+static void test_ulysses_across(void)
+{
+    const char *const model = "llama-3-8b,layers=1,vocab=32,seq=65536";
+    const dpar_step two =
+        step_priced(model, "2x8:h100-80,nic=8x50", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
+    const dpar_step one = step_priced(model, "1x16:h100-80", "cp=16,zero=0,mbs=1,cp_kind=ulysses");
+    const double bytes = 65536.0 / 16 * (2 * 4096 + 2 * 1024) * 2; /* of a rank, 2 an element */
+    const double weights = two.nic_bytes - 8 * bytes / 4 * 8 / 16;
+    CHECK_NEAR(weights,
+               step_priced(model, "2x8:h100-80,nic=8x50", "cp=1,dp=16,zero=0,mbs=1,recompute=none")
+                   .nic_bytes,
+               1.0); /* gradients: the same over dp */
+    CHECK(one.nic_bytes == 0.0);
+    CHECK(two.term[DPAR_TIME_CP] > 2.0 * one.term[DPAR_TIME_CP]);
+}
+
+/* A loss that is not compiled with the layers reads its logits again and again. */
+static void test_loss(void)
+{
+    const char *const head = "llama:layers=1,hidden=1024,heads=8,ffn=1024,vocab=1048576,seq=4096,";
+    char eager[160], fused[160];
+    snprintf(eager, sizeof eager, "%sstack=torchtitan,loss=eager", head);
+    snprintf(fused, sizeof fused, "%sstack=torchtitan", head);
+    CHECK(priced(eager, "1x8:h100-80", "fsdp", "dp=8,zero=1,mbs=1") >
+          1.1 * priced(fused, "1x8:h100-80", "fsdp", "dp=8,zero=1,mbs=1"));
+}
+
+static double reached(double n, int k)
+{
+    return n * (1.0 - pow(1.0 - 1.0 / n, k));
+}
+
+/* Messages of routed experts behind the shared ones of their layer: at most what these take. */
+static void test_shared(void)
+{
+    const char *const model = "llama:layers=8,hidden=4096,heads=32,ffn=4096,vocab=32000,seq=4096,"
+                              "experts=64,topk=8,expert_ffn=1024,shared_ffn=";
+    const char *const at = "4x8:h100-80", *const how = "dp=32,zero=1,ep=32,mbs=1,m=8,overlap=";
+    char plain[80], shared[80], none[200], some[200];
+    double gain;
+    snprintf(plain, sizeof plain, "%sdp", how);
+    snprintf(shared, sizeof shared, "%sdp+shared", how);
+    snprintf(none, sizeof none, "%s0", model);
+    snprintf(some, sizeof some, "%s2048", model);
+    CHECK_NEAR(step_priced(none, at, plain).total, step_priced(none, at, shared).total, 1e-12);
+    gain = step_priced(some, at, plain).term[DPAR_TIME_EP] -
+           step_priced(some, at, shared).term[DPAR_TIME_EP];
+    CHECK(gain > 0.0);
+    CHECK(gain < step_priced(some, at, plain).total - step_priced(none, at, plain).total);
 }
 
 /* Experts across nodes: sent once a node where the code does so, or behind another micro-batch. */
@@ -166,12 +311,33 @@ static void test_experts(void)
     /* in one node a token crosses nothing; 8-bit dispatch is all the difference */
     CHECK_NEAR(priced(deep, "1x8:h100-80", "megatron", "dp=8,ep=8,mbs=1,overlap=dp"),
                priced(core, "1x8:h100-80", "megatron", "dp=8,ep=8,mbs=1,overlap=dp"), 1e-12);
-    /* DeepSeek-V3 (arXiv 2412.19437): 180,000 hours of 2048 H800 a trillion tokens */
+    /* experts in 4 of 8 groups: of 8 copies to 32 ranks on 4 nodes, 3.6 of 4 nodes without (4 (1 -
+     * .75^8)); with it 2.73 (4 (1 - .75^4)) nodes hold the groups and 2.7 are reached */
+    {
+        const double bytes = 4096.0 * 8 * 4096 * 2 * (24.0 / 32) * 8 * 4;
+        char limited[200];
+        dpar_step all, some;
+        snprintf(limited, sizeof limited, "%s,expert_groups=8,topk_groups=4", deep);
+        all = step_priced(deep, at, plain);
+        some = step_priced(limited, at, plain);
+        CHECK_NEAR((all.nic_bytes - some.nic_bytes) / 8,
+                   bytes * (reached(4, 8) - reached(reached(4, 4), 8)) / 8, 1e-9);
+        CHECK_NEAR(step_priced(core, at, plain).nic_bytes - all.nic_bytes,
+                   8 * bytes * (1 - reached(4, 8) / 8), 1e-9);
+    }
+    /* DeepSeek-V3 (arXiv 2412.19437): 180,000 hours of 2048 H800 a trillion tokens; norms and the
+     * experts' activation are recomputed; real routing, the fullest expert 1.2 times the mean */
     CHECK_NEAR(4096.0 * 15360.0 / 2048.0 /
-                   priced("deepseek-v3,stack=deepep", "256x8:h800,nic=8x50", "fp8",
-                          "pp=16,schedule=dualpipe,ep=64,dp=128,zero=1,mbs=1,m=120"),
+                   priced("deepseek-v3,stack=deepep,capacity=1.2", "256x8:h800,nic=8x50", "fp8",
+                          "pp=16,schedule=dualpipe,ep=64,dp=128,zero=1,mbs=1,m=120,"
+                          "recompute=norm+activation"),
                1e12 / (180e3 * 3600.0), 0.15);
     dpar_strategy_init(&s);
+    CHECK_INT(dpar_strategy_read(&s, "overlap=dp+shared", 17, NULL, NULL), DPAR_OK);
+    CHECK_INT(s.overlap, DPAR_OVERLAP_DP | DPAR_OVERLAP_SHARED);
+    dpar_text_init(&t, text, sizeof text);
+    dpar_strategy_write(&s, &t);
+    CHECK(strstr(text, "overlap=dp+shared") != NULL);
     CHECK_INT(dpar_strategy_read(&s, "overlap=dp+ep", 13, NULL, NULL), DPAR_OK);
     CHECK_INT(s.overlap, DPAR_OVERLAP_DP | DPAR_OVERLAP_EP);
     dpar_text_init(&t, text, sizeof text);
@@ -183,9 +349,15 @@ int main(void)
 {
     test_published();
     test_ages();
+    test_years();
     test_by_work();
+    test_slices();
     test_narrow();
+    test_ring_published();
     test_ring();
+    test_ulysses_across();
+    test_loss();
+    test_shared();
     test_experts();
     return CHECK_DONE();
 }
