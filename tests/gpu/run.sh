@@ -236,6 +236,9 @@ gpt() {
     shift
     run "train_gpt $* on GPUs, the host's in f64" sh tests/gpu/train_gpt.sh "$bin/gpt_host" "$bin/train_gpt" "$bin/gpt_apart" "$@"
 }
+trace() {
+    run "train_gpt $*, its trace" sh tests/gpu/trace.sh "$bin/gpt_host" "$bin/train_gpt" $model --batch 8 --blocks 4 --steps 2 "$@"
+}
 run_gpt() { # seed
     if [ "$1" = 0 ]; then
         gpt '--gelu --layer-norm --untied' --ranks 4 --pp 2 --tp 2 --sp --schedule zb-h1
@@ -244,6 +247,7 @@ run_gpt() { # seed
         "$bin/train_gpt" $model --ranks 2 --zero 3 --save "$said.half" --every 2 --kill 2:1 > "$said" 2>&1
         [ $? = 1 ] && grep -q 'rank 1 was killed' "$said" || { echo 'failed: a rank that dies'; cat "$said"; exit 1; }
         gpt '' --ranks 2 --tp 2 --zero 0 --resume "$said.half"
+        trace --ranks 2 --pp 2 --schedule dualpipev
         return
     fi
     GPT_CUBLAS=$bin/fake_cublas.so FAKE_CUBLAS_SAID=$said.products \
@@ -252,10 +256,11 @@ run_gpt() { # seed
     gpt '' --ranks 2 --cp 2 --ulysses
     gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance: of tokens that come together
     gpt '--experts 4 --balance 0' --ranks 4 --pp 2 --dp 2 --ep 2 --zero 2 --schedule zb-h1
+    trace --ranks 2 --pp 2 --schedule zbv
+    trace --ranks 4 --pp 2 --dp 2 --schedule interleaved
     run "train_gpt, bf16" "$bin/train_gpt" $model --ranks 2 --zero 3 --bf16 --check --quiet
     run "train_gpt, all bf16" "$bin/train_gpt" $model --ranks 2 --zero 1 --pure-bf16 --check --quiet
     refused 'gpt: heads are wider' "$bin/train_gpt" $model --width 258 --heads 2
-    refused 'tells the host' "$bin/train_gpt" --trace "$work/none"
 }
 refused() { # the sentence, command
     sentence=$1
