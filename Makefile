@@ -241,6 +241,8 @@ fuzz:
 
 # ---- documents and measurements ----
 
+docs/gpu.md: tools/gpu-record tests/gpu/record
+	tools/gpu-record
 docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
 	tools/api > $@.new && mv $@.new $@
 DRAWN = layouts meshes moving halo pipeline memory time training trouble
