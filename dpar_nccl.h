@@ -2618,11 +2618,6 @@ static int dpari_nccl_draw(unsigned char *to, size_t n)
     return n == 0 ? 0 : -1;
 }
 
-static dpar_status dpari_nccl_no_numbers(dpar_why *why)
-{
-    return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot read /dev/urandom", NULL, NULL, NULL);
-}
-
 /* What `who` ("rank 0" or "others") proves to the other side of one connection: each of job, rank,
  * size and both numbers is in it, so that it serves nowhere else and no second time. */
 static void dpari_nccl_prove(const dpari_nccl_world *w, const char *who, int32_t rank,
@@ -4004,13 +3999,13 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
     card->size = w->size;
     card->version = w->api.version;
     card->options = dpari_nccl_bits(&w->options);
+    if ((w->options.quiet && given == NULL) || w->size == 1) {
+        return DPAR_OK;
+    }
     if (given != NULL) {
         memcpy(card->key, given->key, sizeof card->key);
     } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
-        return dpari_nccl_no_numbers(why);
-    }
-    if ((w->options.quiet && given == NULL) || w->size == 1) {
-        return DPAR_OK;
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot read /dev/urandom", NULL, NULL, NULL);
     }
     code = dpari_nccl_listens(w, given, given != NULL ? given->port : 0);
     if (code != 0 && given != NULL) {
