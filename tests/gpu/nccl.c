@@ -631,6 +631,11 @@ static int groups(dpar_comm *c, void *arg)
     dpar_comm_report(twin, &text);
     CHECK(strstr(words, "all-reduce #0 of 1 f32: done") != NULL);
     describes(twin);
+    dpar_text_init(&text, words, sizeof words);
+    (void)dpar_nccl_doctor(state.nccl, &text);
+    CHECK_INT(strstr(words, "other ranks reach rank 0 on the loop, port ") != NULL &&
+                  strstr(words, ", by a key drawn for this job\n") != NULL,
+              c->rank == 0 && c->size > 1);
     CHECK_INT(dpar_nccl_register(state.nccl, state.in, 8 * ROOM / 4096 * 4096), DPAR_OK);
     CHECK_INT(dpar_nccl_register(c, state.in, 4096), DPAR_E_ARG);
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),
@@ -1174,6 +1179,7 @@ typedef struct meeting_case {
     int size, leave_out, pmi[4];
     int stranger; /* leave_out comes, of another job */
     int apart;    /* or with another secret */
+    int guesses;  /* who comes in its place does not know the secret, and says so to rank 0 */
     int broken;   /* rank 0 gets no id from NCCL */
     int after;    /* the last rank comes when this can be read; 0: with the others */
 } meeting_case;
@@ -1224,6 +1230,8 @@ static int meets(const meeting_case *k, int rank)
         } else if (m.way == DPAR_NCCL_TCP) {
             has(why.text,
                 "1 of 3 ranks did not come to rank 0 before the deadline; not heard of: ranks 2");
+            CHECK_INT(strstr(why.text, "; who knocked without the job's secret: 1 times") != NULL,
+                      k->guesses);
         }
         return checks_failed > 0;
     }
@@ -1329,6 +1337,34 @@ static int by_pipes(void *user, void *buffer, size_t bytes, int root)
     return 0;
 }
 
+/* Says hello as rank 2, and proves nothing. */
+static int guess(const meeting_case *k)
+{
+    const double until = dpari_os_now() + 0.6;
+    dpari_nccl_world w;
+    dpari_nccl_link l;
+    dpari_nccl_message m;
+    dpar_why why;
+    int reached = -1;
+    memset(&w, 0, sizeof w);
+    memset(&l, 0, sizeof l);
+    w.rank = 2;
+    w.size = k->size;
+    w.side.card.job = k->m.job;
+    CHECK_INT(dpari_nccl_resolve(k->m.address, k->m.port, &w.side.card, &why), DPAR_OK);
+    while (reached != 0 && dpari_os_now() < until) {
+        reached = dpari_nccl_reach(&w, &l, until);
+        nap(0.005);
+    }
+    CHECK_INT(reached, 0);
+    CHECK_INT(dpari_nccl_read(l.fd, &m, sizeof m, until), 0);
+    CHECK_INT(m.kind, DPARI_NCCL_CHALLENGE);
+    CHECK(!dpari_nccl_genuine(&w, &l, &m));
+    CHECK_INT(dpari_nccl_enter(&w, &l, &m, until), 0);
+    CHECK_INT(dpari_nccl_read(l.fd, &m, 1, until + 1), -1);
+    return checks_failed > 0;
+}
+
 static void meet_by(meeting_case *k, const char *what)
 {
     pid_t child[4];
@@ -1348,7 +1384,7 @@ static void meet_by(meeting_case *k, const char *what)
             me[1] = k->size;
             k->m.user = me;
             if (r == k->leave_out && !k->stranger && !k->apart) {
-                _exit(0);
+                _exit(k->guesses ? guess(k) : 0);
             }
             nap(r == 0 && (k->m.way == DPAR_NCCL_TCP || k->m.way == DPAR_NCCL_FILE) ? 0.1 : 0);
             if (r == k->size - 1 && k->after > 0) {
@@ -1833,6 +1869,10 @@ static void meetings(void)
     k.apart = 1;
     meet_by(&k, "TCP, rank 2 has another secret");
     k.apart = 0;
+    k.m.port = free_port();
+    k.guesses = 1;
+    meet_by(&k, "TCP, who comes in rank 2's place guesses");
+    k.guesses = 0;
     k.leave_out = -1;
     knocks(&k);
     (void)unsetenv("DPAR_SECRET");
