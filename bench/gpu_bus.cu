@@ -8,8 +8,10 @@
  *     ./gpu_bus --ranks 8                               a GPU each
  *     DPAR_TEST_SHARE_GPU=1 ./gpu_bus --ranks 2         on one: says nothing of links
  *
- * The version, then rows of a Markdown table: the operation, its bytes (f32; of the larger buffer; of send_recv what
- * goes round, each rank to the next), us and bus GB/s of dpar, of NCCL, and NCCL's time over ours.
+ * The version, then rows of a Markdown table: the operation, its bytes (f32; of the larger buffer;
+ * of send_recv what goes round, each rank to the next), us and bus GB/s of dpar, of NCCL, and
+ * NCCL's time over ours.
+ * --windows: both register the buffers as windows of symmetric memory (NCCL 2.27).
  * The best of --rounds, of --times operations each, of the slowest rank. Results are compared.
  *
  * Exit code: 0 fine, 1 a wrong result, 2 bad input. */
@@ -22,6 +24,7 @@ static const char help[] =
     "  --bytes N     of the larger buffer (default 64 KiB, 1, 16 and 256 MiB)\n"
     "  --times N     operations in a row, 1 to 1000 (default 20)\n"
     "  --rounds N    1 to 100 (default 7)\n"
+    "  --windows     buffers are windows of NCCL's symmetric memory (2.27 and later)\n"
     "  -h, --help    this text\n"
     "\n"
     "examples\n"
@@ -37,6 +40,7 @@ static const char help[] =
 
 struct settings {
     double ranks, bytes, times, rounds;
+    int windows;
 };
 
 /* ---- NCCL itself ------------------------------------------------------------------------------
@@ -57,7 +61,10 @@ struct nccl_calls {
     decltype(&ncclGroupEnd) group_end;
     ncclResult_t (*all_to_all)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
                                cudaStream_t); /* NULL before 2.28.3: by messages */
+    ncclResult_t (*window)(ncclComm_t, void *, size_t, void **, int); /* from 2.27.3 on */
+    ncclResult_t (*window_end)(ncclComm_t, void *);
     ncclComm_t comm;
+    void *windows[2];
     int number;
 };
 
@@ -96,6 +103,10 @@ static void open_nccl(nccl_calls *nccl, gpu *g)
     right(*nccl, nccl->version(&nccl->number));
     if (nccl->number >= 22803) {
         find(library, "ncclAlltoAll", &nccl->all_to_all);
+    }
+    if (nccl->number >= 22703) {
+        find(library, "ncclCommWindowRegister", &nccl->window);
+        find(library, "ncclCommWindowDeregister", &nccl->window_end);
     }
     memset(&id, 0, sizeof id);
     if (g->world->rank == 0) {
@@ -300,7 +311,7 @@ static int row(const one &o, const settings &s)
     }
     bad = largest(o.g, bad);
     if (o.g->world->rank == 0) {
-        printf("| %s | %d | ", names[o.kind], (int)ranks);
+        printf("| %s%s | %d | ", names[o.kind], s.windows ? ", windows" : "", (int)ranks);
         put_bytes(bytes);
         printf(" | %.1f us, %.1f GB/s | %.1f us, %.1f GB/s | %.2f |%s\n", best[0], bus[0], best[1],
                bus[1], best[0] > 0.0 ? best[1] / best[0] : 0.0, bad > 0.0 ? " WRONG" : "");
@@ -318,7 +329,19 @@ static int run(gpu *g, const void *arg)
     nccl_calls nccl;
     int bad = 0;
     open_nccl(&nccl, g);
+    if (s.windows && nccl.window == NULL) {
+        if (g->world->rank == 0) {
+            printf("no windows: NCCL before 2.27\n");
+        }
+        right(nccl, nccl.destroy(nccl.comm));
+        return 0;
+    }
     one o = {g, &nccl, 0, 0, take<float>(g->world, most / 4), take<float>(g->world, most / 4)};
+    float *const both[2] = {o.in, o.out};
+    for (int k = 0; k < 2 && s.windows; k++) {
+        right(dpar_nccl_register(g->world, both[k], most), g->world->why.text);
+        right(nccl, nccl.window(nccl.comm, both[k], (size_t)most, &nccl.windows[k], 1));
+    }
     const numbers all = {o.in, most / 4, g->world->rank};
     launch(g->stream, fill, all, all.count);
     right(cudaMemsetAsync(o.out, 0xff, (size_t)most, g->stream));
@@ -332,6 +355,9 @@ static int run(gpu *g, const void *arg)
         }
     }
     right(cudaStreamSynchronize(g->stream));
+    for (int k = 0; k < 2 && s.windows; k++) {
+        right(nccl, nccl.window_end(nccl.comm, nccl.windows[k]));
+    }
     right(nccl, nccl.destroy(nccl.comm));
     dpar_comm_release(g->world, o.in);
     dpar_comm_release(g->world, o.out);
@@ -340,12 +366,13 @@ static int run(gpu *g, const void *arg)
 
 int main(int argc, char **argv)
 {
-    settings s = {2, 0, 20, 7};
+    settings s = {2, 0, 20, 7, 0};
     dpar_start job;
     const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 2, 64},
                            {"--bytes", OPTION_WHOLE, &s.bytes, 1024, 1073741824},
                            {"--times", OPTION_WHOLE, &s.times, 1, 1000},
-                           {"--rounds", OPTION_WHOLE, &s.rounds, 1, 100}};
+                           {"--rounds", OPTION_WHOLE, &s.rounds, 1, 100},
+                           {"--windows", OPTION_FLAG, &s.windows, 0, 0}};
     int code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
     if (code >= 0) {
         return code;

@@ -21,7 +21,7 @@ bad=0
 fail() { [ $bad = 1 ] || tail -n 40 "$work/said"; echo "failed: $1"; bad=1; }
 DEVICES=4 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1 || fail 'several, four devices'
 md=$work/out/several.md
-[ "$(grep -c '^| \(all_reduce\|all_gather\|reduce_scatter\|all_to_all\|send_recv\) | [24] | 64 KiB | [0-9.]* us, [0-9.]* GB/s | [0-9.]* us, [0-9.]* GB/s | [0-9.]* |$' "$md")" = 10 ] ||
+[ "$(grep -c '^| \(all_reduce\|all_gather\|reduce_scatter\|all_to_all\|send_recv\)\(, windows\)\{0,1\} | [24] | 64 KiB | [0-9.]* us, [0-9.]* GB/s | [0-9.]* us, [0-9.]* GB/s | [0-9.]* |$' "$md")" = 20 ] ||
     fail 'rows of bandwidths'
 [ "$(grep -c '^| [24] | 4^3 x 1 | \(faces\|corners\), \(forward\|adjoint\) | [0-9.]* us ([0-9.]*) | [0-9.]* us, [0-9.]* GB/s |$' "$md")" = 8 ] ||
     fail 'rows of halos'
@@ -35,8 +35,8 @@ cp tools/gpu-record "$work/tools" && cp docs/gpu.md "$work/docs"
 "$work/tools/gpu-record" && grep -q '^\* 4 x A Card 80GB, 20' "$work/docs/gpu.md" && ! grep -q 'on several GPUs, so' "$work/docs/gpu.md" &&
     grep -q '^| bandwidths between GPUs | 20..-..-.., A Card 80GB |' "$work/docs/gpu.md" || fail 'the record with them'
 FAKE_NCCL_FAIL=ncclAllReduce:1 DEVICES=2 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1
-[ $? = 1 ] && grep -q ' | bandwidths | .* | failed: . of . steps; not: bus-2' "$md" || fail 'a step that fails'
+[ $? = 1 ] && grep -q ' | bandwidths | .* | failed: . of . steps; not: bus-' "$md" || fail 'a step that fails'
 DEVICES=1 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1
 [ $? = 77 ] && grep -q 'one device, it needs two' "$work/said" || fail 'one device'
-[ $bad = 0 ] && echo 'several: 18 rows, steps that fail, one device'
+[ $bad = 0 ] && echo 'several: 28 rows, steps that fail, one device'
 exit $bad
