@@ -2792,11 +2792,13 @@ static void dpari_nccl_link_lost(dpari_nccl_link *l)
     }
 }
 
-/* To a link; one that does not take it counts as lost. */
+/* To a link; one that does not take it counts as lost. One that was closed at the other end is lost
+ * when what came before is read, which may say why (dpari_nccl_listen_to). */
 static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m)
 {
     if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
-        dpari_nccl_write(l->fd, m, sizeof *m, dpari_os_now() + 1) != 0) {
+        dpari_nccl_write(l->fd, m, sizeof *m, dpari_os_now() + 1) != 0 && errno != EPIPE &&
+        errno != ECONNRESET) {
         dpari_nccl_link_lost(l);
     }
 }

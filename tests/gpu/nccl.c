@@ -1692,6 +1692,39 @@ static void doors(void)
     door_close(&d);
 }
 
+/* Rank 0 said something and went, with what it was told unread: that is heard, although more cannot
+ * be said to it. */
+static void last_words(void)
+{
+    static door d;
+    dpari_nccl_message m;
+    door_open(&d);
+    CHECK(door_knock(&d));
+    CHECK_INT(dpari_nccl_enter(&d.guest, &d.link, &d.challenge, dpari_os_now() + 1), 0);
+    door_looks(&d);
+    d.guest.side.links = 1;
+    d.guest.side.link = &d.link;
+    d.link.state = DPARI_NCCL_HERE;
+    d.link.got = 0;
+    dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_NOTE);
+    dpari_nccl_link_send(&d.link, &m);
+    nap(0.01);
+    dpari_nccl_message_init(&d.host, &m, DPARI_NCCL_END);
+    dpari_nccl_link_send(&d.host.side.link[1], &m);
+    (void)close(d.host.side.link[1].fd);
+    d.host.side.link[1].fd = -1;
+    nap(0.01);
+    dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_NOTE);
+    dpari_nccl_link_send(&d.link, &m);
+    dpari_nccl_link_send(&d.link, &m);
+    CHECK_INT(d.guest.side.answered, 0);
+    dpari_nccl_listen_to(&d.guest, 0);
+    CHECK_INT(d.guest.side.answered, 1);
+    CHECK_INT(d.link.state, DPARI_NCCL_LOST);
+    CHECK_INT(d.link.fd, -1);
+    door_close(&d);
+}
+
 /* Where rank 0 listens, and what the doctor says of it. */
 static void listens(const char *address, int32_t at, int loop, const char *words)
 {
@@ -2329,6 +2362,7 @@ static void deadlines(int32_t version)
                 "at any of its addresses, for the name given is here the loop's (/etc/hosts), ");
         while (again(&a)) {
             doors();
+            last_words();
             meetings();
         }
     }
