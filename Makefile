@@ -129,7 +129,7 @@ $(B)/mg: apps/mg.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/unet: apps/unet.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h commands/options.h apps/train_options.h apps/train_files.h apps/train_plan.h $(B)/libdpar.a
+$(B)/train_gpt: apps/train_gpt.c apps/start.h apps/gpt.h apps/gpt_host.h commands/options.h apps/train_options.h apps/train_files.h apps/train_plan.h apps/train_trace.h $(B)/libdpar.a
 	$(LINK)
 $(B)/plan_speed: bench/plan_speed.c $(B)/libdpar.a
 	$(LINK)
@@ -241,6 +241,8 @@ fuzz:
 
 # ---- documents and measurements ----
 
+docs/gpu.md: tools/gpu-record tests/gpu/record
+	tools/gpu-record
 docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
 	tools/api > $@.new && mv $@.new $@
 DRAWN = layouts meshes moving halo pipeline memory time training trouble

@@ -100,10 +100,20 @@
  * Lost ranks. A thread of the engine counts the time in which only other ranks can hold up the
  * operation at the head of the stream. After the deadline the communicator is aborted and broken,
  * E_TIMEOUT. The sentence names the operation, the ranks that are not in it, and their last ones.
- * Ranks talk about that by TCP with rank 0, on any of its addresses; nothing is sent while all is
- * well. A rank whose process ends breaks its communicators everywhere after a second: E_PEER. The
- * broken operation's own kernel ends a moment after that is said, and may write `out` until then.
- * Kernels that were enqueued after it still run: their input is not what they expect.
+ * Ranks talk about that by TCP with rank 0; nothing is sent while all is well. Rank 0 listens on
+ * the loop where all ranks are on its node, at MASTER_ADDR's addresses where they meet by TCP, else
+ * at all of its own. A rank whose process ends breaks its communicators everywhere after a second:
+ * E_PEER. The broken operation's own kernel ends a moment after that is said, and may write `out`
+ * until then. Kernels that were enqueued after it still run: their input is not what they expect.
+ *
+ * Who may enter. Each connection to rank 0 begins with a challenge: both sides prove that they know
+ * the key of the job, by HMAC-SHA-256 of numbers that both have just drawn. The key comes with the
+ * id, over the communicator, the file or the launcher that brings the ranks together. Where they
+ * meet by TCP it is made of the job's secret: DPAR_SECRET, or the file that DPAR_SECRET_FILE names,
+ * or ~/.dpar_secret; the same on all ranks, 16 characters or more, a file of mode 0600. `openssl
+ * rand -hex 32` makes one. Without a secret whoever reaches the port and names the job may enter;
+ * dpar_nccl_doctor says so. Who waits, says nothing or something else at rank 0's port holds up
+ * nobody. Nothing is encrypted, here or by NCCL, whose own connections are NCCL's.
  *
  * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc). Only
  * dpar_nccl_register registers it with NCCL. all_to_all in place goes through
@@ -176,7 +186,8 @@ enum {
                            killed run left does not count, but with quiet */
     DPAR_NCCL_TCP,      /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or
                            DPAR_NCCL_PORT, or MASTER_PORT (where torchrun itself listens when it
-                           runs on several nodes: give it another) */
+                           runs on several nodes: give it another). Where no network is of that
+                           address (a service's, a loop's by name) at all of its own */
     DPAR_NCCL_CALLBACK, /* `broadcast` */
     DPAR_NCCL_WAYS
 };
@@ -195,7 +206,9 @@ typedef struct dpar_nccl_meeting {
 
 /* dpar_nccl_make for a job whose ranks have no communicator. meeting NULL: DPAR_NCCL_ANY.
  * COLLECTIVE over the job. Errors as there. E_ARG also where the environment says too little; the
- * sentence says what is missing for each way. E_TIMEOUT names the ranks that did not come (TCP). */
+ * sentence says what is missing for each way; where the secret is too short, or others can read its
+ * file. E_TIMEOUT names the ranks that did not come (TCP). E_MISMATCH also where rank 0 has another
+ * secret. */
 DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
                                     const dpar_nccl_options *options, dpar_comm **out,
                                     dpar_why *why);
@@ -224,7 +237,8 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t
 
 /* Adds to dpar_doctor what NCCL is and does: version, library, ranks that share a device on
  * purpose, the transports of options.log. A line "WRONG: ... -> what to do" says where it uses
- * sockets. Returns how many lines are WRONG. c may be NULL. Local. */
+ * sockets. On rank 0 of c, where it listens and by which secret others come in. Returns how many
+ * lines are WRONG. c may be NULL. Local. */
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
 
 #endif
@@ -485,9 +499,11 @@ typedef struct dpari_nccl_note {
 } dpari_nccl_note;
 
 enum {
-    DPARI_NCCL_HELLO = 1,
-    DPARI_NCCL_WELCOME, /* the card follows */
-    DPARI_NCCL_REFUSED, /* a sentence follows */
+    DPARI_NCCL_HELLO = 1, /* with a number drawn */
+    DPARI_NCCL_CHALLENGE, /* another one, and the proof of rank 0 */
+    DPARI_NCCL_PROOF,     /* that of the rank */
+    DPARI_NCCL_WELCOME,   /* the card follows */
+    DPARI_NCCL_REFUSED,   /* a sentence follows */
     DPARI_NCCL_NOTE,
     DPARI_NCCL_ASK,  /* "what do you do?" */
     DPARI_NCCL_WANT, /* "what do all do?": a NOTE of each, then END */
@@ -496,7 +512,7 @@ enum {
     DPARI_NCCL_DEAD,   /* `rank` is gone */
     DPARI_NCCL_BYE
 };
-enum { DPARI_NCCL_TEXT = 256 };
+enum { DPARI_NCCL_TEXT = 256, DPARI_NCCL_DRAWN = 16, DPARI_NCCL_KEY = 32 };
 typedef struct dpari_nccl_message {
     uint64_t magic, job;
     int32_t kind, rank, size, status;
@@ -517,21 +533,58 @@ typedef struct dpari_nccl_card {
     int32_t ending; /* not 0: rank 0 could not make it */
     ncclUniqueId id;
     dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
+    unsigned char key[DPARI_NCCL_KEY]; /* never sent by TCP */
 } dpari_nccl_card;
 
-enum { DPARI_NCCL_AWAY, DPARI_NCCL_HERE, DPARI_NCCL_LOST, DPARI_NCCL_GONE, DPARI_NCCL_LEFT };
+enum {
+    DPARI_NCCL_AWAY,
+    DPARI_NCCL_HERE,
+    DPARI_NCCL_LOST,
+    DPARI_NCCL_GONE,
+    DPARI_NCCL_LEFT,
+    DPARI_NCCL_KNOCKS /* elsewhere: rank 0 has not answered yet */
+};
 /* A connection of the side channel: on rank 0 one to each rank, elsewhere the one to rank 0. */
 typedef struct dpari_nccl_link {
     int fd;
     int32_t state;
-    int32_t got; /* bytes of `in` */
-    double lost; /* when; of one that never was: the last attempt */
+    int32_t before; /* of one that knocks: its state if nobody answers */
+    int32_t got;    /* bytes of `in` */
+    double lost;    /* when; of one that never was: the last attempt */
+    unsigned char drawn[DPARI_NCCL_DRAWN];
     dpari_nccl_message in;
 } dpari_nccl_link;
 
+/* Somebody at rank 0's door, who has proved nothing yet. */
+typedef struct dpari_nccl_knock {
+    int fd;
+    int32_t rank; /* it says; 0: it has not */
+    int32_t got;
+    double since;
+    unsigned char theirs[DPARI_NCCL_DRAWN], ours[DPARI_NCCL_DRAWN];
+    dpari_nccl_message in;
+} dpari_nccl_knock;
+
+/* Where the key comes from. */
+enum { DPARI_NCCL_BY_CARD, DPARI_NCCL_BY_VARIABLE, DPARI_NCCL_BY_FILE, DPARI_NCCL_BY_NOTHING };
+/* Why rank 0 listens where it does. */
+enum {
+    DPARI_NCCL_AT_ALL,      /* no address was given */
+    DPARI_NCCL_AT_LOOP,     /* all ranks are on this node */
+    DPARI_NCCL_AT_GIVEN,    /* the address given */
+    DPARI_NCCL_NOT_OURS,    /* at all: no network here has the address */
+    DPARI_NCCL_LOOP_BY_NAME /* at all: the name is the loop's here, and elsewhere maybe not */
+};
+
 typedef struct dpari_nccl_side {
-    int listener;  /* rank 0; -1 */
-    int32_t links; /* 0: there is none */
+    int listener[DPARI_NCCL_ADDRESSES]; /* rank 0's */
+    int32_t listeners;
+    int32_t at;              /* DPARI_NCCL_AT_x */
+    int32_t secret;          /* DPARI_NCCL_BY_x */
+    dpari_nccl_knock *knock; /* rank 0: the oldest first */
+    int32_t knocks, knocks_room;
+    int32_t refused; /* that did not know the secret */
+    int32_t links;   /* 0: there is none */
     dpari_nccl_link *link;
     dpari_nccl_note *note; /* of each rank */
     int32_t *known;        /* 1: note[r] was heard */
@@ -2420,6 +2473,251 @@ static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *te
     (void)dpari_nccl_broke(dpari_nccl_ctx_of(comm), status, text);
 }
 
+/* ==== who may enter: proofs by HMAC-SHA-256 (FIPS 180-4, RFC 2104) ==== */
+
+typedef struct dpari_nccl_sha {
+    uint32_t h[8];
+    uint64_t bytes;
+    unsigned char block[64];
+} dpari_nccl_sha;
+
+static uint32_t dpari_nccl_turned(uint32_t x, int n)
+{
+    return x >> n | x << (32 - n);
+}
+
+static void dpari_nccl_sha_block(dpari_nccl_sha *s)
+{
+    /* 32 bits behind the point of the cube roots of the first 64 primes */
+    static const uint32_t k[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
+        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
+        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
+        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
+        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
+        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
+        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
+        0xc67178f2};
+    uint32_t w[64], v[8];
+    int i;
+    for (i = 0; i < 16; i++) {
+        const unsigned char *b = s->block + 4 * i;
+        w[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    }
+    for (; i < 64; i++) {
+        const uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] +
+               (dpari_nccl_turned(a, 7) ^ dpari_nccl_turned(a, 18) ^ a >> 3) +
+               (dpari_nccl_turned(b, 17) ^ dpari_nccl_turned(b, 19) ^ b >> 10);
+    }
+    memcpy(v, s->h, sizeof v);
+    for (i = 0; i < 64; i++) {
+        const uint32_t a = v[0], e = v[4];
+        const uint32_t one =
+            v[7] + k[i] + w[i] + ((e & v[5]) ^ (~e & v[6])) +
+            (dpari_nccl_turned(e, 6) ^ dpari_nccl_turned(e, 11) ^ dpari_nccl_turned(e, 25));
+        const uint32_t two =
+            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2])) +
+            (dpari_nccl_turned(a, 2) ^ dpari_nccl_turned(a, 13) ^ dpari_nccl_turned(a, 22));
+        memmove(v + 1, v, 7 * sizeof v[0]);
+        v[4] += one;
+        v[0] = one + two;
+    }
+    for (i = 0; i < 8; i++) {
+        s->h[i] += v[i];
+    }
+}
+
+static void dpari_nccl_sha_begin(dpari_nccl_sha *s)
+{
+    static const uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memcpy(s->h, h, sizeof s->h);
+    s->bytes = 0;
+}
+
+static void dpari_nccl_sha_put(dpari_nccl_sha *s, const void *bytes, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (; n > 0; n--) {
+        s->block[s->bytes++ % 64] = *at++;
+        if (s->bytes % 64 == 0) {
+            dpari_nccl_sha_block(s);
+        }
+    }
+}
+
+static void dpari_nccl_sha_end(dpari_nccl_sha *s, unsigned char *out)
+{
+    const uint64_t bits = s->bytes * 8;
+    unsigned char tail[8];
+    int i;
+    for (i = 0; i < 8; i++) {
+        tail[i] = (unsigned char)(bits >> (56 - 8 * i));
+    }
+    dpari_nccl_sha_put(s, "\200", 1);
+    while (s->bytes % 64 != 56) {
+        dpari_nccl_sha_put(s, "", 1);
+    }
+    dpari_nccl_sha_put(s, tail, 8);
+    for (i = 0; i < 32; i++) {
+        out[i] = (unsigned char)(s->h[i / 4] >> (24 - i % 4 * 8));
+    }
+}
+
+static void dpari_nccl_hmac(const void *key, size_t key_bytes, const void *bytes, size_t n,
+                            unsigned char *out)
+{
+    unsigned char pad[64];
+    dpari_nccl_sha s;
+    int i, turn;
+    memset(pad, 0, sizeof pad);
+    if (key_bytes > sizeof pad) {
+        dpari_nccl_sha_begin(&s);
+        dpari_nccl_sha_put(&s, key, key_bytes);
+        dpari_nccl_sha_end(&s, pad);
+    } else if (key_bytes > 0) {
+        memcpy(pad, key, key_bytes);
+    }
+    for (turn = 0; turn < 2; turn++) { /* the inner one, then that of what it gave */
+        for (i = 0; i < 64; i++) {
+            pad[i] ^= turn == 0 ? 0x36 : 0x36 ^ 0x5c;
+        }
+        dpari_nccl_sha_begin(&s);
+        dpari_nccl_sha_put(&s, pad, sizeof pad);
+        dpari_nccl_sha_put(&s, turn == 0 ? bytes : out, turn == 0 ? n : (size_t)DPARI_NCCL_KEY);
+        dpari_nccl_sha_end(&s, out);
+    }
+}
+
+/* Equal? In a time that says nothing of where they differ. */
+static int dpari_nccl_alike(const unsigned char *a, const unsigned char *b, size_t n)
+{
+    volatile unsigned char apart = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        apart = (unsigned char)(apart | (a[i] ^ b[i]));
+    }
+    return apart == 0;
+}
+
+/* Numbers that nobody can foretell; -1: the system gives none. */
+static int dpari_nccl_draw(unsigned char *to, size_t n)
+{
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t got = -1;
+    while (fd >= 0 && n > 0 && ((got = read(fd, to, n)) > 0 || (got < 0 && errno == EINTR))) {
+        to += got > 0 ? got : 0;
+        n -= got > 0 ? (size_t)got : 0;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return n == 0 ? 0 : -1;
+}
+
+/* What `who` ("rank 0" or "others") proves to the other side of one connection: each of job, rank,
+ * size and both numbers is in it, so that it serves nowhere else and no second time. */
+static void dpari_nccl_prove(const dpari_nccl_world *w, const char *who, int32_t rank,
+                             const unsigned char *caller, const unsigned char *called,
+                             unsigned char *proof)
+{
+    struct {
+        char who[16];
+        uint64_t job;
+        int32_t rank, size;
+        unsigned char caller[DPARI_NCCL_DRAWN], called[DPARI_NCCL_DRAWN];
+    } said;
+    memset(&said, 0, sizeof said);
+    memcpy(said.who, who, 6);
+    said.job = w->side.card.job;
+    said.rank = rank;
+    said.size = w->size;
+    memcpy(said.caller, caller, sizeof said.caller);
+    memcpy(said.called, called, sizeof said.called);
+    dpari_nccl_hmac(w->side.card.key, DPARI_NCCL_KEY, &said, sizeof said, proof);
+}
+
+enum { DPARI_NCCL_SECRET_LEAST = 16, DPARI_NCCL_SECRET_MOST = 4096 };
+
+/* The text of a secret's file, without spaces at its end: of this user or root, for nobody else.
+ * DPAR_MORE: there is no such file. */
+static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n, dpar_why *why)
+{
+    const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    ssize_t got;
+    char text[64];
+    dpar_text t;
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        return DPAR_MORE;
+    }
+    got = fd >= 0 && fstat(fd, &info) == 0 ? read(fd, to, DPARI_NCCL_SECRET_MOST) : -1;
+    if (got < 0) {
+        dpar_text_init(&t, text, sizeof text);
+        dpari_os_error(&t, errno);
+        (void)(fd >= 0 ? close(fd) : 0);
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot read the secret in ", name, text, NULL);
+    }
+    (void)close(fd);
+    if (!S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
+        (info.st_uid != geteuid() && info.st_uid != 0)) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "others can read or write the secret in ", name,
+                               ": chmod 600", NULL);
+    }
+    while (got > 0 && (unsigned char)to[got - 1] <= ' ') {
+        got--;
+    }
+    *n = (size_t)got;
+    return DPAR_OK;
+}
+
+/* The job's key where ranks meet by TCP: made of its secret; of nothing where there is none. */
+static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
+{
+    const char *text = getenv("DPAR_SECRET"), *file = getenv("DPAR_SECRET_FILE"),
+               *home = getenv("HOME"), *from = "DPAR_SECRET";
+    char name[4100], kept[DPARI_NCCL_SECRET_MOST];
+    dpar_status status = DPAR_MORE;
+    size_t n = 0;
+    dpar_text t;
+    if (text != NULL && text[0] != 0) {
+        n = strlen(text);
+        w->side.secret = DPARI_NCCL_BY_VARIABLE;
+        status = DPAR_OK;
+    } else {
+        dpar_text_init(&t, name, sizeof name);
+        if (file != NULL && file[0] != 0) {
+            dpar_text_put(&t, file);
+        } else if (home != NULL && home[0] != 0) {
+            dpar_text_put(&t, home);
+            dpar_text_put(&t, "/.dpar_secret");
+        }
+        text = kept;
+        from = name;
+        w->side.secret = DPARI_NCCL_BY_FILE;
+        status = name[0] != 0 ? dpari_nccl_secret_file(name, kept, &n, why) : status;
+        if (status == DPAR_MORE && file != NULL && file[0] != 0) {
+            return dpari_nccl_says(DPAR_E_ARG, why, "there is no ", name, ": DPAR_SECRET_FILE",
+                                   NULL);
+        }
+    }
+    if (status < 0) {
+        return status;
+    }
+    if (status == DPAR_MORE) {
+        w->side.secret = DPARI_NCCL_BY_NOTHING;
+    } else if (n < DPARI_NCCL_SECRET_LEAST) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "the secret of ", from,
+                               " has less than 16 characters: openssl rand -hex 32 makes one",
+                               NULL);
+    }
+    dpari_nccl_hmac("dpar_nccl", 9, text, n, w->side.card.key);
+    return DPAR_OK;
+}
+
 /* ==== the side channel: TCP between rank 0 and the others, used when something is wrong ==== */
 
 static void dpari_nccl_message_init(const dpari_nccl_world *w, dpari_nccl_message *m, int32_t kind)
@@ -2482,15 +2780,26 @@ static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
     return 0;
 }
 
-/* To a link; one that does not take it counts as lost. */
+/* One that knocks has not come in, and may have been lost before. */
+static void dpari_nccl_link_lost(dpari_nccl_link *l)
+{
+    const int32_t knocked = l->state == DPARI_NCCL_KNOCKS;
+    (void)close(l->fd);
+    l->fd = -1;
+    l->state = knocked ? l->before : DPARI_NCCL_LOST;
+    if (!knocked || l->before == DPARI_NCCL_AWAY) {
+        l->lost = dpari_os_now();
+    }
+}
+
+/* To a link; one that does not take it counts as lost. One that was closed at the other end is lost
+ * when what came before is read, which may say why (dpari_nccl_listen_to). */
 static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m)
 {
     if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
-        dpari_nccl_write(l->fd, m, sizeof *m, dpari_os_now() + 1) != 0) {
-        (void)close(l->fd);
-        l->fd = -1;
-        l->state = DPARI_NCCL_LOST;
-        l->lost = dpari_os_now();
+        dpari_nccl_write(l->fd, m, sizeof *m, dpari_os_now() + 1) != 0 && errno != EPIPE &&
+        errno != ECONNRESET) {
+        dpari_nccl_link_lost(l);
     }
 }
 
@@ -2513,42 +2822,93 @@ static void dpari_nccl_tell_broken(dpari_nccl_ctx *c)
     }
 }
 
-/* A socket that listens: at any address, on `port` (0: any, written back). -1: errno. */
-static int dpari_nccl_listen(int32_t *port)
-{
-    struct sockaddr_in6 six;
+typedef union dpari_nccl_sockaddr {
+    struct sockaddr any;
     struct sockaddr_in four;
-    struct sockaddr *name = (struct sockaddr *)(void *)&six;
-    socklen_t bytes = sizeof six;
+    struct sockaddr_in6 six;
+} dpari_nccl_sockaddr;
+
+static socklen_t dpari_nccl_socket_name(const dpari_nccl_address *a, int32_t port,
+                                        dpari_nccl_sockaddr *n)
+{
+    memset(n, 0, sizeof *n);
+    if (a->family == AF_INET6) {
+        n->six.sin6_family = AF_INET6;
+        n->six.sin6_port = htons((uint16_t)port);
+        n->six.sin6_scope_id = a->scope;
+        memcpy(&n->six.sin6_addr, a->at, 16);
+        return sizeof n->six;
+    }
+    n->four.sin_family = AF_INET;
+    n->four.sin_port = htons((uint16_t)port);
+    memcpy(&n->four.sin_addr, a->at, 4);
+    return sizeof n->four;
+}
+
+/* A socket that listens at that address (NULL: all), on `port` (0: any, written back). -1: errno.
+ */
+static int dpari_nccl_listen(const dpari_nccl_address *at, int32_t *port)
+{
+    dpari_nccl_address all;
+    dpari_nccl_sockaddr name;
     const int on = 1, off = 0;
-    int fd = dpari_os_beyond_standard(socket(AF_INET6, SOCK_STREAM, 0));
-    memset(&six, 0, sizeof six);
-    six.sin6_family = AF_INET6;
-    six.sin6_port = htons((uint16_t)*port);
-    if (fd >= 0) {
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    } else {
-        memset(&four, 0, sizeof four);
-        four.sin_family = AF_INET;
-        four.sin_port = htons((uint16_t)*port);
-        name = (struct sockaddr *)(void *)&four;
-        bytes = sizeof four;
+    socklen_t bytes;
+    int fd;
+    memset(&all, 0, sizeof all);
+    all.family = at != NULL ? at->family : AF_INET6;
+    fd = dpari_os_beyond_standard(socket(all.family, SOCK_STREAM, 0));
+    if (fd >= 0 && all.family == AF_INET6) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, at != NULL ? &on : &off, sizeof on);
+    } else if (fd < 0 && at == NULL) {
+        all.family = AF_INET;
         fd = dpari_os_beyond_standard(socket(AF_INET, SOCK_STREAM, 0));
     }
     if (fd < 0) {
         return -1;
     }
+    bytes = dpari_nccl_socket_name(at != NULL ? at : &all, *port, &name);
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (bind(fd, name, bytes) != 0 || listen(fd, 1024) != 0 || getsockname(fd, name, &bytes) != 0) {
+    if (bind(fd, &name.any, bytes) != 0 || listen(fd, 1024) != 0 ||
+        getsockname(fd, &name.any, &bytes) != 0) {
         const int kept = errno;
         (void)close(fd);
         errno = kept;
         return -1;
     }
-    *port = (int32_t)ntohs(name->sa_family == AF_INET6 ? six.sin6_port : four.sin_port);
+    *port = (int32_t)ntohs(all.family == AF_INET6 ? name.six.sin6_port : name.four.sin_port);
     return fd;
+}
+
+/* 127.x.y.z, ::1, or the former within IPv6. */
+static int dpari_nccl_loops(const dpari_nccl_address *a)
+{
+    static const unsigned char one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+                               four[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+    return a->family == AF_INET ? a->at[0] == 127
+                                : memcmp(a->at, one, 16) == 0 || memcmp(a->at, four, 13) == 0;
+}
+
+/* Rank 0: listens at those of n addresses that are this machine's. 0, or errno. */
+static int dpari_nccl_listen_at(dpari_nccl_side *s, const dpari_nccl_address *at, int32_t n,
+                                int32_t port)
+{
+    int32_t i, k;
+    for (i = 0; i < n; i++) {
+        for (k = 0; k < i && (at[k].family != at[i].family || memcmp(at[k].at, at[i].at, 16) != 0);
+             k++) {
+        }
+        if (k == i) { /* not one that was there before */
+            const int fd = dpari_nccl_listen(&at[i], &port);
+            if (fd >= 0) {
+                s->listener[s->listeners++] = fd;
+            } else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
+                return errno;
+            }
+        }
+    }
+    return 0;
 }
 
 /* This machine's addresses, the loop last. */
@@ -2587,15 +2947,12 @@ static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
 /* -1: not reached by then. */
 static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double until)
 {
-    struct sockaddr_in6 six;
-    struct sockaddr_in four;
+    dpari_nccl_sockaddr name;
     struct pollfd p;
     const int on = 1;
     int code, said = 0;
-    socklen_t bytes = sizeof said;
+    socklen_t bytes = dpari_nccl_socket_name(a, port, &name);
     const double rest = until - dpari_os_now();
-    memset(&six, 0, sizeof six);
-    memset(&four, 0, sizeof four);
     p.fd = dpari_os_beyond_standard(socket(a->family, SOCK_STREAM, 0));
     if (p.fd < 0) {
         return -1;
@@ -2603,18 +2960,8 @@ static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double 
     (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
     (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (a->family == AF_INET6) {
-        six.sin6_family = AF_INET6;
-        six.sin6_port = htons((uint16_t)port);
-        six.sin6_scope_id = a->scope;
-        memcpy(&six.sin6_addr, a->at, 16);
-        code = connect(p.fd, (const struct sockaddr *)(const void *)&six, sizeof six);
-    } else {
-        four.sin_family = AF_INET;
-        four.sin_port = htons((uint16_t)port);
-        memcpy(&four.sin_addr, a->at, 4);
-        code = connect(p.fd, (const struct sockaddr *)(const void *)&four, sizeof four);
-    }
+    code = connect(p.fd, &name.any, bytes);
+    bytes = sizeof said;
     p.events = POLLOUT;
     p.revents = 0;
     if (code != 0 &&
@@ -2869,72 +3216,209 @@ static int dpari_nccl_fits(const dpari_nccl_world *w, const dpari_nccl_message *
     return m->magic == DPARI_NCCL_MAGIC && m->job == w->side.card.job;
 }
 
-/* Rank 0: takes those who knock; what they say first is read at once: they send it unasked. */
-static void dpari_nccl_accept(dpari_nccl_world *w)
+static void dpari_nccl_knock_ends(dpari_nccl_side *s, int32_t k, int close_it)
 {
-    const int on = 1;
+    if (close_it) {
+        (void)close(s->knock[k].fd);
+    }
+    s->knocks--;
+    memmove(&s->knock[k], &s->knock[k + 1], (size_t)(s->knocks - k) * sizeof *s->knock);
+}
+
+/* A whole message, which the socket has room for: nobody waits. */
+static int dpari_nccl_say_once(int fd, const dpari_nccl_message *m)
+{
+    return send(fd, m, sizeof *m, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *m;
+}
+
+static void dpari_nccl_turn_away(dpari_nccl_world *w, const dpari_nccl_knock *k, const char *what)
+{
+    dpari_nccl_message m;
+    dpar_text t;
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
+    dpar_text_init(&t, m.text, sizeof m.text);
+    dpar_text_put(&t, what);
+    (void)dpari_nccl_say_once(k->fd, &m);
+}
+
+/* 1: it may go on. */
+static int dpari_nccl_hello(dpari_nccl_world *w, dpari_nccl_knock *k)
+{
+    dpari_nccl_message m = k->in;
+    if (m.kind != DPARI_NCCL_HELLO) {
+        return 0;
+    }
+    if (m.job != w->side.card.job || m.size != w->size || m.rank <= 0 || m.rank >= w->size) {
+        dpari_nccl_turn_away(w, k,
+                             m.job != w->side.card.job ? "rank 0 there is of another job"
+                             : m.size != w->size
+                                 ? "rank 0 there was started with another number of ranks"
+                                 : "it has a rank that cannot be");
+        return 0;
+    }
+    k->rank = m.rank;
+    memcpy(k->theirs, m.text, sizeof k->theirs);
+    if (dpari_nccl_draw(k->ours, sizeof k->ours) != 0) {
+        return 0;
+    }
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_CHALLENGE);
+    memcpy(m.text, k->ours, sizeof k->ours);
+    dpari_nccl_prove(w, "rank 0", k->rank, k->theirs, k->ours,
+                     (unsigned char *)m.text + DPARI_NCCL_DRAWN);
+    return dpari_nccl_say_once(k->fd, &m);
+}
+
+/* 1: it has proved that it is of the job: its connection is that of its rank. */
+static int dpari_nccl_proved(dpari_nccl_world *w, const dpari_nccl_knock *k)
+{
+    unsigned char proof[DPARI_NCCL_KEY];
+    dpari_nccl_link *l = &w->side.link[k->rank];
+    dpari_nccl_prove(w, "others", k->rank, k->theirs, k->ours, proof);
+    if (k->in.kind != DPARI_NCCL_PROOF || k->in.job != w->side.card.job ||
+        !dpari_nccl_alike(proof, (const unsigned char *)k->in.text, sizeof proof)) {
+        w->side.refused++;
+        return 0;
+    }
+    if (l->fd >= 0) {
+        (void)close(l->fd);
+    }
+    l->fd = k->fd;
+    l->got = 0;
+    l->state = DPARI_NCCL_HERE;
+    return 1;
+}
+
+enum { DPARI_NCCL_PATIENCE = 2 }; /* s that somebody at the door may take to prove it */
+
+/* Reads what it has said so far. 0: it stays; 1: it came in; -1: it goes. */
+static int dpari_nccl_hear_knock(dpari_nccl_world *w, dpari_nccl_knock *k, double now)
+{
     for (;;) {
-        dpari_nccl_message m;
-        int fd = dpari_os_beyond_standard(accept(w->side.listener, NULL, NULL));
-        if (fd < 0) {
-            return;
+        const ssize_t n =
+            recv(k->fd, (char *)&k->in + k->got, sizeof k->in - (size_t)k->got, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return now - k->since > (double)(int)DPARI_NCCL_PATIENCE ? -1 : 0;
         }
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        if (dpari_nccl_read(fd, &m, sizeof m, dpari_os_now() + 0.5) != 0 ||
-            m.magic != DPARI_NCCL_MAGIC || m.kind != DPARI_NCCL_HELLO) {
-            (void)close(fd);
+        k->got += n > 0 ? (int32_t)n : 0;
+        if (n <= 0 || (k->got >= 8 && k->in.magic != DPARI_NCCL_MAGIC)) {
+            return -1;
+        }
+        if (k->got < (int32_t)sizeof k->in) {
             continue;
         }
-        if (m.job != w->side.card.job || m.size != w->size || m.rank <= 0 || m.rank >= w->size) {
-            const char *what = m.job != w->side.card.job ? "rank 0 there is of another job"
-                               : m.size != w->size
-                                   ? "rank 0 there was started with another number of ranks"
-                                   : "it has a rank that cannot be";
-            dpar_text t;
-            dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
-            dpar_text_init(&t, m.text, sizeof m.text);
-            dpar_text_put(&t, what);
-            (void)dpari_nccl_write(fd, &m, sizeof m, dpari_os_now() + 0.5);
-            (void)close(fd);
-            continue;
+        k->got = 0;
+        if (k->rank != 0) {
+            return dpari_nccl_proved(w, k) ? 1 : -1;
         }
-        if (w->side.link[m.rank].fd >= 0) {
-            (void)close(w->side.link[m.rank].fd);
-        }
-        w->side.link[m.rank].fd = fd;
-        w->side.link[m.rank].got = 0;
-        w->side.link[m.rank].state = DPARI_NCCL_HERE;
-        if (m.status != 0) { /* a proof that this is the rank 0 of that card */
-            const int32_t rank = m.rank;
-            dpari_nccl_message_init(w, &m, DPARI_NCCL_WELCOME);
-            dpari_nccl_link_send(&w->side.link[rank], &m);
+        if (!dpari_nccl_hello(w, k)) {
+            return -1;
         }
     }
 }
 
-/* Elsewhere: to rank 0, at one of its addresses; none takes the time of the others. proof: rank 0
- * is to answer at once. */
-static int dpari_nccl_reach(dpari_nccl_world *w, int32_t proof, double until)
+/* One more at the door, or none: 0. Of too many the one that came first goes: who is of the job
+ * needs one round trip, and comes again. */
+static int dpari_nccl_open_door(dpari_nccl_world *w, int listener, double now)
+{
+    dpari_nccl_side *s = &w->side;
+    const int on = 1;
+    dpari_nccl_knock *k;
+    const int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
+    if (fd < 0) {
+        if ((errno != EMFILE && errno != ENFILE) || s->knocks == 0) {
+            return 0;
+        }
+        dpari_nccl_knock_ends(s, 0, 1);
+        return 1;
+    }
+    if (s->knocks == s->knocks_room) {
+        dpari_nccl_knock_ends(s, 0, 1);
+    }
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    k = &s->knock[s->knocks++];
+    memset(k, 0, sizeof *k);
+    k->fd = fd;
+    k->since = now;
+    return 1;
+}
+
+/* Rank 0: takes those who knock and goes on with those at the door; waits for nobody. */
+static void dpari_nccl_accept(dpari_nccl_world *w)
+{
+    dpari_nccl_side *s = &w->side;
+    const double now = dpari_os_now();
+    int32_t i, k, turns = 256; /* whatever the number of those who come: then others' turn */
+    for (i = 0; i < s->listeners; i++) {
+        while (turns > 0 && dpari_nccl_open_door(w, s->listener[i], now)) {
+            turns--;
+        }
+    }
+    for (k = s->knocks - 1; k >= 0; k--) {
+        const int how = dpari_nccl_hear_knock(w, &s->knock[k], now);
+        if (how != 0) {
+            dpari_nccl_knock_ends(s, k, how < 0);
+        }
+    }
+}
+
+/* Elsewhere: to rank 0, at one of its addresses, and says hello; none takes the time of the
+ * others. 0, or -1: not reached. */
+static int dpari_nccl_reach(dpari_nccl_world *w, dpari_nccl_link *l, double until)
 {
     const dpari_nccl_card *card = &w->side.card;
     dpari_nccl_message m;
     int32_t i;
-    int fd;
+    l->got = 0;
     for (i = 0; i < card->addresses; i++) {
         const double now = dpari_os_now(), part = (until - now) / (card->addresses - i);
-        fd = dpari_nccl_connect(&card->address[i], card->port, now + (part < 1 ? part : 1));
-        if (fd < 0) {
+        l->fd = dpari_nccl_connect(&card->address[i], card->port, now + (part < 1 ? part : 1));
+        if (l->fd < 0) {
             continue;
         }
         dpari_nccl_message_init(w, &m, DPARI_NCCL_HELLO);
-        m.status = proof;
-        if (dpari_nccl_write(fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
-            return fd;
+        if (dpari_nccl_draw(l->drawn, sizeof l->drawn) == 0) {
+            memcpy(m.text, l->drawn, sizeof l->drawn);
+            if (dpari_nccl_write(l->fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
+                return 0;
+            }
         }
-        (void)close(fd);
+        (void)close(l->fd);
+        l->fd = -1;
     }
     return -1;
+}
+
+/* Is that a challenge by who knows the job's key? */
+static int dpari_nccl_genuine(const dpari_nccl_world *w, const dpari_nccl_link *l,
+                              const dpari_nccl_message *m)
+{
+    unsigned char proof[DPARI_NCCL_KEY];
+    const unsigned char *said = (const unsigned char *)m->text;
+    dpari_nccl_prove(w, "rank 0", w->rank, l->drawn, said, proof);
+    return dpari_nccl_alike(proof, said + DPARI_NCCL_DRAWN, sizeof proof);
+}
+
+/* Answers such a challenge; 0 when that was sent. */
+static int dpari_nccl_enter(const dpari_nccl_world *w, const dpari_nccl_link *l,
+                            const dpari_nccl_message *challenge, double until)
+{
+    dpari_nccl_message m;
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_PROOF);
+    dpari_nccl_prove(w, "others", w->rank, l->drawn, (const unsigned char *)challenge->text,
+                     (unsigned char *)m.text);
+    return dpari_nccl_write(l->fd, &m, sizeof m, until);
+}
+
+/* Elsewhere: what rank 0's door says. */
+static void dpari_nccl_at_door(dpari_nccl_world *w, dpari_nccl_link *l, const dpari_nccl_message *m)
+{
+    if (m->kind == DPARI_NCCL_CHALLENGE && dpari_nccl_genuine(w, l, m) &&
+        dpari_nccl_enter(w, l, m, dpari_os_now() + 1) == 0) {
+        l->state = DPARI_NCCL_HERE;
+    } else {
+        dpari_nccl_link_lost(l);
+    }
 }
 
 /* Reads what there is on a link. */
@@ -2948,10 +3432,7 @@ static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
             return;
         }
         if (n <= 0) {
-            (void)close(l->fd);
-            l->fd = -1;
-            l->state = DPARI_NCCL_LOST;
-            l->lost = dpari_os_now();
+            dpari_nccl_link_lost(l);
             return;
         }
         l->got += (int32_t)n;
@@ -2959,7 +3440,11 @@ static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
             l->got = 0;
             if (dpari_nccl_fits(w, &l->in)) {
                 dpari_nccl_message m = l->in;
-                dpari_nccl_obey(w, k, &m);
+                if (l->state == DPARI_NCCL_KNOCKS) {
+                    dpari_nccl_at_door(w, l, &m);
+                } else {
+                    dpari_nccl_obey(w, k, &m);
+                }
             }
         }
     }
@@ -2986,10 +3471,11 @@ static void dpari_nccl_mend(dpari_nccl_world *w)
         } else if (w->rank != 0 && (l->state == DPARI_NCCL_LOST ||
                                     (l->state == DPARI_NCCL_AWAY &&
                                      now > l->lost + (double)(int)DPARI_NCCL_AGAIN))) {
-            l->fd = dpari_nccl_reach(w, 0, now + 0.2); /* meanwhile this rank enqueues nothing */
-            l->got = 0;
-            l->lost = l->state == DPARI_NCCL_AWAY ? dpari_os_now() : l->lost;
-            l->state = l->fd >= 0 ? (int32_t)DPARI_NCCL_HERE : l->state;
+            l->before = l->state;
+            if (dpari_nccl_reach(w, l, now + 0.2) == 0) { /* meanwhile this rank enqueues nothing */
+                l->state = DPARI_NCCL_KNOCKS;
+            }
+            l->lost = l->before == DPARI_NCCL_AWAY ? dpari_os_now() : l->lost;
         }
     }
 }
@@ -3002,8 +3488,12 @@ static void dpari_nccl_side_wait(dpari_nccl_world *w, double seconds)
     int32_t n = 0, r;
     p[n].fd = w->wake[0];
     p[n++].events = POLLIN;
-    if (w->side.listener >= 0) {
-        p[n].fd = w->side.listener;
+    for (r = 0; r < w->side.listeners; r++) {
+        p[n].fd = w->side.listener[r];
+        p[n++].events = POLLIN;
+    }
+    for (r = 0; r < w->side.knocks; r++) {
+        p[n].fd = w->side.knock[r].fd;
         p[n++].events = POLLIN;
     }
     for (r = 0; r < w->side.links; r++) {
@@ -3023,6 +3513,9 @@ static void dpari_nccl_say_broken(dpari_nccl_world *w)
     dpari_nccl_ctx *c;
     dpari_nccl_message m;
     dpar_text t;
+    if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_KNOCKS) {
+        return; /* until rank 0 listens */
+    }
     for (c = w->comms; c != NULL; c = c->next) {
         if (c->comm.status < 0 && !c->told) {
             dpari_nccl_message_init(w, &m, DPARI_NCCL_BROKEN);
@@ -3040,7 +3533,7 @@ static void dpari_nccl_say_broken(dpari_nccl_world *w)
 static void dpari_nccl_side_turn(dpari_nccl_world *w)
 {
     int32_t r;
-    if (w->side.listener >= 0) {
+    if (w->side.listeners > 0) {
         dpari_nccl_accept(w);
     }
     for (r = 0; r < w->side.links; r++) {
@@ -3368,8 +3861,11 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
             (void)close(w->side.link[i].fd);
         }
     }
-    if (w->side.listener >= 0) {
-        (void)close(w->side.listener);
+    for (i = 0; i < w->side.listeners; i++) {
+        (void)close(w->side.listener[i]);
+    }
+    for (i = 0; i < w->side.knocks; i++) {
+        (void)close(w->side.knock[i].fd);
     }
     if (w->wake[1] >= 0) {
         (void)close(w->wake[0]);
@@ -3410,6 +3906,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
     free(w->side.note);
     free(w->side.known);
     free(w->side.polls);
+    free(w->side.knock);
     free(w->node);
     free(w->log);
     free(w->slots);
@@ -3431,7 +3928,7 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
     }
     w->rank = rank;
     w->size = size;
-    w->side.listener = w->wake[0] = w->wake[1] = -1;
+    w->wake[0] = w->wake[1] = -1;
     w->period = 0.05;
     (void)pthread_mutex_init(&w->lock, NULL);
     status = dpari_nccl_choose(&w->options, options, size, why);
@@ -3459,30 +3956,67 @@ static int32_t dpari_nccl_bits(const dpar_nccl_options *o)
            (o->quiet != 0) << 3;
 }
 
-/* Rank 0's: where it listens (on `port`, 0: any). */
-static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job, int32_t port,
-                                         dpar_why *why)
+/* Rank 0: listens as side.at says: at the `given` addresses, where there are none at all of its
+ * own, on `port` (0: any). 0, or errno. */
+static int dpari_nccl_listens(dpari_nccl_world *w, const dpari_nccl_card *given, int32_t port)
+{
+    dpari_nccl_side *s = &w->side;
+    dpari_nccl_card *card = &s->card;
+    card->port = port;
+    if (s->at == DPARI_NCCL_AT_LOOP) {
+        memset(&card->address[0], 0, sizeof card->address[0]);
+        card->address[0].family = AF_INET;
+        card->address[0].at[0] = 127;
+        card->address[0].at[3] = 1;
+        s->listener[0] = dpari_nccl_listen(&card->address[0], &card->port);
+        card->addresses = s->listeners = s->listener[0] >= 0;
+    } else if (s->at == DPARI_NCCL_AT_GIVEN) {
+        const int code = dpari_nccl_listen_at(s, given->address, given->addresses, port);
+        if (code != 0) {
+            return code;
+        }
+    }
+    if (s->listeners == 0) {
+        s->at = s->at == DPARI_NCCL_AT_GIVEN ? DPARI_NCCL_NOT_OURS : s->at;
+        s->at = s->at == DPARI_NCCL_AT_LOOP ? DPARI_NCCL_AT_ALL : s->at;
+        s->listener[0] = dpari_nccl_listen(NULL, &card->port);
+        s->listeners = s->listener[0] >= 0;
+    }
+    if (s->at != DPARI_NCCL_AT_LOOP) {
+        card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
+    }
+    return s->listeners > 0 ? 0 : errno;
+}
+
+/* Rank 0's card, but for the id; given: where it listens by TCP, on given->port, with the job's
+ * secret; NULL: anywhere, with a key that the card carries. */
+static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
+                                         const dpari_nccl_card *given, dpar_why *why)
 {
     dpari_nccl_card *card = &w->side.card;
+    int code;
     memset(card, 0, sizeof *card);
     card->magic = DPARI_NCCL_MAGIC;
     card->job = job;
     card->size = w->size;
     card->version = w->api.version;
     card->options = dpari_nccl_bits(&w->options);
-    card->port = port;
-    if ((w->options.quiet && port == 0) || w->size == 1) {
+    if ((w->options.quiet && given == NULL) || w->size == 1) {
         return DPAR_OK;
     }
-    w->side.listener = dpari_nccl_listen(&card->port);
-    card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
-    if (w->side.listener < 0 && port != 0) {
+    if (given != NULL) {
+        memcpy(card->key, given->key, sizeof card->key);
+    } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot read /dev/urandom", NULL, NULL, NULL);
+    }
+    code = dpari_nccl_listens(w, given, given != NULL ? given->port : 0);
+    if (code != 0 && given != NULL) {
         char text[80];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
         dpar_text_put(&t, "rank 0 cannot listen at port ");
-        dpari_text_int(&t, port);
-        dpari_os_error(&t, errno);
+        dpari_text_int(&t, given->port);
+        dpari_os_error(&t, code);
         return dpari_nccl_says(DPAR_E_SYSTEM, why, text, "; set DPAR_NCCL_PORT to one that is free",
                                NULL, NULL);
     }
@@ -3532,12 +4066,16 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
 {
     dpari_nccl_side *s = &w->side;
     int32_t r, links = w->rank == 0 ? w->size : 1;
+    s->knocks_room = w->rank == 0 ? 64 + (w->size < 1024 ? w->size : 1024) : 0;
     s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
     s->note = (dpari_nccl_note *)calloc((size_t)w->size, sizeof *s->note);
     s->known = (int32_t *)calloc((size_t)w->size, sizeof *s->known);
-    s->polls = (struct pollfd *)calloc((size_t)links + 2, sizeof *s->polls);
+    s->polls = (struct pollfd *)calloc(
+        (size_t)links + (size_t)s->knocks_room + DPARI_NCCL_ADDRESSES + 1, sizeof *s->polls);
+    s->knock = (dpari_nccl_knock *)calloc((size_t)s->knocks_room + 1, sizeof *s->knock);
     if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
-        pipe(w->wake) != 0 || (w->wake[0] = dpari_os_beyond_standard(w->wake[0])) < 0 ||
+        s->knock == NULL || pipe(w->wake) != 0 ||
+        (w->wake[0] = dpari_os_beyond_standard(w->wake[0])) < 0 ||
         (w->wake[1] = dpari_os_beyond_standard(w->wake[1])) < 0) {
         return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a side channel", NULL, NULL,
                                NULL);
@@ -3562,8 +4100,14 @@ static void dpari_nccl_watchdog(dpari_nccl_world *w)
         w->side.links = 0; /* nobody to talk with */
     }
     if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_AWAY) {
-        w->side.link[0].fd = dpari_nccl_reach(w, 0, dpari_os_now() + 1);
-        w->side.link[0].state = w->side.link[0].fd >= 0 ? DPARI_NCCL_HERE : DPARI_NCCL_AWAY;
+        dpari_nccl_link *l = &w->side.link[0];
+        const double until = dpari_os_now() + 1;
+        if (dpari_nccl_reach(w, l, until) == 0) {
+            l->state = DPARI_NCCL_KNOCKS; /* and this thread may see to it later */
+        }
+        while (l->state == DPARI_NCCL_KNOCKS && dpari_nccl_poll(l->fd, POLLIN, until)) {
+            dpari_nccl_listen_to(w, 0);
+        }
     }
     w->watched = dpari_os_thread(&w->thread, dpari_nccl_watch, w) == 0;
 }
@@ -4257,8 +4801,26 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
 {
     const uint64_t mine = dpari_nccl_this_node();
     dpar_status status = DPAR_OK;
+    int32_t r;
+    w->node = (uint64_t *)malloc((size_t)w->size * sizeof *w->node);
+    if (w->node == NULL) {
+        status =
+            dpari_nccl_says(DPAR_E_MEMORY, said, "no memory for a communicator", NULL, NULL, NULL);
+    }
+    status = dpari_nccl_worst(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status = dpar_all_gather(host, &mine, w->node, 1, DPAR_U64, NULL);
+    if (status < 0) {
+        *said = host->why;
+        return status;
+    }
     if (host->rank == 0) {
-        status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), 0, said);
+        for (r = 0; r < w->size && w->node[r] == mine; r++) {
+        }
+        w->side.at = r == w->size ? DPARI_NCCL_AT_LOOP : DPARI_NCCL_AT_ALL;
+        status = dpari_nccl_card_begin(w, dpari_nccl_nonce(dpari_nccl_hash("host")), NULL, said);
         status = status >= 0 ? dpari_nccl_card_id(w, said) : status;
     }
     status = dpari_nccl_worst(host, status, said);
@@ -4272,18 +4834,8 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
     }
     status = dpari_nccl_card_fits(w, &w->side.card, said);
     status = status >= 0 ? dpari_nccl_side_make(w, said) : status;
-    w->node = (uint64_t *)malloc((size_t)w->size * sizeof *w->node);
-    if (status >= 0 && w->node == NULL) {
-        status =
-            dpari_nccl_says(DPAR_E_MEMORY, said, "no memory for a communicator", NULL, NULL, NULL);
-    }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
-        return status;
-    }
-    status = dpar_all_gather(host, &mine, w->node, 1, DPAR_U64, NULL);
-    if (status < 0) {
-        *said = host->why;
         return status;
     }
     status = dpari_nccl_begin_world(w, out, said);
@@ -4472,18 +5024,21 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
     return DPAR_OK;
 }
 
-/* Is the card's rank 0 there, and does it say so? What answers may be anything else since the card
- * was written. */
+/* Is the card's rank 0 there, and does it prove it? What answers may be anything else since the
+ * card was written. */
 static int dpari_nccl_answers(dpari_nccl_world *w, double until)
 {
-    const int fd = dpari_nccl_reach(w, 1, until);
     const double soon = dpari_os_now() + 1;
+    dpari_nccl_link l;
     dpari_nccl_message m;
-    const int well = fd >= 0 &&
-                     dpari_nccl_read(fd, &m, sizeof m, soon < until ? soon : until) == 0 &&
-                     dpari_nccl_fits(w, &m) && m.kind == DPARI_NCCL_WELCOME;
-    if (fd >= 0) {
-        (void)close(fd); /* the watchdog connects for good */
+    int well;
+    memset(&l, 0, sizeof l);
+    well = dpari_nccl_reach(w, &l, until) == 0 &&
+           dpari_nccl_read(l.fd, &m, sizeof m, soon < until ? soon : until) == 0 &&
+           dpari_nccl_fits(w, &m) && m.kind == DPARI_NCCL_CHALLENGE &&
+           dpari_nccl_genuine(w, &l, &m);
+    if (l.fd >= 0) {
+        (void)close(l.fd); /* the watchdog connects for good */
     }
     return well;
 }
@@ -4582,6 +5137,11 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar
         dpari_text_int(&t, w->size);
         dpar_text_put(&t, " ranks did not come to rank 0 before the deadline");
         dpari_nccl_put_away(&t, w);
+        if (w->side.refused > 0) {
+            dpar_text_put(&t, "; who knocked without the job's secret: ");
+            dpari_text_int(&t, w->side.refused);
+            dpar_text_put(&t, " times");
+        }
     }
     dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
     m.status = DPAR_E_TIMEOUT;
@@ -4595,14 +5155,17 @@ static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar
 static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_why *why)
 {
     dpari_nccl_message m;
+    dpari_nccl_card card;
     dpar_status status = dpari_nccl_card_id(w, why);
     int32_t r;
     w->side.card.ending = status < 0;
+    card = w->side.card;
+    memset(card.key, 0, sizeof card.key);
     dpari_nccl_message_init(w, &m, DPARI_NCCL_WELCOME);
     for (r = 1; r < w->size; r++) {
         dpari_nccl_link *l = &w->side.link[r];
         if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
-            dpari_nccl_write(l->fd, &w->side.card, sizeof w->side.card, until) != 0) {
+            dpari_nccl_write(l->fd, &card, sizeof card, until) != 0) {
             return dpari_nccl_says(DPAR_E_PEER, why, "a rank left while the id was given out", NULL,
                                    NULL, NULL);
         }
@@ -4610,63 +5173,110 @@ static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_w
     return status;
 }
 
-/* Elsewhere: comes to rank 0 and waits for the card. */
+/* Elsewhere: one attempt to come in to rank 0 and get the card. DPAR_MORE: to be tried again, with
+ * *problem, which may be m's text. */
+static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m,
+                                      const char **problem, double until, dpar_why *why)
+{
+    const dpari_nccl_card known = w->side.card;
+    const double soon = dpari_os_now() + 5; /* a rank 0 that waits for others answers at once */
+    dpari_nccl_link *l = &w->side.link[0];
+    int well;
+    if (dpari_nccl_reach(w, l, until) != 0) {
+        return DPAR_MORE; /* what was said before stays */
+    }
+    memset(m, 0, sizeof *m);
+    well = dpari_nccl_read(l->fd, m, sizeof *m, soon < until ? soon : until) == 0 &&
+           dpari_nccl_fits(w, m) && m->kind == DPARI_NCCL_CHALLENGE;
+    if (well && !dpari_nccl_genuine(w, l, m)) {
+        (void)close(l->fd);
+        l->fd = -1;
+        *problem = NULL;
+        return DPAR_MORE;
+    }
+    if (well && dpari_nccl_enter(w, l, m, until) == 0 &&
+        dpari_nccl_read(l->fd, m, sizeof *m, until + 1) == 0 && /* it says who misses */
+        dpari_nccl_fits(w, m) && m->kind == DPARI_NCCL_WELCOME) {
+        l->state = DPARI_NCCL_HERE;
+        if (dpari_nccl_read(l->fd, &w->side.card, sizeof w->side.card, until) != 0) {
+            return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 left while it gave out the id", NULL,
+                                   NULL, NULL);
+        }
+        memcpy(w->side.card.address, known.address, sizeof known.address);
+        memcpy(w->side.card.key, known.key, sizeof known.key);
+        w->side.card.addresses = known.addresses;
+        return DPAR_OK;
+    }
+    (void)close(l->fd);
+    l->fd = -1;
+    m->text[sizeof m->text - 1] = 0;
+    if (well && m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED && m->status < 0) {
+        return dpari_nccl_says(m->status, why, "rank 0 says: ", m->text, NULL, NULL);
+    }
+    *problem = m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED
+                   ? m->text
+                   : "what answers is no rank 0 of this job";
+    return DPAR_MORE;
+}
+
+/* Elsewhere: comes to rank 0 and waits for the card. A rank 0 with another secret, which may be of
+ * a run that is just ending, has 5 s to go. */
 static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address, double until,
                                        dpar_why *why)
 {
-    const dpari_nccl_card known = w->side.card;
     dpari_nccl_message m;
-    double nap = 2e-3;
-    const char *problem = "rank 0 was not reached before the deadline, at ";
+    double nap = 2e-3, wrong = 0;
+    const char *problem = "rank 0 was not reached before the deadline";
     for (;;) {
-        const int fd = dpari_nccl_reach(w, 0, until);
-        if (fd >= 0) { /* else what was said before stays */
-            memset(&m, 0, sizeof m);
+        const dpar_status status = dpari_nccl_tcp_try(w, &m, &problem, until, why);
+        const double now = dpari_os_now();
+        if (status != DPAR_MORE) {
+            return status;
         }
-        if (fd >= 0 && dpari_nccl_read(fd, &m, sizeof m, until + 1) == 0 && /* it says who misses */
-            m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_WELCOME && m.job == known.job) {
-            if (dpari_nccl_read(fd, &w->side.card, sizeof w->side.card, until) != 0) {
-                (void)close(fd);
-                return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 left while it gave out the id",
-                                       NULL, NULL, NULL);
-            }
-            memcpy(w->side.card.address, known.address, sizeof known.address);
-            w->side.card.addresses = known.addresses;
-            w->side.link[0].fd = fd;
-            w->side.link[0].state = DPARI_NCCL_HERE;
-            return DPAR_OK;
+        wrong = problem != NULL ? 0 : wrong > 0 ? wrong : now;
+        if (problem == NULL && (now > until || now > wrong + 5)) {
+            return dpari_nccl_says(
+                DPAR_E_MISMATCH, why, "rank 0 at ", address, " has another secret than this rank, ",
+                "or one of them has none: DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret");
         }
-        if (fd >= 0) {
-            (void)close(fd);
-            m.text[sizeof m.text - 1] = 0;
-            if (m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_REFUSED && m.status < 0) {
-                return dpari_nccl_says(m.status, why, "rank 0 says: ", m.text, NULL, NULL);
-            }
-            problem = m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_REFUSED
-                          ? m.text
-                          : "what answers is no rank 0 of this job, at ";
-        }
-        if (dpari_os_now() > until) {
-            return dpari_nccl_says(DPAR_E_TIMEOUT, why, problem, problem == m.text ? ", at " : "",
-                                   address, NULL);
+        if (now > until) {
+            return dpari_nccl_says(DPAR_E_TIMEOUT, why, problem, ", at ", address, NULL);
         }
         dpari_os_sleep(nap);
         nap = nap < 0.1 ? nap * 1.5 : nap;
     }
 }
 
+/* Where rank 0 listens, of the addresses that the name has here. A name of the loop's that does not
+ * say so (a machine's own, by /etc/hosts) is another address elsewhere. */
+static int32_t dpari_nccl_listens_where(const char *address, const dpari_nccl_card *found)
+{
+    int32_t i;
+    for (i = 0; i < found->addresses && dpari_nccl_loops(&found->address[i]); i++) {
+    }
+    return i < found->addresses || strstr(address, "localhost") != NULL ||
+                   strncmp(address, "127.", 4) == 0 || strchr(address, ':') != NULL
+               ? (int32_t)DPARI_NCCL_AT_GIVEN
+               : (int32_t)DPARI_NCCL_LOOP_BY_NAME;
+}
+
 static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
                                      double until, dpar_why *why)
 {
+    dpari_nccl_card found;
     dpar_status status;
+    w->side.card.job = meet->job;
+    status = dpari_nccl_secret(w, why);
+    status =
+        status >= 0 ? dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why) : status;
     if (w->rank == 0) {
-        status = dpari_nccl_card_begin(w, meet->job, meet->port, why);
+        found = w->side.card;
+        w->side.at = dpari_nccl_listens_where(meet->address, &found);
+        status = status >= 0 ? dpari_nccl_card_begin(w, meet->job, &found, why) : status;
         status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
         status = status >= 0 ? dpari_nccl_tcp_gather(w, until, why) : status;
         return status >= 0 ? dpari_nccl_tcp_give(w, until, why) : status;
     }
-    w->side.card.job = meet->job;
-    status = dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why);
     status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
     status = status >= 0 ? dpari_nccl_tcp_take(w, meet->address, until, why) : status;
     return status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
@@ -4676,7 +5286,7 @@ static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_meetin
 
 static dpar_status dpari_nccl_own_card(dpari_nccl_world *w, uint64_t job, dpar_why *why)
 {
-    dpar_status status = dpari_nccl_card_begin(w, job, 0, why);
+    dpar_status status = dpari_nccl_card_begin(w, job, NULL, why);
     status = status >= 0 ? dpari_nccl_card_id(w, why) : status;
     w->side.card.ending = status < 0;
     return status;
@@ -4999,6 +5609,32 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
     }
 }
 
+/* Rank 0's door. */
+static void dpari_nccl_put_door(const dpari_nccl_side *s, dpar_text *out)
+{
+    if (s->listeners == 0) {
+        return;
+    }
+    dpar_text_put(out, "other ranks reach rank 0 ");
+    dpar_text_put(out, s->at == DPARI_NCCL_AT_LOOP    ? "on the loop"
+                       : s->at == DPARI_NCCL_AT_GIVEN ? "at the address given"
+                                                      : "at any of its addresses");
+    dpar_text_put(out, s->at == DPARI_NCCL_NOT_OURS
+                           ? ", for the one given is not of this machine's networks"
+                       : s->at == DPARI_NCCL_LOOP_BY_NAME
+                           ? ", for the name given is here the loop's (/etc/hosts)"
+                           : "");
+    dpar_text_put(out, ", port ");
+    dpari_text_int(out, s->card.port);
+    dpar_text_put(out, s->secret == DPARI_NCCL_BY_CARD       ? ", by a key drawn for this job"
+                       : s->secret == DPARI_NCCL_BY_VARIABLE ? ", by the secret of DPAR_SECRET"
+                       : s->secret == DPARI_NCCL_BY_FILE
+                           ? ", by the secret of a file"
+                           : "; without a secret: whoever reaches it and names the job may enter "
+                             "-> set DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret");
+    dpari_text_char(out, '\n');
+}
+
 DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
 {
     dpari_nccl_api api;
@@ -5030,6 +5666,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
         wrong++;
     }
     if (ours) {
+        dpari_nccl_put_door(&dpari_nccl_ctx_of(c)->world->side, out);
         dpari_nccl_put_log(dpari_nccl_ctx_of(c)->world->log, shared, out, &wrong);
     }
     return wrong;

@@ -116,7 +116,8 @@ typedef struct trainer {
     int32_t *ids, *sample;        /* [micros][2][tokens]; of one micro-batch, uncut */
     dpar_cross_entropy_sum *sums; /* [micros] */
     double *squares;              /* [STORES] of gradients */
-    int64_t *began, *ended;       /* of actions, with --trace */
+    int64_t *began, *ended;       /* of actions, with --trace on the host */
+    struct trace *trace;          /* on a device: NULL without */
     void *memory[64], *plan[64];  /* all that is registered; plans beside a device's memory */
     int32_t memories, plans;
     gpt_real *staged; /* what comes from a device's memory, or goes there */
@@ -928,6 +929,9 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* What --trace notes: of callbacks and trainer above. */
+#include "train_trace.h"
+
 static dpar_status open_pipeline(trainer *t)
 {
     const int64_t between = (int64_t)t->g->own * t->config.width;
@@ -946,6 +950,7 @@ static dpar_status open_pipeline(trainer *t)
     o.input = on_input;
     o.weight = on_weight;
     o.reduce = on_reduce;
+    trace_callbacks(&o);
     o.ctx = t;
     for (k = 0; k < t->list.stages; k++) {
         int64_t kept = 0, shared = 0, pending = 0;
@@ -1147,7 +1152,9 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
         gpt_zero(t->g, t->tied, t->tied_count);
     }
     st = t->each ? DPAR_OK : begin_pass(t, 1);
+    st = st == DPAR_OK ? trace_begin(t, step) : st;
     st = st == DPAR_OK ? dpar_pipeline_run(t->pipe, 1, &t->why) : st;
+    trace_end(t);
     st = st == DPAR_OK && !t->each ? finish_pass(t) : st;
     st = st == DPAR_OK ? reduce_table(t) : st;
     st = st == DPAR_OK ? norm_of(t, norm) : st;
@@ -1216,8 +1223,6 @@ static dpar_status open_rooms(trainer *t)
 {
     const int64_t between = (int64_t)t->g->own * t->config.width * (int64_t)sizeof(gpt_real);
     const int64_t micros = t->s->micros;
-    const size_t actions =
-        (size_t)(t->list.begin[t->pp->rank + 1] - t->list.begin[t->pp->rank]) + 1;
     int64_t wide = 0;
     int32_t layer, slot;
     gpt_parameter p;
@@ -1242,10 +1247,6 @@ static dpar_status open_rooms(trainer *t)
     t->sums = (dpar_cross_entropy_sum *)gpt_open_shared(micros * (int64_t)sizeof *t->sums);
     t->squares = (double *)gpt_open_shared(STORES * (int64_t)sizeof *t->squares);
     t->sample = (int32_t *)calloc((size_t)(t->s->micro * (t->s->length + 1)), sizeof *t->sample);
-    if (t->s->trace != NULL) {
-        t->began = (int64_t *)calloc(actions, sizeof *t->began);
-        t->ended = (int64_t *)calloc(actions, sizeof *t->ended);
-    }
     return t->between[0] == NULL || t->between[1] == NULL || t->wide == NULL || t->batch == NULL ||
                    t->ids == NULL || t->sums == NULL || t->squares == NULL || t->sample == NULL ||
                    (t->stores[TABLE].params > 0 && t->tied == NULL)
@@ -1262,6 +1263,7 @@ static dpar_status open_all(trainer *t)
     st = st == DPAR_OK ? open_model(t) : st;
     st = st == DPAR_OK ? open_stores(t) : st;
     st = st == DPAR_OK ? open_rooms(t) : st;
+    st = st == DPAR_OK ? trace_open(t) : st;
     return st == DPAR_OK ? open_pipeline(t) : st;
 }
 
@@ -1301,52 +1303,10 @@ static int close_all(trainer *t, int bad)
     free(t->batch);
     free(t->staged);
     free(t->sample);
-    free(t->began);
-    free(t->ended);
+    trace_close(t);
     free(t->list_memory);
     free(t);
     return bad != 0 ? bad : st != DPAR_OK;
-}
-
-/* The last step of the first pipeline, as it ran. */
-static int write_trace(trainer *t)
-{
-    const int first = t->world->rank == 0;
-    const int64_t actions = t->list.begin[t->list.ranks];
-    const int mine = t->in_model.data->rank == 0 && t->at[4] == 0;
-    int64_t *times = (int64_t *)calloc((size_t)actions * 2, sizeof *times);
-    size_t room = (size_t)actions * 600 + 4096;
-    char *text = (char *)malloc(room);
-    int bad = times == NULL || text == NULL;
-    dpar_gantt g;
-    dpar_text out;
-    FILE *file;
-    if (!mine || bad) {
-        free(times);
-        free(text);
-        return bad;
-    }
-    bad = dpar_pipeline_times(t->pipe, times, times + actions, &t->why) != DPAR_OK;
-    memset(&g, 0, sizeof g);
-    g.schedule = &t->list;
-    g.start = times;
-    g.end = times + actions;
-    g.unit = 1000; /* ns to us */
-    g.title = "train_gpt";
-    dpar_text_init(&out, text, room);
-    if (first && !bad) {
-        bad =
-            dpar_schedule_draw(&out, &g, DPAR_GANTT_TRACE, &t->why) != DPAR_OK || out.used >= room;
-        file = bad ? NULL : fopen(t->s->trace, "wb");
-        bad = file == NULL || fwrite(text, 1, out.used, file) != out.used;
-        bad |= file != NULL && fclose(file) != 0;
-        if (bad) {
-            (void)complain("the trace could not be written:", t->s->trace);
-        }
-    }
-    free(times);
-    free(text);
-    return bad;
 }
 
 static void tell_step(const trainer *t, int64_t step, double loss, double norm, double took,

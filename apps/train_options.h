@@ -244,12 +244,6 @@ static int settle(settings *s)
     if (s->experts > 0 && s->choices > s->experts) {
         return complain("--choices are more than --experts", NULL);
     }
-#ifdef GPT_CUDA
-    if (s->trace != NULL) {
-        return complain("--trace tells the host's times, and here the host only hands work out",
-                        NULL);
-    }
-#endif
     if (s->every > 0 && s->save == NULL) {
         return complain("--every needs --save", NULL);
     }

@@ -631,6 +631,11 @@ static int groups(dpar_comm *c, void *arg)
     dpar_comm_report(twin, &text);
     CHECK(strstr(words, "all-reduce #0 of 1 f32: done") != NULL);
     describes(twin);
+    dpar_text_init(&text, words, sizeof words);
+    (void)dpar_nccl_doctor(state.nccl, &text);
+    CHECK_INT(strstr(words, "other ranks reach rank 0 on the loop, port ") != NULL &&
+                  strstr(words, ", by a key drawn for this job\n") != NULL,
+              c->rank == 0 && c->size > 1);
     CHECK_INT(dpar_nccl_register(state.nccl, state.in, 8 * ROOM / 4096 * 4096), DPAR_OK);
     CHECK_INT(dpar_nccl_register(c, state.in, 4096), DPAR_E_ARG);
     CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL),
@@ -1173,6 +1178,8 @@ typedef struct meeting_case {
     dpar_nccl_meeting m;
     int size, leave_out, pmi[4];
     int stranger; /* leave_out comes, of another job */
+    int apart;    /* or with another secret */
+    int guesses;  /* who comes in its place does not know the secret, and says so to rank 0 */
     int broken;   /* rank 0 gets no id from NCCL */
     int after;    /* the last rank comes when this can be read; 0: with the others */
 } meeting_case;
@@ -1201,6 +1208,9 @@ static int meets(const meeting_case *k, int rank)
     m.rank = rank;
     m.size = k->size;
     m.job += (uint64_t)(k->stranger && rank == k->leave_out);
+    if (k->apart && rank == k->leave_out) {
+        (void)setenv("DPAR_SECRET", "not what the others know", 1);
+    }
     if (k->pmi[rank] > 0) {
         dpar_text_init(&t, number, sizeof number);
         dpari_text_int(&t, k->pmi[rank]);
@@ -1208,6 +1218,11 @@ static int meets(const meeting_case *k, int rank)
     }
     take_device(rank);
     st = dpar_nccl_init(&m, &o, &c, &why);
+    if (k->apart && rank == k->leave_out) {
+        CHECK_INT(st, DPAR_E_MISMATCH);
+        has(why.text, "rank 0 at 127.0.0.1 has another secret than this rank");
+        return checks_failed > 0;
+    }
     if (k->leave_out >= 0) {
         CHECK_INT(st, DPAR_E_TIMEOUT);
         if (rank == k->leave_out) {
@@ -1215,6 +1230,8 @@ static int meets(const meeting_case *k, int rank)
         } else if (m.way == DPAR_NCCL_TCP) {
             has(why.text,
                 "1 of 3 ranks did not come to rank 0 before the deadline; not heard of: ranks 2");
+            CHECK_INT(strstr(why.text, "; who knocked without the job's secret: 1 times") != NULL,
+                      k->guesses);
         }
         return checks_failed > 0;
     }
@@ -1237,7 +1254,7 @@ static int meets(const meeting_case *k, int rank)
 static int free_port(void)
 {
     int32_t port = 0;
-    const int fd = dpari_nccl_listen(&port);
+    const int fd = dpari_nccl_listen(NULL, &port);
     (void)close(fd);
     return (int)port;
 }
@@ -1320,6 +1337,34 @@ static int by_pipes(void *user, void *buffer, size_t bytes, int root)
     return 0;
 }
 
+/* Says hello as rank 2, and proves nothing. */
+static int guess(const meeting_case *k)
+{
+    const double until = dpari_os_now() + 0.6;
+    dpari_nccl_world w;
+    dpari_nccl_link l;
+    dpari_nccl_message m;
+    dpar_why why;
+    int reached = -1;
+    memset(&w, 0, sizeof w);
+    memset(&l, 0, sizeof l);
+    w.rank = 2;
+    w.size = k->size;
+    w.side.card.job = k->m.job;
+    CHECK_INT(dpari_nccl_resolve(k->m.address, k->m.port, &w.side.card, &why), DPAR_OK);
+    while (reached != 0 && dpari_os_now() < until) {
+        reached = dpari_nccl_reach(&w, &l, until);
+        nap(0.005);
+    }
+    CHECK_INT(reached, 0);
+    CHECK_INT(dpari_nccl_read(l.fd, &m, sizeof m, until), 0);
+    CHECK_INT(m.kind, DPARI_NCCL_CHALLENGE);
+    CHECK(!dpari_nccl_genuine(&w, &l, &m));
+    CHECK_INT(dpari_nccl_enter(&w, &l, &m, until), 0);
+    CHECK_INT(dpari_nccl_read(l.fd, &m, 1, until + 1), -1);
+    return checks_failed > 0;
+}
+
 static void meet_by(meeting_case *k, const char *what)
 {
     pid_t child[4];
@@ -1338,8 +1383,8 @@ static void meet_by(meeting_case *k, const char *what)
             me[0] = r;
             me[1] = k->size;
             k->m.user = me;
-            if (r == k->leave_out && !k->stranger) {
-                _exit(0);
+            if (r == k->leave_out && !k->stranger && !k->apart) {
+                _exit(k->guesses ? guess(k) : 0);
             }
             nap(r == 0 && (k->m.way == DPAR_NCCL_TCP || k->m.way == DPAR_NCCL_FILE) ? 0.1 : 0);
             if (r == k->size - 1 && k->after > 0) {
@@ -1364,12 +1409,15 @@ static void meet_by(meeting_case *k, const char *what)
     }
 }
 
-/* Others find the port too: one says nothing, one something else, one goes at once. */
+/* Others find the port too: most say nothing, one something else, one goes at once, one says as
+ * much as it may, slowly, without end. */
 static void knocks(meeting_case *k)
 {
+    enum { CROWD = 200 }; /* more than rank 0 lets wait */
     dpari_nccl_address here;
     pid_t child;
-    int status, fd[3], knocked[2], i;
+    double began;
+    int status, fd[CROWD], knocked[2], i;
     CHECK_INT(pipe(knocked), 0);
     k->after = knocked[0];
     memset(&here, 0, sizeof here);
@@ -1379,7 +1427,15 @@ static void knocks(meeting_case *k)
     fflush(stdout);
     child = fork();
     if (child == 0) {
-        for (i = 0; i < 3; i++) { /* rank 0 comes a little later */
+        dpari_nccl_message hello;
+        memset(&hello, 0, sizeof hello);
+        hello.magic = DPARI_NCCL_MAGIC;
+        hello.job = k->m.job;
+        hello.kind = DPARI_NCCL_HELLO;
+        hello.rank = 1;
+        hello.size = k->size;
+        (void)signal(SIGPIPE, SIG_IGN);
+        for (i = 0; i < CROWD; i++) { /* rank 0 comes a little later */
             const double until = dpari_os_now() + 5;
             while ((fd[i] = dpari_nccl_connect(&here, k->m.port, until)) < 0 &&
                    dpari_os_now() < until) {
@@ -1389,14 +1445,376 @@ static void knocks(meeting_case *k)
         (void)!write(fd[1], "GET / HTTP/1.1\r\n\r\n", 18);
         (void)!write(knocked[1], "!", 1); /* before that the ranks do not meet */
         (void)close(fd[2]);
-        nap(1);
+        for (i = 0; i < 100; i++) {
+            (void)!write(fd[CROWD - 1], (const char *)&hello + i, 1);
+            nap(0.01);
+        }
         _exit(fd[0] < 0 || fd[1] < 0 || fd[2] < 0);
     }
+    began = dpari_os_now();
     meet_by(k, "TCP, beside strangers");
+    CHECK(dpari_os_now() - began < (stand_in() ? 8 : 40));
     CHECK(waitpid(child, &status, 0) == child);
     CHECK_INT(status, 0);
     (void)close(knocked[0]), (void)close(knocked[1]);
     k->after = 0;
+}
+
+static void hex(const unsigned char *from, char *to)
+{
+    int i;
+    for (i = 0; i < 32; i++) {
+        (void)snprintf(to + 2 * i, 3, "%02x", from[i]);
+    }
+}
+
+/* FIPS 180-4's examples; RFC 4231, cases 1, 2, 3 and 6. */
+static void hashes(void)
+{
+    static const struct {
+        const char *key, *text, *is;
+        int key_n, key_byte, text_n, text_byte;
+    } of[] = {
+        {NULL, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7", 20,
+         0x0b, 0, 0},
+        {"Jefe", "what do ya want for nothing?",
+         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", 0, 0, 0, 0},
+        {NULL, NULL, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe", 20, 0xaa,
+         50, 0xdd},
+        {NULL, "Test Using Larger Than Block-Size Key - Hash Key First",
+         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54", 131, 0xaa, 0, 0},
+    };
+    static const char *const plain[][2] = {
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"}};
+    unsigned char out[32], key[200], text[200];
+    char said[65];
+    dpari_nccl_sha sha;
+    size_t i;
+    for (i = 0; i < sizeof plain / sizeof *plain; i++) {
+        dpari_nccl_sha_begin(&sha);
+        dpari_nccl_sha_put(&sha, plain[i][0], strlen(plain[i][0]));
+        dpari_nccl_sha_end(&sha, out);
+        hex(out, said);
+        CHECK(strcmp(said, plain[i][1]) == 0);
+    }
+    for (i = 0; i < sizeof of / sizeof *of; i++) {
+        const size_t key_n = of[i].key != NULL ? strlen(of[i].key) : (size_t)of[i].key_n;
+        const size_t text_n = of[i].text != NULL ? strlen(of[i].text) : (size_t)of[i].text_n;
+        memset(key, of[i].key_byte, sizeof key);
+        memset(text, of[i].text_byte, sizeof text);
+        dpari_nccl_hmac(of[i].key != NULL ? of[i].key : (const char *)key, key_n,
+                        of[i].text != NULL ? of[i].text : (const char *)text, text_n, out);
+        hex(out, said);
+        CHECK(strcmp(said, of[i].is) == 0);
+    }
+    memset(key, 7, sizeof key);
+    memset(text, 7, sizeof text);
+    CHECK(dpari_nccl_alike(key, text, 32));
+    text[31] ^= 128;
+    CHECK(!dpari_nccl_alike(key, text, 32));
+}
+
+/* Rank 0's door, and one who comes to it, in one process: each step can be looked at. */
+typedef struct door {
+    dpari_nccl_world host, guest;
+    dpari_nccl_link link; /* the guest's */
+    dpari_nccl_message hello, challenge, proof;
+} door;
+
+static void door_open(door *d)
+{
+    dpar_why why;
+    dpari_nccl_card *card = &d->host.side.card;
+    memset(d, 0, sizeof *d);
+    d->host.size = d->guest.size = 3;
+    d->guest.rank = 1;
+    card->job = 99;
+    memset(card->key, 5, sizeof card->key);
+    d->host.side.at = DPARI_NCCL_AT_LOOP;
+    CHECK_INT(dpari_nccl_listens(&d->host, NULL, 0), 0);
+    CHECK_INT(dpari_nccl_side_make(&d->host, &why), DPAR_OK);
+    d->guest.side.card = *card;
+}
+
+static void door_close(door *d)
+{
+    dpari_nccl_side *s = &d->host.side;
+    int r;
+    for (r = 0; r < s->links; r++) {
+        (void)(s->link[r].fd >= 0 ? close(s->link[r].fd) : 0);
+    }
+    while (s->knocks > 0) {
+        dpari_nccl_knock_ends(s, 0, 1);
+    }
+    (void)close(s->listener[0]);
+    (void)close(d->host.wake[0]), (void)close(d->host.wake[1]);
+    free(s->link), free(s->note), free(s->known), free(s->polls), free(s->knock);
+}
+
+/* Rank 0 looks at its door; what is at it does not make it wait. */
+static void door_looks(door *d)
+{
+    const double began = dpari_os_now();
+    nap(0.005);
+    dpari_nccl_accept(&d->host);
+    CHECK(dpari_os_now() - began < 0.3);
+}
+
+/* Comes, says hello, and hears rank 0's challenge: 1. */
+static int door_knock(door *d)
+{
+    CHECK_INT(dpari_nccl_reach(&d->guest, &d->link, dpari_os_now() + 2), 0);
+    door_looks(d);
+    return dpari_nccl_read(d->link.fd, &d->challenge, sizeof d->challenge, dpari_os_now() + 1) ==
+               0 &&
+           d->challenge.kind == DPARI_NCCL_CHALLENGE;
+}
+
+/* Says that as its proof, and whether rank 0 hung up. */
+static int door_refuses(door *d, const dpari_nccl_message *proof)
+{
+    const int before = d->host.side.link[1].fd, refused = d->host.side.refused;
+    char byte;
+    CHECK_INT(dpari_nccl_write(d->link.fd, proof, sizeof *proof, dpari_os_now() + 1), 0);
+    door_looks(d);
+    CHECK_INT(d->host.side.link[1].fd, before);
+    CHECK_INT(d->host.side.link[2].fd, -1);
+    CHECK_INT(d->host.side.refused, refused + 1);
+    CHECK_INT(dpari_nccl_read(d->link.fd, &byte, 1, dpari_os_now() + 1), -1);
+    return close(d->link.fd) == 0;
+}
+
+static void door_proof(door *d, dpari_nccl_message *m)
+{
+    dpari_nccl_message_init(&d->guest, m, DPARI_NCCL_PROOF);
+    dpari_nccl_prove(&d->guest, "others", d->guest.rank, d->link.drawn,
+                     (const unsigned char *)d->challenge.text, (unsigned char *)m->text);
+}
+
+static void doors(void)
+{
+    enum { CROWD = 100 };
+    static door d;
+    dpari_nccl_message first, m;
+    unsigned char drawn[DPARI_NCCL_DRAWN];
+    int fd[CROWD], genuine, quiet, i, k;
+    door_open(&d);
+    CHECK(door_knock(&d)); /* one of the job */
+    CHECK(dpari_nccl_genuine(&d.guest, &d.link, &d.challenge));
+    door_proof(&d, &first);
+    memcpy(drawn, d.link.drawn, sizeof drawn);
+    CHECK_INT(dpari_nccl_enter(&d.guest, &d.link, &d.challenge, dpari_os_now() + 1), 0);
+    door_looks(&d);
+    CHECK_INT(d.host.side.link[1].state, DPARI_NCCL_HERE);
+    genuine = d.link.fd;
+
+    quiet = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
+                               dpari_os_now() + 1); /* says nothing, in all that follows */
+    CHECK(quiet >= 0);
+    /* who heard all of that and says it again, word by word */
+    CHECK(door_knock(&d));
+    CHECK(memcmp(d.link.drawn, drawn, sizeof drawn) != 0);
+    CHECK(door_refuses(&d, &first));
+    fd[0] = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
+                               dpari_os_now() + 1);
+    dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_HELLO);
+    memcpy(m.text, drawn, sizeof drawn);
+    CHECK_INT(dpari_nccl_write(fd[0], &m, sizeof m, dpari_os_now() + 1), 0);
+    door_looks(&d);
+    CHECK_INT(dpari_nccl_read(fd[0], &m, sizeof m, dpari_os_now() + 1), 0);
+    d.link.fd = fd[0];
+    CHECK(memcmp(m.text, d.challenge.text, DPARI_NCCL_DRAWN) != 0);
+    CHECK(door_refuses(&d, &first));
+
+    CHECK(door_knock(&d)); /* rank 0's own proof, thrown back */
+    dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_PROOF);
+    memcpy(m.text, d.challenge.text + DPARI_NCCL_DRAWN, DPARI_NCCL_KEY);
+    CHECK(door_refuses(&d, &m));
+
+    d.guest.side.card.key[31] ^= 1; /* another secret: neither believes the other */
+    CHECK(door_knock(&d));
+    CHECK(!dpari_nccl_genuine(&d.guest, &d.link, &d.challenge));
+    door_proof(&d, &m);
+    CHECK(door_refuses(&d, &m));
+    d.guest.side.card.key[31] ^= 1;
+
+    CHECK(door_knock(&d)); /* one rank's proof where another has said hello */
+    d.guest.rank = 2;
+    door_proof(&d, &m);
+    d.guest.rank = 1;
+    CHECK(door_refuses(&d, &m));
+    CHECK(door_knock(&d)); /* one bit */
+    door_proof(&d, &m);
+    m.text[31] ^= 1;
+    CHECK(door_refuses(&d, &m));
+
+    for (k = 0; k < 3; k++) { /* garbage: none of ours, half of ours, of ours but no hello */
+        static const unsigned char noise[600] = {'G', 'E', 'T', ' ', '/', ' ', 'H', 'T'};
+        fd[0] = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
+                                   dpari_os_now() + 1);
+        dpari_nccl_message_init(&d.guest, &m, k == 1 ? 77 : DPARI_NCCL_PROOF);
+        CHECK(k == 0 ? write(fd[0], noise, sizeof noise) == (ssize_t)sizeof noise
+                     : write(fd[0], &m, sizeof m) == (ssize_t)sizeof m);
+        door_looks(&d);
+        CHECK_INT(d.host.side.knocks, 1); /* the quiet one */
+        (void)close(fd[0]);
+    }
+
+    for (i = 0; i < CROWD; i++) { /* a silent crowd, more than there is room for */
+        fd[i] = dpari_nccl_connect(&d.guest.side.card.address[0], d.guest.side.card.port,
+                                   dpari_os_now() + 1);
+        CHECK(fd[i] >= 0);
+    }
+    door_looks(&d);
+    CHECK_INT(d.host.side.knocks, d.host.side.knocks_room);
+    for (k = 0; k < 2; k++) {
+        CHECK(door_knock(&d)); /* again one of the job, whose newest connection counts */
+        CHECK_INT(dpari_nccl_enter(&d.guest, &d.link, &d.challenge, dpari_os_now() + 1), 0);
+        door_looks(&d);
+        CHECK_INT(d.host.side.link[1].state, DPARI_NCCL_HERE);
+        CHECK_INT(dpari_nccl_read(genuine, &m, 1, dpari_os_now() + 1), -1);
+        (void)close(genuine);
+        genuine = d.link.fd;
+    }
+    for (i = 0; i < d.host.side.knocks; i++) { /* as if it were later */
+        d.host.side.knock[i].since -= 2 * (int)DPARI_NCCL_PATIENCE;
+    }
+    CHECK(write(fd[CROWD - 1], &first, 20) == 20); /* a slow one has no longer than the others */
+    door_looks(&d);
+    CHECK_INT(d.host.side.knocks, 0);
+    CHECK_INT(d.host.side.link[1].state, DPARI_NCCL_HERE);
+    for (i = 0; i < CROWD; i++) {
+        (void)close(fd[i]);
+    }
+    (void)close(genuine), (void)close(quiet);
+    door_close(&d);
+}
+
+/* Rank 0 said something and went, with what it was told unread: that is heard, although more cannot
+ * be said to it. */
+static void last_words(void)
+{
+    static door d;
+    dpari_nccl_message m;
+    door_open(&d);
+    CHECK(door_knock(&d));
+    CHECK_INT(dpari_nccl_enter(&d.guest, &d.link, &d.challenge, dpari_os_now() + 1), 0);
+    door_looks(&d);
+    d.guest.side.links = 1;
+    d.guest.side.link = &d.link;
+    d.link.state = DPARI_NCCL_HERE;
+    d.link.got = 0;
+    dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_NOTE);
+    dpari_nccl_link_send(&d.link, &m);
+    nap(0.01);
+    dpari_nccl_message_init(&d.host, &m, DPARI_NCCL_END);
+    dpari_nccl_link_send(&d.host.side.link[1], &m);
+    (void)close(d.host.side.link[1].fd);
+    d.host.side.link[1].fd = -1;
+    nap(0.01);
+    dpari_nccl_message_init(&d.guest, &m, DPARI_NCCL_NOTE);
+    dpari_nccl_link_send(&d.link, &m);
+    dpari_nccl_link_send(&d.link, &m);
+    CHECK_INT(d.guest.side.answered, 0);
+    dpari_nccl_listen_to(&d.guest, 0);
+    CHECK_INT(d.guest.side.answered, 1);
+    CHECK_INT(d.link.state, DPARI_NCCL_LOST);
+    CHECK_INT(d.link.fd, -1);
+    door_close(&d);
+}
+
+/* Where rank 0 listens, and what the doctor says of it. */
+static void listens(const char *address, int32_t at, int loop, const char *words)
+{
+    dpari_nccl_world w;
+    dpari_nccl_card found;
+    dpar_why why;
+    char text[400];
+    dpar_text t;
+    dpari_nccl_sockaddr name;
+    socklen_t bytes = sizeof name;
+    int i;
+    memset(&w, 0, sizeof w);
+    memset(&found, 0, sizeof found);
+    CHECK_INT(dpari_nccl_resolve(address, free_port(), &found, &why), DPAR_OK);
+    w.side.at = dpari_nccl_listens_where(address, &found);
+    if (at == DPARI_NCCL_LOOP_BY_NAME) { /* /etc/hosts is not ours to write */
+        CHECK_INT(dpari_nccl_listens_where("node17", &found), at);
+        w.side.at = at;
+    }
+    w.side.secret = loop ? DPARI_NCCL_BY_VARIABLE : DPARI_NCCL_BY_NOTHING;
+    CHECK_INT(dpari_nccl_listens(&w, &found, found.port), 0);
+    CHECK_INT(w.side.at, at);
+    CHECK(w.side.listeners >= 1);
+    for (i = 0; i < w.side.listeners; i++) {
+        bytes = sizeof name;
+        CHECK_INT(getsockname(w.side.listener[i], &name.any, &bytes), 0);
+        if (loop) {
+            CHECK(name.any.sa_family == AF_INET ? ntohl(name.four.sin_addr.s_addr) >> 24 == 127
+                                                : IN6_IS_ADDR_LOOPBACK(&name.six.sin6_addr));
+        }
+    }
+    dpar_text_init(&t, text, sizeof text);
+    dpari_nccl_put_door(&w.side, &t);
+    has(text, words);
+    has(text, loop ? "by the secret of DPAR_SECRET" : "without a secret: whoever reaches it");
+    for (i = 0; i < w.side.listeners; i++) {
+        (void)close(w.side.listener[i]);
+    }
+}
+
+/* What no secret can be, and what is none. */
+static void secrets(void)
+{
+    dpari_nccl_world w;
+    dpar_why why;
+    char name[80];
+    unsigned char one[DPARI_NCCL_KEY], none[DPARI_NCCL_KEY];
+    const char *home = getenv("HOME");
+    char *kept = home != NULL ? strdup(home) : NULL;
+    int fd;
+    memset(&w, 0, sizeof w);
+    (void)snprintf(name, sizeof name, "/tmp/dpar_secret_test.%d", (int)getpid());
+    CHECK_INT(mkdir(name, 0700), 0);
+    (void)setenv("HOME", name, 1);
+    (void)unsetenv("DPAR_SECRET");
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
+    CHECK_INT(w.side.secret, DPARI_NCCL_BY_NOTHING);
+    memcpy(none, w.side.card.key, sizeof none);
+    (void)setenv("DPAR_SECRET", "fifteen letters", 1);
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
+    has(why.text, "the secret of DPAR_SECRET has less than 16 characters");
+    (void)setenv("DPAR_SECRET", "sixteen letters.", 1);
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
+    CHECK_INT(w.side.secret, DPARI_NCCL_BY_VARIABLE);
+    memcpy(one, w.side.card.key, sizeof one);
+    CHECK(memcmp(one, none, sizeof one) != 0);
+    (void)unsetenv("DPAR_SECRET");
+    strcat(name, "/.dpar_secret"); /* what is there by default */
+    fd = open(name, O_WRONLY | O_CREAT, 0600);
+    CHECK(write(fd, "sixteen letters.\n", 17) == 17);
+    (void)close(fd);
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
+    CHECK_INT(w.side.secret, DPARI_NCCL_BY_FILE);
+    CHECK(memcmp(one, w.side.card.key, sizeof one) == 0); /* the same, however it is given */
+    (void)setenv("DPAR_SECRET_FILE", "/none such", 1);
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
+    has(why.text, "there is no /none such: DPAR_SECRET_FILE");
+    (void)setenv("DPAR_SECRET_FILE", name, 1);
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_OK);
+    CHECK_INT(chmod(name, 0640), 0);
+    CHECK_INT(dpari_nccl_secret(&w, &why), DPAR_E_ARG);
+    has(why.text, "others can read or write the secret in /tmp/dpar_secret_test.");
+    (void)setenv("DPAR_SECRET_FILE", "/tmp", 1);
+    CHECK(dpari_nccl_secret(&w, &why) < 0);
+    (void)unsetenv("DPAR_SECRET_FILE");
+    (void)unlink(name);
+    *strrchr(name, '/') = 0;
+    (void)rmdir(name);
+    (void)(kept != NULL ? setenv("HOME", kept, 1) : unsetenv("HOME"));
+    free(kept);
 }
 
 /* Rank 0's first address swallows what comes, as one behind a firewall does: the next is reached,
@@ -1404,7 +1822,7 @@ static void knocks(meeting_case *k)
 static void unreachable(void)
 {
     dpari_nccl_world w;
-    dpari_nccl_link link;
+    dpari_nccl_link link, to;
     struct sockaddr_in name;
     socklen_t bytes = sizeof name;
     int fd[8], i, n = 0, good;
@@ -1427,8 +1845,8 @@ static void unreachable(void)
     w.side.card.address[0].at[0] = w.side.card.address[1].at[0] = 127;
     w.side.card.address[0].at[3] = 2;
     w.side.card.address[1].at[3] = 1;
-    while (n < 7 && (fd[n] = dpari_nccl_reach(&w, 0, dpari_os_now() + 0.2)) >= 0) {
-        n++; /* until nobody else finds room before that door */
+    while (n < 7 && dpari_nccl_reach(&w, &to, dpari_os_now() + 0.2) == 0) {
+        fd[n++] = to.fd; /* until nobody else finds room before that door */
     }
     CHECK(n < 7);
     w.rank = 1;
@@ -1443,8 +1861,8 @@ static void unreachable(void)
     name.sin_addr.s_addr = htonl(0x7f000001);
     CHECK(bind(good, (struct sockaddr *)(void *)&name, bytes) == 0 && listen(good, 4) == 0);
     w.side.card.addresses = 2;
-    fd[n] = dpari_nccl_reach(&w, 0, dpari_os_now() + 0.6);
-    CHECK(fd[n] >= 0);
+    CHECK_INT(dpari_nccl_reach(&w, &to, dpari_os_now() + 0.6), 0);
+    fd[n] = to.fd;
     for (i = 0; i <= n; i++) {
         (void)close(fd[i]);
     }
@@ -1479,8 +1897,18 @@ static void meetings(void)
     k.stranger = 1;
     meet_by(&k, "TCP, rank 2 of another job");
     k.stranger = 0;
+    (void)setenv("DPAR_SECRET", "what the ranks of this job know", 1);
+    k.m.port = free_port();
+    k.apart = 1;
+    meet_by(&k, "TCP, rank 2 has another secret");
+    k.apart = 0;
+    k.m.port = free_port();
+    k.guesses = 1;
+    meet_by(&k, "TCP, who comes in rank 2's place guesses");
+    k.guesses = 0;
     k.leave_out = -1;
     knocks(&k);
+    (void)unsetenv("DPAR_SECRET");
     k.m.way = DPAR_NCCL_FILE;
     (void)snprintf(file, sizeof file, "/tmp/dpar_nccl_test.%d", (int)getpid());
     k.m.file = file;
@@ -1496,7 +1924,7 @@ static void meetings(void)
     CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
     meet_by(&k, "file, one of before");
     stale.port = 0; /* or somebody else */
-    stranger = dpari_nccl_listen(&stale.port);
+    stranger = dpari_nccl_listen(NULL, &stale.port);
     CHECK(stranger >= 0);
     CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
     meet_by(&k, "file, one of before, whose port has another");
@@ -1924,7 +2352,17 @@ static void deadlines(int32_t version)
         pure();
     }
     if (wanted == NULL || strcmp(wanted, "meet") == 0) {
+        hashes();
+        secrets();
+        listens("127.0.0.1", DPARI_NCCL_AT_GIVEN, 1, "reach rank 0 at the address given, port ");
+        listens("localhost", DPARI_NCCL_AT_GIVEN, 1, "at the address given, port ");
+        listens("192.0.2.1", DPARI_NCCL_NOT_OURS, 0, /* of no network: RFC 5737 */
+                "at any of its addresses, for the one given is not of this machine's networks, ");
+        listens("127.0.0.1", DPARI_NCCL_LOOP_BY_NAME, 0,
+                "at any of its addresses, for the name given is here the loop's (/etc/hosts), ");
         while (again(&a)) {
+            doors();
+            last_words();
             meetings();
         }
     }

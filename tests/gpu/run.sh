@@ -88,6 +88,7 @@ build() {
     rank_*) linked "${1#rank_}" $CC -D_GNU_SOURCE -O1 -DDEVICE_MEMORY -DDEVICE_CUDA tests/*/ranks/${1#rank_}.c ;;
     example_*) linked "${1#example_}" $CXX $cxx_flags -ffp-contract=off -x c++ "apps/${1#example_}.cu" -x none ;;
     gpu_halo) linked gpu_halo $CXX $cxx_flags -Iapps -x c++ bench/gpu_halo.cu -x none ;;
+    gpu_bus) linked gpu_bus $CXX $cxx_flags -Iapps -x c++ bench/gpu_bus.cu -x none ;;
     planet) linked planet $CC -D_GNU_SOURCE -O1 -ffp-contract=off apps/shallow_water.c ;;
     gpt_parts) # the host's train_gpt in f64, what compares with it, a cuBLAS
         linked gpt_host $CC -D_GNU_SOURCE -O1 -DGPT_DOUBLE apps/train_gpt.c
@@ -116,7 +117,7 @@ build() {
 nvcc() { # architecture and more; -x cu: links with objects too
     try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iapps -arch="$@"
 }
-nvcc_programs="$examples gpu_halo gpu_kernels strategies"
+nvcc_programs="$examples gpu_halo gpu_bus gpu_kernels strategies"
 source_of() { ls "apps/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
 # Once for all programs: the kernels of dpar_cuda.h; dpar.h with dpar_nccl.h, which loads NCCL or is linked with it.
 nvcc_part() {
@@ -192,7 +193,7 @@ if has dpar_cuda.h && has dpar_nccl.h; then
     fi
     for name in $rank_tests; do programs="rank_$name $programs"; done
     for name in $examples; do programs="example_$name $programs"; done
-    programs="gpu_halo $programs planet gpt_parts"
+    programs="gpu_halo gpu_bus $programs planet gpt_parts"
 fi
 case $programs in
 *kernels*nccl*) [ ! -e tests/gpu/strategies.cc ] || programs="strategies $programs" ;;
@@ -236,6 +237,9 @@ gpt() {
     shift
     run "train_gpt $* on GPUs, the host's in f64" sh tests/gpu/train_gpt.sh "$bin/gpt_host" "$bin/train_gpt" "$bin/gpt_apart" "$@"
 }
+trace() {
+    run "train_gpt $*, its trace" sh tests/gpu/trace.sh "$bin/gpt_host" "$bin/train_gpt" $model --batch 8 --blocks 4 --steps 2 "$@"
+}
 run_gpt() { # seed
     if [ "$1" = 0 ]; then
         gpt '--gelu --layer-norm --untied' --ranks 4 --pp 2 --tp 2 --sp --schedule zb-h1
@@ -244,6 +248,7 @@ run_gpt() { # seed
         "$bin/train_gpt" $model --ranks 2 --zero 3 --save "$said.half" --every 2 --kill 2:1 > "$said" 2>&1
         [ $? = 1 ] && grep -q 'rank 1 was killed' "$said" || { echo 'failed: a rank that dies'; cat "$said"; exit 1; }
         gpt '' --ranks 2 --tp 2 --zero 0 --resume "$said.half"
+        trace --ranks 2 --pp 2 --schedule dualpipev
         return
     fi
     GPT_CUBLAS=$bin/fake_cublas.so FAKE_CUBLAS_SAID=$said.products \
@@ -252,10 +257,11 @@ run_gpt() { # seed
     gpt '' --ranks 2 --cp 2 --ulysses
     gpt '--experts 4 --balance 0' --ranks 2 --dp 2 --ep 2 --zero 3 # balance: of tokens that come together
     gpt '--experts 4 --balance 0' --ranks 4 --pp 2 --dp 2 --ep 2 --zero 2 --schedule zb-h1
+    trace --ranks 2 --pp 2 --schedule zbv
+    trace --ranks 4 --pp 2 --dp 2 --schedule interleaved
     run "train_gpt, bf16" "$bin/train_gpt" $model --ranks 2 --zero 3 --bf16 --check --quiet
     run "train_gpt, all bf16" "$bin/train_gpt" $model --ranks 2 --zero 1 --pure-bf16 --check --quiet
     refused 'gpt: heads are wider' "$bin/train_gpt" $model --width 258 --heads 2
-    refused 'tells the host' "$bin/train_gpt" --trace "$work/none"
 }
 refused() { # the sentence, command
     sentence=$1
@@ -325,6 +331,7 @@ one() {
         ;;
     launchers) launchers ;;
     cuda) run cuda.sh sh tests/gpu/cuda_test.sh ;;
+    several) run "gpu-check several" sh tests/gpu/several.sh "$bin" ;;
     gpt) run_gpt "$seed" ;;
     examples) run_examples "$seed" ;;
     big) run "kernels, arrays of 2^20 elements and some" "$bin/kernels" big 20 ;; # past 2^31 on a device
@@ -347,7 +354,7 @@ case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7
 case " $programs " in
 *' planet '*)
     for name in $rank_tests; do items="$items $name:0 $name:2"; done
-    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 examples:0 examples:1 gpt:0 gpt:1" # 4 ranks, of which some have no tokens
+    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 examples:0 examples:1 gpt:0 gpt:1 several:1" # 4 ranks, of which some have no tokens
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac

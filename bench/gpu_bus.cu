@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* gpu_bus - bandwidths between GPUs: operations of dpar_nccl.h beside NCCL's own calls, on the same
+ * buffers and stream, in turns, in one run. Bus bandwidths are those of nccl-tests
+ * (doc/PERFORMANCE.md there): bytes a second times what makes them comparable with a link's.
+ *
+ *     nvcc -std=c++17 -O3 -arch=sm_90 -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
+ *         -I. -Iapps bench/gpu_bus.cu -o gpu_bus -ldl
+ *     ./gpu_bus --ranks 8                               a GPU each
+ *     DPAR_TEST_SHARE_GPU=1 ./gpu_bus --ranks 2         on one: says nothing of links
+ *
+ * The version, then rows of a Markdown table: the operation, its bytes (f32; of the larger buffer;
+ * of send_recv what goes round, each rank to the next), us and bus GB/s of dpar, of NCCL, and
+ * NCCL's time over ours.
+ * --windows: both register the buffers as windows of symmetric memory (NCCL 2.27).
+ * The best of --rounds, of --times operations each, of the slowest rank. Results are compared.
+ *
+ * Exit code: 0 fine, 1 a wrong result, 2 bad input. */
+static const char program[] = "gpu_bus";
+#include "dpar_comm.h"
+static const char help[] =
+    "gpu_bus: bandwidths between GPUs, of dpar and of NCCL\n"
+    "\n"
+    "  --ranks N     processes, 2 to 64 (default 2)\n"
+    "  --bytes N     of the larger buffer (default 64 KiB, 1, 16 and 256 MiB)\n"
+    "  --times N     operations in a row, 1 to 1000 (default 20)\n"
+    "  --rounds N    1 to 100 (default 7)\n"
+    "  --windows     buffers are windows of NCCL's symmetric memory (2.27 and later)\n"
+    "  -h, --help    this text\n"
+    "\n"
+    "examples\n"
+    "  gpu_bus --ranks 8\n"
+    "  gpu_bus --ranks 4 --bytes 1048576\n";
+
+#include "commands/options.h"
+
+#include "gpu_start.h"
+
+#include <algorithm>
+#include <dlfcn.h>
+
+struct settings {
+    double ranks, bytes, times, rounds;
+    int windows;
+};
+
+/* ---- NCCL itself ------------------------------------------------------------------------------
+ */
+
+struct nccl_calls {
+    decltype(&ncclGetErrorString) error;
+    decltype(&ncclGetVersion) version;
+    decltype(&ncclGetUniqueId) id;
+    decltype(&ncclCommInitRank) init;
+    decltype(&ncclCommDestroy) destroy;
+    decltype(&ncclAllReduce) all_reduce;
+    decltype(&ncclAllGather) all_gather;
+    decltype(&ncclReduceScatter) reduce_scatter;
+    decltype(&ncclSend) send;
+    decltype(&ncclRecv) recv;
+    decltype(&ncclGroupStart) group;
+    decltype(&ncclGroupEnd) group_end;
+    ncclResult_t (*all_to_all)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
+                               cudaStream_t); /* NULL before 2.28.3: by messages */
+    ncclResult_t (*window)(ncclComm_t, void *, size_t, void **, int); /* from 2.27.3 on */
+    ncclResult_t (*window_end)(ncclComm_t, void *);
+    ncclComm_t comm;
+    void *windows[2];
+    int number;
+};
+
+static void find(void *library, const char *name, void *to)
+{
+    void *at = dlsym(library, name);
+    memcpy(to, &at, sizeof at);
+}
+
+static void right(const nccl_calls &nccl, ncclResult_t code)
+{
+    if (code != ncclSuccess) {
+        exit(complain("NCCL:", nccl.error(code)) - 1);
+    }
+}
+
+static void open_nccl(nccl_calls *nccl, gpu *g)
+{
+    const char *name = getenv("DPAR_NCCL_LIBRARY");
+    void *library = dlopen(name != NULL && name[0] != 0 ? name : "libnccl.so.2", RTLD_NOW);
+    ncclUniqueId id;
+    memset(nccl, 0, sizeof *nccl);
+    right(library != NULL ? DPAR_OK : DPAR_E_SYSTEM, "no libnccl.so.2");
+    find(library, "ncclGetErrorString", &nccl->error);
+    find(library, "ncclGetVersion", &nccl->version);
+    find(library, "ncclGetUniqueId", &nccl->id);
+    find(library, "ncclCommInitRank", &nccl->init);
+    find(library, "ncclCommDestroy", &nccl->destroy);
+    find(library, "ncclAllReduce", &nccl->all_reduce);
+    find(library, "ncclAllGather", &nccl->all_gather);
+    find(library, "ncclReduceScatter", &nccl->reduce_scatter);
+    find(library, "ncclSend", &nccl->send);
+    find(library, "ncclRecv", &nccl->recv);
+    find(library, "ncclGroupStart", &nccl->group);
+    find(library, "ncclGroupEnd", &nccl->group_end);
+    right(*nccl, nccl->version(&nccl->number));
+    if (nccl->number >= 22803) {
+        find(library, "ncclAlltoAll", &nccl->all_to_all);
+    }
+    if (nccl->number >= 22703) {
+        find(library, "ncclCommWindowRegister", &nccl->window);
+        find(library, "ncclCommWindowDeregister", &nccl->window_end);
+    }
+    memset(&id, 0, sizeof id);
+    if (g->world->rank == 0) {
+        right(*nccl, nccl->id(&id));
+    }
+    right(dpar_broadcast(g->world, &id, (int64_t)sizeof id, DPAR_U8, 0, NULL), g->world->why.text);
+    right(*nccl, nccl->init(&nccl->comm, g->world->size, id, g->world->rank));
+}
+
+/* ---- operations -------------------------------------------------------------------------------
+ */
+
+enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, KINDS };
+static const char *const names[KINDS] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                         "send_recv"};
+
+struct one {
+    gpu *g;
+    const nccl_calls *nccl;
+    int kind;
+    int64_t count; /* of the larger buffer */
+    float *in, *out;
+};
+
+/* What the bytes of the larger buffer, by time, are multiplied by. */
+static double bus_factor(int kind, int32_t ranks)
+{
+    const double n = ranks;
+    return kind == SEND_RECV ? 1.0 : kind == ALL_REDUCE ? 2.0 * (n - 1.0) / n : (n - 1.0) / n;
+}
+
+static void by_dpar(const one &o)
+{
+    dpar_comm *c = o.g->world;
+    const int64_t part = o.count / c->size;
+    dpar_work work[2] = {};
+    dpar_call call[2] = {};
+    dpar_status st = DPAR_OK;
+    switch (o.kind) {
+    case ALL_REDUCE:
+        st = dpar_all_reduce(c, o.in, o.out, o.count, DPAR_F32, DPAR_SUM, &work[0]);
+        break;
+    case ALL_GATHER: st = dpar_all_gather(c, o.in, o.out, part, DPAR_F32, &work[0]); break;
+    case REDUCE_SCATTER:
+        st = dpar_reduce_scatter(c, o.in, o.out, part, DPAR_F32, DPAR_SUM, &work[0]);
+        break;
+    case ALL_TO_ALL: st = dpar_all_to_all(c, o.in, o.out, part, DPAR_F32, &work[0]); break;
+    default:
+        call[0].kind = DPAR_SEND;
+        call[0].in = o.in;
+        call[0].root = (c->rank + 1) % c->size;
+        call[1].kind = DPAR_RECV;
+        call[1].out = o.out;
+        call[1].root = (c->rank + c->size - 1) % c->size;
+        call[0].type = call[1].type = DPAR_F32;
+        call[0].count = call[1].count = o.count;
+        st = dpar_batch(c, call, 2, work);
+        st = st == DPAR_OK ? dpar_wait(&work[1]) : st;
+        break;
+    }
+    right(st == DPAR_OK ? dpar_wait(&work[0]) : st, c->why.text);
+}
+
+static void by_nccl(const one &o)
+{
+    const nccl_calls &n = *o.nccl;
+    const int ranks = o.g->world->size, me = o.g->world->rank;
+    const size_t part = (size_t)(o.count / ranks), all = (size_t)o.count;
+    cudaStream_t s = o.g->stream;
+    switch (o.kind) {
+    case ALL_REDUCE:
+        right(n, n.all_reduce(o.in, o.out, all, ncclFloat, ncclSum, n.comm, s));
+        return;
+    case ALL_GATHER: right(n, n.all_gather(o.in, o.out, part, ncclFloat, n.comm, s)); return;
+    case REDUCE_SCATTER:
+        right(n, n.reduce_scatter(o.in, o.out, part, ncclFloat, ncclSum, n.comm, s));
+        return;
+    case ALL_TO_ALL:
+        if (n.all_to_all != NULL) {
+            right(n, n.all_to_all(o.in, o.out, part, ncclFloat, n.comm, s));
+            return;
+        }
+        right(n, n.group());
+        for (int r = 0; r < ranks; r++) {
+            right(n, n.send(o.in + (size_t)r * part, part, ncclFloat, r, n.comm, s));
+            right(n, n.recv(o.out + (size_t)r * part, part, ncclFloat, r, n.comm, s));
+        }
+        right(n, n.group_end());
+        return;
+    default:
+        right(n, n.group());
+        right(n, n.send(o.in, all, ncclFloat, (me + 1) % ranks, n.comm, s));
+        right(n, n.recv(o.out, all, ncclFloat, (me + ranks - 1) % ranks, n.comm, s));
+        right(n, n.group_end());
+    }
+}
+
+/* ---- results ----------------------------------------------------------------------------------
+ */
+
+struct numbers {
+    float *at;
+    int64_t count, rank;
+};
+
+/* Whole numbers, whose sums over 64 ranks are exact. */
+__host__ __device__ static inline float value(int64_t rank, int64_t i)
+{
+    return (float)((rank * 5 + i) % 61);
+}
+
+__global__ static void fill(const numbers n)
+{
+    for (EACH(i, n.count)) {
+        n.at[i] = value(n.rank, i);
+    }
+}
+
+static float expected(const one &o, int64_t i)
+{
+    const int64_t ranks = o.g->world->size, me = o.g->world->rank, part = o.count / ranks;
+    float sum = 0.0f;
+    switch (o.kind) {
+    case ALL_GATHER: return value(i / part, i % part);
+    case ALL_TO_ALL: return value(i / part, me * part + i % part);
+    case SEND_RECV: return value((me + ranks - 1) % ranks, i);
+    default:
+        for (int64_t r = 0; r < ranks; r++) {
+            sum += value(r, o.kind == REDUCE_SCATTER ? me * part + i : i);
+        }
+        return sum;
+    }
+}
+
+/* How many of some elements, all over the result, are wrong; then it is wiped out. */
+static int wrong(const one &o)
+{
+    const int64_t count = o.kind == REDUCE_SCATTER ? o.count / o.g->world->size : o.count;
+    int bad = 0;
+    for (int k = 0; k < 50; k++) {
+        const int64_t i = (count - 1) * k / 49;
+        float is = -1.0f;
+        right(cudaMemcpyAsync(&is, o.out + i, sizeof is, cudaMemcpyDeviceToHost, o.g->stream));
+        right(cudaStreamSynchronize(o.g->stream));
+        bad += !(is == expected(o, i));
+    }
+    right(cudaMemsetAsync(o.out, 0xff, (size_t)o.count * sizeof *o.out, o.g->stream));
+    return bad;
+}
+
+static double largest(gpu *g, double mine)
+{
+    double most = 0.0;
+    right(dpar_all_reduce(g->world, &mine, &most, 1, DPAR_F64, DPAR_MAX, NULL), g->world->why.text);
+    return most;
+}
+
+/* Microseconds an operation, of the slowest rank. */
+static double timed(const one &o, int times, void (*run)(const one &))
+{
+    cudaEvent_t before, behind;
+    float ms = 0.0f;
+    right(cudaEventCreate(&before));
+    right(cudaEventCreate(&behind));
+    run(o);
+    right(cudaStreamSynchronize(o.g->stream));
+    right(dpar_barrier(o.g->world, NULL), o.g->world->why.text);
+    right(cudaEventRecord(before, o.g->stream));
+    for (int i = 0; i < times; i++) {
+        run(o);
+    }
+    right(cudaEventRecord(behind, o.g->stream));
+    right(cudaEventSynchronize(behind));
+    right(cudaEventElapsedTime(&ms, before, behind));
+    right(cudaEventDestroy(before));
+    right(cudaEventDestroy(behind));
+    return largest(o.g, 1000.0 * (double)ms / times);
+}
+
+static void put_bytes(int64_t bytes)
+{
+    const int64_t mib = bytes >> 20;
+    printf(mib > 0 ? "%lld MiB" : "%lld KiB", (long long)(mib > 0 ? mib : bytes >> 10));
+}
+
+/* 1: something is wrong. */
+static int row(const one &o, const settings &s)
+{
+    static void (*const ways[2])(const one &) = {by_dpar, by_nccl};
+    const int32_t ranks = o.g->world->size;
+    const int64_t bytes = o.count * (int64_t)sizeof(float);
+    double best[2] = {0.0, 0.0}, bus[2], bad = 0.0;
+    for (int round = 0; round < (int)s.rounds; round++) {
+        for (int w = 0; w < 2; w++) {
+            const double us = timed(o, (int)s.times, ways[w]);
+            best[w] = round == 0 || us < best[w] ? us : best[w];
+            bad += wrong(o);
+        }
+    }
+    for (int w = 0; w < 2; w++) {
+        bus[w] = best[w] > 0.0 ? (double)bytes / best[w] * 1e-3 * bus_factor(o.kind, ranks) : 0.0;
+    }
+    bad = largest(o.g, bad);
+    if (o.g->world->rank == 0) {
+        printf("| %s%s | %d | ", names[o.kind], s.windows ? ", windows" : "", (int)ranks);
+        put_bytes(bytes);
+        printf(" | %.1f us, %.1f GB/s | %.1f us, %.1f GB/s | %.2f |%s\n", best[0], bus[0], best[1],
+               bus[1], best[0] > 0.0 ? best[1] / best[0] : 0.0, bad > 0.0 ? " WRONG" : "");
+        fflush(stdout);
+    }
+    return bad > 0.0;
+}
+
+static int run(gpu *g, const void *arg)
+{
+    const settings &s = *(const settings *)arg;
+    const int64_t few[4] = {65536, 1 << 20, 16 << 20, 256 << 20};
+    const int sizes = s.bytes > 0 ? 1 : 4;
+    const int64_t most = s.bytes > 0 ? (int64_t)s.bytes : few[3];
+    nccl_calls nccl;
+    int bad = 0;
+    open_nccl(&nccl, g);
+    if (s.windows && nccl.window == NULL) {
+        if (g->world->rank == 0) {
+            printf("no windows: NCCL before 2.27\n");
+        }
+        right(nccl, nccl.destroy(nccl.comm));
+        return 0;
+    }
+    one o = {g, &nccl, 0, 0, take<float>(g->world, most / 4), take<float>(g->world, most / 4)};
+    float *const both[2] = {o.in, o.out};
+    for (int k = 0; k < 2 && s.windows; k++) {
+        right(dpar_nccl_register(g->world, both[k], most), g->world->why.text);
+        right(nccl, nccl.window(nccl.comm, both[k], (size_t)most, &nccl.windows[k], 1));
+    }
+    const numbers all = {o.in, most / 4, g->world->rank};
+    launch(g->stream, fill, all, all.count);
+    right(cudaMemsetAsync(o.out, 0xff, (size_t)most, g->stream));
+    if (g->world->rank == 0) {
+        printf("NCCL %d.%d.%d\n", nccl.number / 10000, nccl.number / 100 % 100, nccl.number % 100);
+    }
+    for (o.kind = 0; o.kind < KINDS; o.kind++) {
+        for (int k = 0; k < sizes; k++) {
+            o.count = (sizes == 1 ? most : few[k]) / 4 / g->world->size * g->world->size;
+            bad |= row(o, s);
+        }
+    }
+    right(cudaStreamSynchronize(g->stream));
+    for (int k = 0; k < 2 && s.windows; k++) {
+        right(nccl, nccl.window_end(nccl.comm, nccl.windows[k]));
+    }
+    right(nccl, nccl.destroy(nccl.comm));
+    dpar_comm_release(g->world, o.in);
+    dpar_comm_release(g->world, o.out);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {2, 0, 20, 7, 0};
+    dpar_start job;
+    const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 2, 64},
+                           {"--bytes", OPTION_WHOLE, &s.bytes, 1024, 1073741824},
+                           {"--times", OPTION_WHOLE, &s.times, 1, 1000},
+                           {"--rounds", OPTION_WHOLE, &s.rounds, 1, 100},
+                           {"--windows", OPTION_FLAG, &s.windows, 0, 0}};
+    int code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
+    if (code >= 0) {
+        return code;
+    }
+    code = find_ranks(&job, &s.ranks);
+    if (code == 0 && s.ranks < 2) {
+        code = complain("one rank has nobody to talk with, see --help:", "--ranks");
+    }
+    return code != 0 ? code : run_ranks(&job, s.ranks, run, &s);
+}
