@@ -936,6 +936,7 @@ template <typename T> DPARI_CUDA_FN T dpari_cuda_meet_int(T x, T y, int32_t op)
     switch (op) {
     case DPAR_MAX: return x > y ? x : y;
     case DPAR_MIN: return x > y ? y : x;
+    case DPAR_PRODUCT: return (T)((uint64_t)x * (uint64_t)y);
     default: return (T)((uint64_t)x + (uint64_t)y);
     }
 }
@@ -3155,21 +3156,103 @@ template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dp
                                              : dpari_cuda_sum_kernel<W>;
 }
 
+/* ---- of integers ---- */
+
+template <typename T, int N> struct alignas(N * sizeof(T)) dpari_cuda_ints {
+    T x[N];
+};
+
+/* Elements i .. i + N - 1. */
+template <typename T, int N>
+__device__ static inline void dpari_cuda_ints_unit(const dpar_mem_reduce &r, int64_t i)
+{
+    typedef dpari_cuda_ints<T, N> line;
+    const T *from = (const T *)r.from + i;
+    line v = *(const line *)(const void *)from;
+    for (int64_t p = 1; p < r.parts; p++) {
+        const line y = *(const line *)(const void *)(from + p * r.stride);
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < N; e++) {
+            v.x[e] = dpari_cuda_meet_int(v.x[e], y.x[e], r.op);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N && r.op == DPAR_AVG; e++) {
+        v.x[e] = (T)-1 < (T)1 ? (T)((int64_t)v.x[e] / r.parts)
+                              : (T)((uint64_t)v.x[e] / (uint64_t)r.parts);
+    }
+    *(line *)(void *)((T *)r.to + i) = v;
+}
+
+/* Units of 16 bytes where all parts lie in such, then one by one. */
+template <typename T>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_ints_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
+{
+    enum { EACH = 16 / sizeof(T) };
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    const int64_t whole = s.even ? s.r.count / EACH : 0;
+    const int64_t first = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (int64_t i = first; i < whole; i += step) {
+        dpari_cuda_ints_unit<T, EACH>(s.r, i * EACH);
+    }
+    for (int64_t i = whole * EACH + first; i < s.r.count; i += step) {
+        dpari_cuda_ints_unit<T, 1>(s.r, i);
+    }
+}
+
+static dpari_cuda_summer dpari_cuda_ints_kernel_of(int32_t type)
+{
+    switch (type) {
+    case DPAR_I8: return dpari_cuda_ints_kernel<int8_t>;
+    case DPAR_U8: return dpari_cuda_ints_kernel<uint8_t>;
+    case DPAR_I32: return dpari_cuda_ints_kernel<int32_t>;
+    case DPAR_U32: return dpari_cuda_ints_kernel<uint32_t>;
+    case DPAR_I64: return dpari_cuda_ints_kernel<int64_t>;
+    default: return dpari_cuda_ints_kernel<uint64_t>;
+    }
+}
+
+static dpar_status dpari_cuda_reduce_ints(dpar_cuda *gpu, const dpar_mem_reduce *r)
+{
+    const int32_t width = dpar_type_bytes(r->to_type);
+    dpari_cuda_sum s;
+    memset(&s, 0, sizeof s);
+    s.r = *r;
+    s.even =
+        dpari_cuda_aligned(r->to) && dpari_cuda_aligned(r->from) && r->stride * width % 16 == 0;
+    s.units = s.even ? r->count * width / 16 + 1 : r->count;
+    return dpari_cuda_launch(gpu, "reduce", dpari_cuda_ints_kernel_of(r->to_type), s,
+                             dpari_cuda_units_blocks(gpu, s.units));
+}
+
+static int dpari_cuda_reduce_fine(const dpar_mem_reduce *r, int ints)
+{
+    const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
+    if (ints) {
+        return r->from_type == r->to_type && r->sums == r->to_type && !r->add && r->scale == 1.0;
+    }
+    return dpari_cuda_is_float(r->to_type) && dpari_cuda_is_float(r->from_type) &&
+           (r->sums == DPAR_F64 || (r->sums == DPAR_F32 && !wide));
+}
+
 static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_reduce *r = reduce;
     const int32_t fw = dpari_cuda_width(r->from_type);
-    const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
+    const int ints = !dpari_cuda_is_float(r->to_type) && dpar_type_reduces(r->to_type);
     dpari_cuda_sum s;
-    if (!dpari_cuda_is_float(r->to_type) || !dpari_cuda_is_float(r->from_type) || r->count < 0 ||
-        r->parts < 1 || (r->stride != 0 && r->stride < r->count) || r->op < DPAR_SUM ||
-        r->op > DPAR_MIN || (r->sums != DPAR_F64 && (r->sums != DPAR_F32 || wide)) ||
+    if (!dpari_cuda_reduce_fine(r, ints) || r->count < 0 || r->parts < 1 ||
+        (r->stride != 0 && r->stride < r->count) || r->op < DPAR_SUM || r->op > DPAR_MIN ||
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return dpari_cuda_wrong(gpu, "reduce");
     }
     if (r->count == 0) {
         return DPAR_OK;
+    }
+    if (ints) {
+        return dpari_cuda_reduce_ints(gpu, r);
     }
     memset(&s, 0, sizeof s);
     s.r = *r;

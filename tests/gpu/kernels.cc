@@ -773,6 +773,45 @@ static void test_reduce(void)
     }
 }
 
+/* Integers: any bits, so that sums and products wrap; arrays that lie in units of 16 bytes, and
+ * others; into one of the parts. */
+static void test_reduce_ints(void)
+{
+    static const int32_t types[6] = {DPAR_I8, DPAR_U8, DPAR_I32, DPAR_U32, DPAR_I64, DPAR_U64};
+    for (int turn = 0; turn < 90 + rounds * 30; turn++) {
+        const int32_t type = types[turn % 6], width = dpar_type_bytes(type);
+        const int64_t count = some_count(), parts = 1 + below(turn % 7 == 0 ? 300 : 9);
+        const int even = turn / 6 % 3 != 0, inside = turn % 5 == 0;
+        const int64_t stride = even ? (count + 15) / 16 * 16 : count + below(9);
+        const int64_t size = std::max<int64_t>(0, (parts - 1) * stride + count) * width;
+        twin to(count * width, even ? 0 : odd_place(type)), from(size, even ? 0 : odd_place(type));
+        const int64_t own = inside ? below(parts) * stride * width : 0;
+        dpar_mem_reduce r;
+        memset(&r, 0, sizeof r);
+        to.fill(type, 0);
+        from.fill(type, 0);
+        r.count = count;
+        r.parts = parts;
+        r.stride = stride;
+        r.to_type = r.from_type = r.sums = type;
+        r.op = DPAR_SUM + turn / 6 % 5;
+        r.scale = 1.0;
+        on_both(&dpar_mem::reduce, &r, [&](int on_device) {
+            r.from = from.at(on_device);
+            r.to = inside ? (unsigned char *)from.at(on_device) + own : to.at(on_device);
+        });
+        CHECK(to.same(type, -1.0));
+        CHECK(from.same(type, -1.0));
+        r.add = 1; /* what integers do not have */
+        CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
+        CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
+        r.add = 0;
+        r.sums = DPAR_F64;
+        CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
+        CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
+    }
+}
+
 static void test_finite(void)
 {
     for (int turn = 0; turn < rounds * 20; turn++) {
@@ -1731,6 +1770,7 @@ static void test_all(void)
     test_joint_crowd();
     test_spans();
     test_reduce();
+    test_reduce_ints();
     test_finite();
     test_squares();
     test_optimize();
