@@ -129,6 +129,121 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
+/* ---- random numbers in kernels of yours ----
+ *
+ * Those of dpar_random_uniform (random.h), and dropout by them: functions for kernels, and for the
+ * host, in each unit that includes this header. The same elements are dropped whatever the launch,
+ * by whichever rank. Four floats that lie in a row, from a multiple of four of the whole array on,
+ * are drawn at once:
+ *
+ *     __global__ void drop(dpar_cuda_dropout d, float4 *x, int64_t fours)
+ *     {
+ *         const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+ *         if (i < fours) {
+ *             dpar_cuda_dropout_four(&d, (uint64_t)i, &x[i].x, &x[i].x);
+ *         }
+ *     }
+ *
+ * Backward is the same call with dy in place of x: it gives dx. Not run on a device yet. */
+
+#if defined(__CUDACC__)
+#define DPAR_CUDA_FN __host__ __device__ static inline
+#else
+#define DPAR_CUDA_FN DPARI_FN
+#endif
+
+/* The four words of a block of a stream, 4 block to 4 block + 3: each is dpar_random_uniform's
+ * number times 2^32, cut off. */
+DPAR_CUDA_FN void dpar_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
+                                        uint32_t *words)
+{
+    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
+    uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    int round;
+#if defined(__CUDACC__)
+#pragma unroll
+#endif
+    for (round = 0; round < 10; round++) {
+        const uint64_t x = (uint64_t)a * UINT64_C(0xD2511F53);
+        const uint64_t y = (uint64_t)c * UINT64_C(0xCD9E8D57);
+        a = (uint32_t)(y >> 32) ^ b ^ low;
+        b = (uint32_t)y;
+        c = (uint32_t)(x >> 32) ^ d ^ high;
+        d = (uint32_t)x;
+        low += UINT32_C(0x9E3779B9);
+        high += UINT32_C(0xBB67AE85);
+    }
+    words[0] = a;
+    words[1] = b;
+    words[2] = c;
+    words[3] = d;
+}
+
+/* Word `index` of a stream. */
+DPAR_CUDA_FN uint32_t dpar_cuda_random_word(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    uint32_t words[4];
+    dpar_cuda_random_four(seed, stream, index / 4, words);
+    words[0] = index % 4 < 2 ? words[0] : words[2]; /* selections: words stay in registers */
+    words[1] = index % 4 < 2 ? words[1] : words[3];
+    return index % 2 == 0 ? words[0] : words[1];
+}
+
+/* The uniform number of a word, as dpar_random_uniform has it. */
+DPAR_CUDA_FN double dpar_cuda_random_uniform(uint32_t word)
+{
+    return ((double)word + 0.5) * (1.0 / 4294967296.0);
+}
+
+/* Dropout: an argument of kernels. */
+typedef struct dpar_cuda_dropout {
+    uint64_t seed, stream;
+    uint64_t dropped; /* words below it are dropped */
+    float kept;       /* 1 - p, rounded */
+    float room;       /* 0 */
+} dpar_cuda_dropout;
+
+/* Of probability p, at most 1: the numbers of (seed, stream) that are below p. */
+DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, uint64_t stream,
+                                         double p)
+{
+    const double most = p * 4294967296.0; /* word + 1/2 below it: exact */
+    const uint64_t whole = p > 0.0 ? p < 1.0 ? (uint64_t)most : UINT64_C(4294967296) : 0;
+    d->seed = seed;
+    d->stream = stream;
+    d->dropped = whole + (p > 0.0 && p < 1.0 && most - (double)whole > 0.5 ? 1 : 0);
+    d->kept = (float)(1.0 - p);
+    d->room = 0.0f;
+}
+
+/* Dropout of an element of which the word is known: 0, or x / (1 - p) in f32. */
+DPAR_CUDA_FN float dpar_cuda_dropout_by(const dpar_cuda_dropout *d, uint32_t word, float x)
+{
+#if defined(__CUDA_ARCH__)
+    return word < d->dropped ? 0.0f : __fdiv_rn(x, d->kept);
+#else
+    return word < d->dropped ? 0.0f : x / d->kept;
+#endif
+}
+
+/* Dropout of element `index` of the whole array. Four at once cost a quarter of it each. */
+DPAR_CUDA_FN float dpar_cuda_dropout_one(const dpar_cuda_dropout *d, uint64_t index, float x)
+{
+    return dpar_cuda_dropout_by(d, dpar_cuda_random_word(d->seed, d->stream, index), x);
+}
+
+/* Four elements of the whole array, 4 block to 4 block + 3; y may be x. */
+DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t block, const float *x,
+                                         float *y)
+{
+    uint32_t words[4];
+    dpar_cuda_random_four(d->seed, d->stream, block, words);
+    y[0] = dpar_cuda_dropout_by(d, words[0], x[0]);
+    y[1] = dpar_cuda_dropout_by(d, words[1], x[1]);
+    y[2] = dpar_cuda_dropout_by(d, words[2], x[2]);
+    y[3] = dpar_cuda_dropout_by(d, words[3], x[3]);
+}
+
 /* ---- measuring ---- */
 
 /* What to measure. All zero means the defaults. */
@@ -2651,37 +2766,15 @@ struct dpari_cuda_span {
     uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
-/* The four random numbers of elements 4 `block` .. + 3: dpar_random_uniform's words. */
-__device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
-                                                uint32_t *words)
-{
-    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
-    uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
-    DPARI_CUDA_UNROLL
-    for (int round = 0; round < 10; round++) {
-        const uint64_t x = (uint64_t)a * UINT64_C(0xD2511F53);
-        const uint64_t y = (uint64_t)c * UINT64_C(0xCD9E8D57);
-        a = (uint32_t)(y >> 32) ^ b ^ low;
-        b = (uint32_t)y;
-        c = (uint32_t)(x >> 32) ^ d ^ high;
-        d = (uint32_t)x;
-        low += UINT32_C(0x9E3779B9);
-        high += UINT32_C(0xBB67AE85);
-    }
-    words[0] = a;
-    words[1] = b;
-    words[2] = c;
-    words[3] = d;
-}
-
+/* The words of elements at .. at + 3. */
 __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
                                                  uint32_t *four)
 {
     uint32_t low[4], high[4];
     const uint32_t skip = (uint32_t)(at % 4);
-    dpari_cuda_random(seed, stream, at / 4, low);
+    dpar_cuda_random_four(seed, stream, at / 4, low);
     if (skip != 0) {
-        dpari_cuda_random(seed, stream, (at + 3) / 4, high);
+        dpar_cuda_random_four(seed, stream, (at + 3) / 4, high);
     } else {
         memcpy(high, low, sizeof high);
     }
@@ -3443,7 +3536,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             uint32_t words[4];
             float f[4];
             dpari_cuda_widen(&four[k], DPAR_F32, f);
-            dpari_cuda_random(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
+            dpar_cuda_random_four(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
             dpari_cuda_narrow_by<16>(&four[k], f, words);
         }
         dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
@@ -6980,7 +7073,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
     for (; i < s.count; i += step) {
         uint32_t words[4];
-        dpari_cuda_random(1, 2, (uint64_t)i, words);
+        dpar_cuda_random_four(1, 2, (uint64_t)i, words);
         s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));
     }
 }

@@ -208,6 +208,75 @@ static void test_numbers(void)
     CHECK(1);
 }
 
+/* ---- random numbers and dropout in kernels of a user ---- */
+
+struct draw {
+    dpar_cuda_dropout dropout;
+    uint64_t first; /* a multiple of four */
+    int64_t count;
+    const float *x;
+    double *uniform;   /* of each by itself, */
+    float *one, *four; /* dropped by ones and by fours */
+};
+
+static __global__ void draw_kernel(const draw s)
+{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i < s.count; i += step) {
+        const uint64_t at = s.first + (uint64_t)i;
+        s.uniform[i] =
+            dpar_cuda_random_uniform(dpar_cuda_random_word(s.dropout.seed, s.dropout.stream, at));
+        s.one[i] = dpar_cuda_dropout_one(&s.dropout, at, s.x[i]);
+        if (i % 4 == 0) {
+            dpar_cuda_dropout_four(&s.dropout, at / 4, s.x + i, s.four + i);
+        }
+    }
+}
+
+/* Against the host's numbers, and dropout by the sentence in random.h; two launches each. */
+static void test_draws(void)
+{
+    static const uint64_t places[] = {0, 4, UINT64_C(0xfffffff0), UINT64_C(0x100000000),
+                                      UINT64_C(0xfffffffffffffe00)};
+    static const double shares[] = {0.0,           0.1,   0.5, 0x1p-33, 0x1.8p-32,
+                                    1.0 - 0x1p-33, 0.999, 1.0, 0x1p-32, 1.0 / 3.0};
+    enum { COUNT = 256 };
+    for (int turn = 0; turn < 30 + rounds * 10; turn++) {
+        const uint64_t any = random_bits();
+        const uint64_t at = turn % 6 < 5 ? places[turn % 6] : (random_bits() & ~UINT64_C(1023));
+        const double p = shares[turn % 10];
+        twin x(COUNT * 4, 0), uniform(COUNT * 8, 0), one(COUNT * 4, 0), four(COUNT * 4, 0);
+        draw s;
+        void *list[1] = {&s};
+        int wrong = 0;
+        x.fill(DPAR_F32, 0);
+        memset(&s, 0, sizeof s);
+        dpar_cuda_dropout_init(&s.dropout, any, turn % 3 == 0 ? 5 : ~any, p);
+        s.first = at;
+        s.count = COUNT;
+        s.x = (const float *)x.d();
+        s.uniform = (double *)uniform.d();
+        s.one = (float *)one.d();
+        s.four = (float *)four.d();
+        for (int i = 0; i < COUNT; i++) {
+            const double u = dpar_random_uniform(any, s.dropout.stream, at + (uint64_t)i);
+            const float v = ((const float *)x.h())[i], y = u < p ? 0.0f : v / (float)(1.0 - p);
+            ((double *)uniform.h())[i] = u;
+            ((float *)one.h())[i] = ((float *)four.h())[i] = y;
+            wrong += dpar_cuda_dropout_one(&s.dropout, at + (uint64_t)i, v) != y; /* the host's */
+        }
+        CHECK_INT(wrong, 0);
+        for (unsigned way = 0; way < 2; way++) { /* the same bits, whatever the launch */
+            CHECK(cudaLaunchKernel(draw_kernel, dim3(1 + 6 * way), dim3(way == 0 ? 64 : 32), list,
+                                   0, gpu.stream) == cudaSuccess);
+            CHECK(uniform.same(DPAR_F64, -1.0));
+            CHECK(one.same(DPAR_F32, -1.0));
+            CHECK(four.same(DPAR_F32, -1.0));
+        }
+    }
+}
+
 /* ---- index math past 2^31: pure functions, no memory ---- */
 
 static void test_places(void)
@@ -1763,6 +1832,7 @@ static void test_last_fault()
 static void test_all(void)
 {
     test_numbers();
+    test_draws();
     test_places();
     test_boxes();
     test_box_batches();
