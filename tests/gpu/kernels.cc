@@ -1563,6 +1563,83 @@ static void test_quantize(void)
 
 /* ---- errors, streams, graphs ---- */
 
+/* The formats of tensor cores, to nearest and by lot. */
+static void test_quantize_formats(void)
+{
+    for (int turn = 0; turn < 48 + rounds * 24; turn++) {
+        const int32_t type = floats[turn / 4 % 4], format = DPAR_MEM_MXFP8 + turn % 4;
+        const int64_t block = format == DPAR_MEM_NVFP4 ? 16 : 32;
+        const int64_t bytes = format < DPAR_MEM_MXFP4 ? 32 : block / 2;
+        const int64_t count = some_count(), blocks = (count + block - 1) / block;
+        const int beside = (int)below(3); /* scales behind their codes */
+        const int64_t step = beside == 0 ? bytes : bytes + 1 + below(3);
+        const int64_t place = turn % 3 == 0 ? 0 : odd_place(type);
+        twin x(count * dpar_type_bytes(type), place), back(count * dpar_type_bytes(type), place);
+        twin code(blocks * step + 8, turn % 3 == 1 ? below(4) : 0), scale(blocks, 0), tensor(4, 0);
+        dpar_mem_quantize q;
+        x.fill(type, turn % 5 == 0);
+        back.fill(type, 0);
+        for (int64_t i = 0; i < count; i++) { /* blocks of many sizes, one with NaN or infinity */
+            const double v = read_at(x.h(), i, type);
+            const int64_t b = i / block;
+            if (b % 3 == 1) {
+                write_at(x.h(), i, type, v * (turn % 2 ? 1e-3 : 3e4) * (i % 7 == 0 ? 1e-2 : 1.0));
+            } else if (b % 5 == 2) {
+                write_at(x.h(), i, type, i % 3 == 0 ? v * 1e-38 : 0.0);
+            }
+        }
+        if (turn % 4 == 3 && count > 0) {
+            write_at(x.h(), below(count), type, turn % 8 == 3 ? (double)NAN : (double)INFINITY);
+        }
+        x.give();
+        *(float *)tensor.h() = turn % 3 == 0 ? 0.01f : 0.7f;
+        tensor.give();
+        memset(&q, 0, sizeof q);
+        q.count = count;
+        q.type = type;
+        q.format = format;
+        q.code_step = step;
+        q.scale_step = beside ? step : 1;
+        q.stochastic = (int32_t)below(2);
+        q.seed = random_bits();
+        q.stream = random_bits();
+        q.index = turn % 2 ? random_bits() : UINT64_C(0x400000000) - 4 * (uint64_t)below(9);
+        const int by_tensor = format == DPAR_MEM_NVFP4 && below(2) != 0;
+        const int32_t add = (int32_t)below(2);
+        for (int pass = 0; pass < 2; pass++) {
+            q.add = pass == 0 ? 0 : add;
+            on_both(pass == 0 ? &dpar_mem_layers::quantize : &dpar_mem_layers::dequantize, &q,
+                    [&](int there) {
+                        q.x = pass == 0 ? x.at(there) : back.at(there);
+                        q.code = code.at(there);
+                        q.scale = beside ? (unsigned char *)code.at(there) + bytes
+                                         : (unsigned char *)scale.at(there);
+                        q.tensor = by_tensor ? (const float *)tensor.at(there) : NULL;
+                    });
+        }
+        CHECK(code.same(DPAR_U8, -1.0));
+        CHECK(scale.same(DPAR_U8, -1.0));
+        CHECK(back.same(type, -1.0));
+        /* all codes and scales, also those that quantize does not make */
+        code.fill(DPAR_U8, 0);
+        scale.fill(DPAR_U8, 0);
+        q.add = 0;
+        on_both(&dpar_mem_layers::dequantize, &q, [&](int there) {
+            q.x = back.at(there);
+            q.code = code.at(there);
+            q.scale =
+                beside ? (unsigned char *)code.at(there) + bytes : (unsigned char *)scale.at(there);
+            q.tensor = by_tensor ? (const float *)tensor.at(there) : NULL;
+        });
+        CHECK(back.same(type, -1.0));
+        q.code_step = bytes - 1;
+        CHECK_INT(device_layers.dequantize(device.ctx, &q), DPAR_E_ARG);
+        q.code_step = step;
+        q.format = DPAR_MEM_NVFP4 + 1;
+        CHECK_INT(device_layers.quantize(device.ctx, &q), DPAR_E_ARG);
+    }
+}
+
 static void test_errors(void)
 {
     dpar_cuda bad;
@@ -1853,6 +1930,7 @@ static void test_all(void)
     test_moments();
     test_norm();
     test_quantize();
+    test_quantize_formats();
     test_aligned();
     test_errors();
     test_pins();
