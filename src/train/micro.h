@@ -4,6 +4,7 @@
 #ifndef DPARI_TRAIN_MICRO_H
 #define DPARI_TRAIN_MICRO_H
 
+#include "../base/arith.h"
 #include "layers.h"
 
 /* Is q in the domain of such a format? What all formats have in common is looked at before. */
