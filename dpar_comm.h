@@ -112,17 +112,18 @@ typedef struct dpar_mem_span {
 
 /* A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the
  * collectives do; AVG divides by parts. Then v times scale; to[i] = v, or to[i] + v. All is in type
- * `sums`, rounded once to to_type. */
+ * `sums`, rounded once to to_type. Of integers sums and products wrap, and AVG divides what wrapped
+ * towards zero. */
 typedef struct dpar_mem_reduce {
     void *to; /* may be a part */
     const void *from;
     int64_t count, parts, stride; /* parts >= 1; stride in elements: at least count, or 0 */
-    int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
-    int32_t sums;                 /* F64; F32 where neither is F64 */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both one type of integers */
+    int32_t sums;                 /* F64; F32 where neither is F64. Integers: their type */
     int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
-    int32_t add;                  /* 1 */
+    int32_t add;                  /* 1; integers: 0 */
     int32_t room;                 /* 0 */
-    double scale;                 /* 1: no multiplication. It is rounded to `sums` */
+    double scale;                 /* 1: no multiplication. It is rounded to `sums`. Integers: 1 */
 } dpar_mem_reduce;
 
 /* Looks for NaN and infinity: *found = first + the smallest i with such an in[i]; -1: there is
@@ -717,8 +718,7 @@ DPAR_API dpar_status dpar_comm_agree(dpar_comm *c, const void *data, int64_t cou
  *
  * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. With scratch of
  * both memories nothing waits, but for small lists of who sends when, where large boxes are
- * combined. Without it the end of a move waits. Averages and products of integers are E_ARG there,
- * and no two boxes of a message may be one place. */
+ * combined. Without it the end of a move waits. No two boxes of a message may be one place. */
 
 /* How messages travel. */
 enum {
@@ -6227,6 +6227,70 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     }
 }
 
+/* An integer with its sign drawn out. */
+static uint64_t dpari_mem_int(const void *at, int64_t i, int32_t type)
+{
+    switch (type) {
+    case DPAR_I8: return (uint64_t)((const int8_t *)at)[i];
+    case DPAR_U8: return ((const uint8_t *)at)[i];
+    case DPAR_I32: return (uint64_t)((const int32_t *)at)[i];
+    case DPAR_U32: return ((const uint32_t *)at)[i];
+    default: return ((const uint64_t *)at)[i];
+    }
+}
+
+static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
+{
+    switch (dpar_type_bytes(type)) {
+    case 1: ((uint8_t *)at)[i] = (uint8_t)x; break;
+    case 4: ((uint32_t *)at)[i] = (uint32_t)x; break;
+    default: ((uint64_t *)at)[i] = x; break;
+    }
+}
+
+static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
+{
+    const int32_t type = r->to_type;
+    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63; /* the least becomes 0 */
+    int64_t i, p;
+    for (i = 0; i < r->count; i++) {
+        uint64_t x = dpari_mem_int(r->from, i, type);
+        for (p = 1; p < r->parts; p++) {
+            const uint64_t y = dpari_mem_int(r->from, p * r->stride + i, type);
+            switch (r->op) {
+            case DPAR_PRODUCT: x *= y; break;
+            case DPAR_MAX: x = (x ^ flip) > (y ^ flip) ? x : y; break;
+            case DPAR_MIN: x = (x ^ flip) > (y ^ flip) ? y : x; break;
+            default: x += y; break;
+            }
+        }
+        dpari_mem_put_int(r->to, i, type, x);
+        if (r->op == DPAR_AVG) {
+            x = dpari_mem_int(r->to, i, type); /* as it wrapped */
+            x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
+            dpari_mem_put_int(r->to, i, type, x);
+        }
+    }
+}
+
+/* Are types and numbers in the domain? */
+static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
+{
+    const int ints = dpar_type_reduces(r->to_type) && !dpari_is_float(r->to_type);
+    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
+        r->op < DPAR_SUM || r->op > DPAR_MIN ||
+        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+        return 0;
+    }
+    if (ints) {
+        return r->from_type == r->to_type && r->sums == r->to_type && r->add == 0 &&
+               r->scale >= 1.0 && r->scale <= 1.0;
+    }
+    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) && dpari_is_wide(r->sums) &&
+           (r->sums == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
+           (r->add == 0 || r->add == 1);
+}
+
 DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
 {
     const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
@@ -6235,12 +6299,12 @@ DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
     const void *in[2];
     int64_t i, p;
     (void)ctx;
-    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
-        !dpari_is_float(r->to_type) || !dpari_is_float(r->from_type) || !dpari_is_wide(r->sums) ||
-        (r->sums == DPAR_F32 && (r->to_type == DPAR_F64 || r->from_type == DPAR_F64)) ||
-        r->op < DPAR_SUM || r->op > DPAR_MIN || (r->add != 0 && r->add != 1) ||
-        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+    if (!dpari_mem_reduce_fits(r)) {
         return DPAR_E_ARG;
+    }
+    if (!dpari_is_float(r->to_type)) {
+        dpari_mem_reduce_ints(r);
+        return DPAR_OK;
     }
     in[0] = x;
     in[1] = y;
@@ -15418,7 +15482,6 @@ typedef struct dpari_move_source {
 typedef struct dpari_move_totals {
     int64_t items, elements;
     int32_t ops;   /* something is combined, */
-    int32_t hard;  /* averaged or multiplied, */
     int32_t apart; /* and not right behind a part of the same box */
 } dpari_move_totals;
 
@@ -15704,7 +15767,7 @@ static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_
     r.parts = parts;
     r.stride = most;
     r.to_type = r.from_type = a->type;
-    r.sums = a->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    r.sums = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
     r.op = op;
     r.scale = 1.0;
     for (i = begin; i < end; i += n) {
@@ -15965,7 +16028,6 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
             return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
         }
         sum->ops |= t.op != DPAR_COPY;
-        sum->hard |= t.op == DPAR_AVG || t.op == DPAR_PRODUCT;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
         sum->elements += n;
         sum->items++;
@@ -16717,17 +16779,6 @@ static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dp
     }
 }
 
-/* Integers have no such sums on a device. */
-static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
-{
-    return !hard || dpari_is_float(m->type) || m->c->mem == NULL
-               ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why,
-                           "averages and products of integers (type #) are not made in a device's "
-                           "memory",
-                           m->type, 0, 0, 0);
-}
-
 static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
 {
     const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
@@ -16743,9 +16794,6 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
     for (i = 0; i < n; i++) {
         dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
         st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
-        if (st == DPAR_OK) {
-            st = dpari_move_hard(m, t[i].op == DPAR_AVG || t[i].op == DPAR_PRODUCT, why);
-        }
         if (st != DPAR_OK) {
             return st;
         }
@@ -17008,7 +17056,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               DPARI_WHOLE, 0, 0, 0, 0);
     }
-    return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
+    return st;
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */

@@ -129,6 +129,121 @@ DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
  * Local. */
 DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
+/* ---- random numbers in kernels of yours ----
+ *
+ * Those of dpar_random_uniform (random.h), and dropout by them: functions for kernels, and for the
+ * host, in each unit that includes this header. The same elements are dropped whatever the launch,
+ * by whichever rank. Four floats that lie in a row, from a multiple of four of the whole array on,
+ * are drawn at once:
+ *
+ *     __global__ void drop(dpar_cuda_dropout d, float4 *x, int64_t fours)
+ *     {
+ *         const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+ *         if (i < fours) {
+ *             dpar_cuda_dropout_four(&d, (uint64_t)i, &x[i].x, &x[i].x);
+ *         }
+ *     }
+ *
+ * Backward is the same call with dy in place of x: it gives dx. Not run on a device yet. */
+
+#if defined(__CUDACC__)
+#define DPAR_CUDA_FN __host__ __device__ static inline
+#else
+#define DPAR_CUDA_FN DPARI_FN
+#endif
+
+/* The four words of a block of a stream, 4 block to 4 block + 3: each is dpar_random_uniform's
+ * number times 2^32, cut off. */
+DPAR_CUDA_FN void dpar_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
+                                        uint32_t *words)
+{
+    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
+    uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    int round;
+#if defined(__CUDACC__)
+#pragma unroll
+#endif
+    for (round = 0; round < 10; round++) {
+        const uint64_t x = (uint64_t)a * UINT64_C(0xD2511F53);
+        const uint64_t y = (uint64_t)c * UINT64_C(0xCD9E8D57);
+        a = (uint32_t)(y >> 32) ^ b ^ low;
+        b = (uint32_t)y;
+        c = (uint32_t)(x >> 32) ^ d ^ high;
+        d = (uint32_t)x;
+        low += UINT32_C(0x9E3779B9);
+        high += UINT32_C(0xBB67AE85);
+    }
+    words[0] = a;
+    words[1] = b;
+    words[2] = c;
+    words[3] = d;
+}
+
+/* Word `index` of a stream. */
+DPAR_CUDA_FN uint32_t dpar_cuda_random_word(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    uint32_t words[4];
+    dpar_cuda_random_four(seed, stream, index / 4, words);
+    words[0] = index % 4 < 2 ? words[0] : words[2]; /* selections: words stay in registers */
+    words[1] = index % 4 < 2 ? words[1] : words[3];
+    return index % 2 == 0 ? words[0] : words[1];
+}
+
+/* The uniform number of a word, as dpar_random_uniform has it. */
+DPAR_CUDA_FN double dpar_cuda_random_uniform(uint32_t word)
+{
+    return ((double)word + 0.5) * (1.0 / 4294967296.0);
+}
+
+/* Dropout: an argument of kernels. */
+typedef struct dpar_cuda_dropout {
+    uint64_t seed, stream;
+    uint64_t dropped; /* words below it are dropped */
+    float kept;       /* 1 - p, rounded */
+    float room;       /* 0 */
+} dpar_cuda_dropout;
+
+/* Of probability p, at most 1: the numbers of (seed, stream) that are below p. */
+DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, uint64_t stream,
+                                         double p)
+{
+    const double most = p * 4294967296.0; /* word + 1/2 below it: exact */
+    const uint64_t whole = p > 0.0 ? p < 1.0 ? (uint64_t)most : UINT64_C(4294967296) : 0;
+    d->seed = seed;
+    d->stream = stream;
+    d->dropped = whole + (p > 0.0 && p < 1.0 && most - (double)whole > 0.5 ? 1 : 0);
+    d->kept = (float)(1.0 - p);
+    d->room = 0.0f;
+}
+
+/* Dropout of an element of which the word is known: 0, or x / (1 - p) in f32. */
+DPAR_CUDA_FN float dpar_cuda_dropout_by(const dpar_cuda_dropout *d, uint32_t word, float x)
+{
+#if defined(__CUDA_ARCH__)
+    return word < d->dropped ? 0.0f : __fdiv_rn(x, d->kept);
+#else
+    return word < d->dropped ? 0.0f : x / d->kept;
+#endif
+}
+
+/* Dropout of element `index` of the whole array. Four at once cost a quarter of it each. */
+DPAR_CUDA_FN float dpar_cuda_dropout_one(const dpar_cuda_dropout *d, uint64_t index, float x)
+{
+    return dpar_cuda_dropout_by(d, dpar_cuda_random_word(d->seed, d->stream, index), x);
+}
+
+/* Four elements of the whole array, 4 block to 4 block + 3; y may be x. */
+DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t block, const float *x,
+                                         float *y)
+{
+    uint32_t words[4];
+    dpar_cuda_random_four(d->seed, d->stream, block, words);
+    y[0] = dpar_cuda_dropout_by(d, words[0], x[0]);
+    y[1] = dpar_cuda_dropout_by(d, words[1], x[1]);
+    y[2] = dpar_cuda_dropout_by(d, words[2], x[2]);
+    y[3] = dpar_cuda_dropout_by(d, words[3], x[3]);
+}
+
 /* ---- measuring ---- */
 
 /* What to measure. All zero means the defaults. */
@@ -936,6 +1051,7 @@ template <typename T> DPARI_CUDA_FN T dpari_cuda_meet_int(T x, T y, int32_t op)
     switch (op) {
     case DPAR_MAX: return x > y ? x : y;
     case DPAR_MIN: return x > y ? y : x;
+    case DPAR_PRODUCT: return (T)((uint64_t)x * (uint64_t)y);
     default: return (T)((uint64_t)x + (uint64_t)y);
     }
 }
@@ -2650,37 +2766,15 @@ struct dpari_cuda_span {
     uint8_t add, stochastic, even, raw; /* 1: bytes as they are; 2: casts; 3: none is F64 */
 };
 
-/* The four random numbers of elements 4 `block` .. + 3: dpar_random_uniform's words. */
-__device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
-                                                uint32_t *words)
-{
-    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
-    uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
-    DPARI_CUDA_UNROLL
-    for (int round = 0; round < 10; round++) {
-        const uint64_t x = (uint64_t)a * UINT64_C(0xD2511F53);
-        const uint64_t y = (uint64_t)c * UINT64_C(0xCD9E8D57);
-        a = (uint32_t)(y >> 32) ^ b ^ low;
-        b = (uint32_t)y;
-        c = (uint32_t)(x >> 32) ^ d ^ high;
-        d = (uint32_t)x;
-        low += UINT32_C(0x9E3779B9);
-        high += UINT32_C(0xBB67AE85);
-    }
-    words[0] = a;
-    words[1] = b;
-    words[2] = c;
-    words[3] = d;
-}
-
+/* The words of elements at .. at + 3. */
 __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
                                                  uint32_t *four)
 {
     uint32_t low[4], high[4];
     const uint32_t skip = (uint32_t)(at % 4);
-    dpari_cuda_random(seed, stream, at / 4, low);
+    dpar_cuda_random_four(seed, stream, at / 4, low);
     if (skip != 0) {
-        dpari_cuda_random(seed, stream, (at + 3) / 4, high);
+        dpar_cuda_random_four(seed, stream, (at + 3) / 4, high);
     } else {
         memcpy(high, low, sizeof high);
     }
@@ -3155,21 +3249,103 @@ template <typename W> static dpari_cuda_summer dpari_cuda_sum_kernel_of(const dp
                                              : dpari_cuda_sum_kernel<W>;
 }
 
+/* ---- of integers ---- */
+
+template <typename T, int N> struct alignas(N * sizeof(T)) dpari_cuda_ints {
+    T x[N];
+};
+
+/* Elements i .. i + N - 1. */
+template <typename T, int N>
+__device__ static inline void dpari_cuda_ints_unit(const dpar_mem_reduce &r, int64_t i)
+{
+    typedef dpari_cuda_ints<T, N> line;
+    const T *from = (const T *)r.from + i;
+    line v = *(const line *)(const void *)from;
+    for (int64_t p = 1; p < r.parts; p++) {
+        const line y = *(const line *)(const void *)(from + p * r.stride);
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < N; e++) {
+            v.x[e] = dpari_cuda_meet_int(v.x[e], y.x[e], r.op);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < N && r.op == DPAR_AVG; e++) {
+        v.x[e] = (T)-1 < (T)1 ? (T)((int64_t)v.x[e] / r.parts)
+                              : (T)((uint64_t)v.x[e] / (uint64_t)r.parts);
+    }
+    *(line *)(void *)((T *)r.to + i) = v;
+}
+
+/* Units of 16 bytes where all parts lie in such, then one by one. */
+template <typename T>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_ints_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
+{
+    enum { EACH = 16 / sizeof(T) };
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    const int64_t whole = s.even ? s.r.count / EACH : 0;
+    const int64_t first = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (int64_t i = first; i < whole; i += step) {
+        dpari_cuda_ints_unit<T, EACH>(s.r, i * EACH);
+    }
+    for (int64_t i = whole * EACH + first; i < s.r.count; i += step) {
+        dpari_cuda_ints_unit<T, 1>(s.r, i);
+    }
+}
+
+static dpari_cuda_summer dpari_cuda_ints_kernel_of(int32_t type)
+{
+    switch (type) {
+    case DPAR_I8: return dpari_cuda_ints_kernel<int8_t>;
+    case DPAR_U8: return dpari_cuda_ints_kernel<uint8_t>;
+    case DPAR_I32: return dpari_cuda_ints_kernel<int32_t>;
+    case DPAR_U32: return dpari_cuda_ints_kernel<uint32_t>;
+    case DPAR_I64: return dpari_cuda_ints_kernel<int64_t>;
+    default: return dpari_cuda_ints_kernel<uint64_t>;
+    }
+}
+
+static dpar_status dpari_cuda_reduce_ints(dpar_cuda *gpu, const dpar_mem_reduce *r)
+{
+    const int32_t width = dpar_type_bytes(r->to_type);
+    dpari_cuda_sum s;
+    memset(&s, 0, sizeof s);
+    s.r = *r;
+    s.even =
+        dpari_cuda_aligned(r->to) && dpari_cuda_aligned(r->from) && r->stride * width % 16 == 0;
+    s.units = s.even ? r->count * width / 16 + 1 : r->count;
+    return dpari_cuda_launch(gpu, "reduce", dpari_cuda_ints_kernel_of(r->to_type), s,
+                             dpari_cuda_units_blocks(gpu, s.units));
+}
+
+static int dpari_cuda_reduce_fine(const dpar_mem_reduce *r, int ints)
+{
+    const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
+    if (ints) {
+        return r->from_type == r->to_type && r->sums == r->to_type && !r->add && r->scale == 1.0;
+    }
+    return dpari_cuda_is_float(r->to_type) && dpari_cuda_is_float(r->from_type) &&
+           (r->sums == DPAR_F64 || (r->sums == DPAR_F32 && !wide));
+}
+
 static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_reduce *r = reduce;
     const int32_t fw = dpari_cuda_width(r->from_type);
-    const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
+    const int ints = !dpari_cuda_is_float(r->to_type) && dpar_type_reduces(r->to_type);
     dpari_cuda_sum s;
-    if (!dpari_cuda_is_float(r->to_type) || !dpari_cuda_is_float(r->from_type) || r->count < 0 ||
-        r->parts < 1 || (r->stride != 0 && r->stride < r->count) || r->op < DPAR_SUM ||
-        r->op > DPAR_MIN || (r->sums != DPAR_F64 && (r->sums != DPAR_F32 || wide)) ||
+    if (!dpari_cuda_reduce_fine(r, ints) || r->count < 0 || r->parts < 1 ||
+        (r->stride != 0 && r->stride < r->count) || r->op < DPAR_SUM || r->op > DPAR_MIN ||
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return dpari_cuda_wrong(gpu, "reduce");
     }
     if (r->count == 0) {
         return DPAR_OK;
+    }
+    if (ints) {
+        return dpari_cuda_reduce_ints(gpu, r);
     }
     memset(&s, 0, sizeof s);
     s.r = *r;
@@ -3360,7 +3536,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             uint32_t words[4];
             float f[4];
             dpari_cuda_widen(&four[k], DPAR_F32, f);
-            dpari_cuda_random(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
+            dpar_cuda_random_four(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
             dpari_cuda_narrow_by<16>(&four[k], f, words);
         }
         dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
@@ -6452,6 +6628,264 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     }
 }
 
+/* ---- blocks in the formats of tensor cores ---- */
+
+struct dpari_cuda_micro {
+    int32_t digits, least, most; /* of the fraction; exponents of the least normal number, as F32
+                                    has it, and of the largest, without bias */
+    uint32_t top;                /* code of the largest */
+    int32_t bits, block;
+};
+
+DPARI_CUDA_FN constexpr dpari_cuda_micro dpari_cuda_micro_of(int format)
+{
+    return format == DPAR_MEM_MXFP8        ? dpari_cuda_micro{3, 121, 8, 0x7e, 8, 32}
+           : format == DPAR_MEM_MXFP8_E5M2 ? dpari_cuda_micro{2, 113, 15, 0x7b, 8, 32}
+           : format == DPAR_MEM_MXFP4      ? dpari_cuda_micro{1, 127, 2, 7, 4, 32}
+                                           : dpari_cuda_micro{1, 127, 2, 7, 4, 16};
+}
+
+/* The code of a number of which these are the bits, without its sign: to nearest even, or by a
+ * word. The significand gets 23 digits behind the point of its own exponent, or of the least normal
+ * one. The last of them go: what is added before carries into the code, and into its exponent. */
+DPARI_CUDA_FN uint32_t dpari_cuda_micro_code(dpari_cuda_micro f, uint32_t size, int stochastic,
+                                             uint32_t word)
+{
+    const int32_t cut = 23 - f.digits, under = f.least - (int32_t)(size >> 23);
+    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25;
+    uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
+    const uint32_t lost = x & (((uint32_t)1 << shift) - 1);
+    x >>= shift;
+    if (stochastic) {
+        x += word >> (32 - cut);
+    } else {
+        x |= lost != 0 ? 1u : 0u; /* no tie, then */
+        x += ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
+    }
+    code = ((uint32_t)(under < 0 ? -under : 0) << f.digits) + (x >> cut);
+    return code < f.top ? code : f.top;
+}
+
+/* The value of a code without its sign. */
+DPARI_CUDA_FN float dpari_cuda_micro_value(dpari_cuda_micro f, uint32_t code)
+{
+    const uint32_t least = (uint32_t)f.least << 23, under = code >> f.digits == 0 ? 1 : 0;
+    const uint32_t bits = (code << (23 - f.digits)) + least - (1 - under) * 0x800000u;
+    const float x = dpari_cuda_bits<float>(bits);
+    if (code > f.top) {
+        return dpari_cuda_bits<float>(f.digits == 2 && code == 0x7cu ? (uint32_t)0x7f800000u
+                                                                     : (uint32_t)0x7fc00000u);
+    }
+    return under ? x - dpari_cuda_bits<float>(least) : x;
+}
+
+/* What the codes of a block with this scale are multiples of. */
+template <int FORMAT>
+__device__ static inline float dpari_cuda_micro_unit(const dpar_mem_quantize &q, uint32_t scale)
+{
+    if (FORMAT == DPAR_MEM_NVFP4) {
+        const float x = dpari_cuda_micro_value(dpari_cuda_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
+        return q.tensor != NULL ? dpari_cuda_mul(x, *q.tensor) : x;
+    }
+    return dpari_cuda_bits<float>(scale == 0xffu ? (uint32_t)0x7fc00000u
+                                  : scale == 0   ? (uint32_t)0x400000u
+                                                 : scale << 23);
+}
+
+/* The scale of a block whose largest |x| has these bits. */
+template <int FORMAT>
+__device__ static inline uint32_t dpari_cuda_micro_scale(const dpar_mem_quantize &q, uint32_t most)
+{
+    const int32_t own = (int32_t)(most >> 23) - dpari_cuda_micro_of(FORMAT).most;
+    float x = dpari_cuda_bits<float>(most);
+    if (most >= 0x7f800000u) {
+        return FORMAT == DPAR_MEM_NVFP4 ? 0x7fu : 0xffu;
+    }
+    if (FORMAT != DPAR_MEM_NVFP4) {
+        return own > 0 ? (uint32_t)own : 0u;
+    }
+    x = dpari_cuda_divide(x, 6.0f);
+    x = q.tensor != NULL ? dpari_cuda_divide(x, *q.tensor) : x;
+    return dpari_cuda_micro_code(dpari_cuda_micro_of(DPAR_MEM_MXFP8),
+                                 dpari_cuda_bits<uint32_t>(x) & 0x7fffffffu, 0, 0);
+}
+
+/* Four codes of the n of block b, from its element i on; x: 0 behind its end. */
+template <int FORMAT>
+__device__ static inline void dpari_cuda_micro_store(const dpari_cuda_quant &s, int64_t b,
+                                                     int64_t n, int64_t i, const float *x, float by)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
+    uint32_t words[4] = {0, 0, 0, 0}, all = 0;
+    if (s.q.stochastic) {
+        dpari_cuda_randoms(s.q.seed, s.q.stream, s.q.index + (uint64_t)(b * f.block + i), words);
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const float v = by > 0.0f ? dpari_cuda_divide(x[e], by) : 0.0f; /* NaN: 0 */
+        const uint32_t bits = dpari_cuda_bits<uint32_t>(v);
+        uint32_t c = dpari_cuda_micro_code(f, bits & 0x7fffffffu, s.q.stochastic, words[e]);
+        c |= c != 0 ? bits >> 31 << (f.bits - 1) : 0u;
+        all |= c << (f.bits * e);
+    }
+    if (s.even_code && i + 4 <= n) {
+        if (f.bits == 8) {
+            *(uint32_t *)(void *)code = all;
+        } else {
+            *(uint16_t *)(void *)code = (uint16_t)all;
+        }
+        return;
+    }
+    for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
+        code[e * f.bits / 8] = (unsigned char)(all >> (f.bits * e));
+    }
+}
+
+/* Four elements a thread, TEAM times: a block of numbers has LANES neighbours of a warp. */
+template <int FORMAT>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_micro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    enum { TEAM = 4, LANES = f.block / 4, ALL = TEAM * DPARI_CUDA_THREADS };
+    const int64_t units = s.blocks * LANES;
+    for (int64_t first = (int64_t)blockIdx.x * ALL; first < units;
+         first += (int64_t)gridDim.x * ALL) {
+        const int64_t i = threadIdx.x % LANES * 4;
+        float x[TEAM][4];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
+            dpari_cuda_quant_load(s, s.q.type, b * f.block, dpari_cuda_quant_count(s, b), i, x[j]);
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < TEAM; j++) {
+            const int64_t b = (first + j * DPARI_CUDA_THREADS + threadIdx.x) / LANES;
+            const int64_t n = dpari_cuda_quant_count(s, b);
+            uint32_t most = dpari_cuda_larger(x[j], 0), scale;
+            for (int bits = LANES / 2; bits > 0; bits /= 2) {
+                const uint32_t other = __shfl_xor_sync(0xffffffffu, most, bits);
+                most = other > most ? other : most;
+            }
+            scale = dpari_cuda_micro_scale<FORMAT>(s.q, most);
+            if (i == 0 && n > 0) {
+                ((unsigned char *)s.q.scale)[b * s.q.scale_step] = (unsigned char)scale;
+            }
+            if (i < n) {
+                dpari_cuda_micro_store<FORMAT>(s, b, n, i, x[j],
+                                               dpari_cuda_micro_unit<FORMAT>(s.q, scale));
+            }
+        }
+    }
+}
+
+/* Four codes, one in each byte. */
+template <int FORMAT>
+__device__ static inline uint32_t dpari_cuda_micro_codes(const dpari_cuda_quant &s, int64_t b,
+                                                         int64_t n, int64_t i)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    const unsigned char *code =
+        (const unsigned char *)s.q.code + b * s.q.code_step + i * f.bits / 8;
+    uint32_t all = 0;
+    if (s.even_code && i + 4 <= n) {
+        all = f.bits == 8 ? *(const uint32_t *)(const void *)code
+                          : (uint32_t) * (const uint16_t *)(const void *)code;
+    } else {
+        for (int e = 0; e < 4 && i + e < n; e += 8 / f.bits) {
+            all |= (uint32_t)code[e * f.bits / 8] << (f.bits * e);
+        }
+    }
+    return f.bits == 8
+               ? all
+               : (all & 15u) | (all & 0xf0u) << 4 | (all & 0xf00u) << 8 | (all & 0xf000u) << 12;
+}
+
+template <int FORMAT>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_unmicro_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    constexpr dpari_cuda_micro f = dpari_cuda_micro_of(FORMAT);
+    enum { LANES = f.block / 4 };
+    const uint32_t sign = (uint32_t)1 << (f.bits - 1);
+    const int32_t width = dpari_cuda_width(s.q.type);
+    const int64_t units = s.blocks * LANES, step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; unit < units; unit += step) {
+        const int64_t b = unit / LANES, i = unit % LANES * 4, n = dpari_cuda_quant_count(s, b);
+        unsigned char *base = (unsigned char *)s.q.x + b * f.block * width;
+        dpari_cuda_four made;
+        float v[4], by;
+        uint32_t codes;
+        if (i >= n) {
+            continue;
+        }
+        by = dpari_cuda_micro_unit<FORMAT>(s.q,
+                                           ((const unsigned char *)s.q.scale)[b * s.q.scale_step]);
+        codes = dpari_cuda_micro_codes<FORMAT>(s, b, n, i);
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            const uint32_t c = codes >> (8 * e) & 0xffu;
+            v[e] = dpari_cuda_mul(dpari_cuda_micro_value(f, c & (sign - 1)), by);
+            v[e] = dpari_cuda_plain((c & sign) != 0 ? -v[e] : v[e]);
+        }
+        if (s.q.add || s.q.type == DPAR_F64) {
+            double x[4], y[4];
+            if (s.q.add) {
+                dpari_cuda_load<0>(&made, base, i, n, width, s.even);
+                dpari_cuda_widen(&made, s.q.type, y);
+            }
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                x[e] = dpari_cuda_from_f32(v[e]);
+                x[e] = s.q.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+            }
+            dpari_cuda_narrow(&made, s.q.type, x);
+        } else {
+            dpari_cuda_narrow(&made, s.q.type, v);
+        }
+        dpari_cuda_store<0>(&made, base, i, n, width, s.even);
+    }
+}
+
+typedef void (*dpari_cuda_quanter)(const dpari_cuda_quant);
+
+template <int FORMAT> static dpari_cuda_quanter dpari_cuda_micro_kernel_of(int back)
+{
+    return back ? dpari_cuda_unmicro_kernel<FORMAT> : dpari_cuda_micro_kernel<FORMAT>;
+}
+
+static dpar_status dpari_cuda_micro_op(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
+                                       int back)
+{
+    const int fine = q->format >= DPAR_MEM_MXFP8 && q->format <= DPAR_MEM_NVFP4;
+    const dpari_cuda_micro f = dpari_cuda_micro_of(q->format);
+    const dpari_cuda_quanter kernel =
+        q->format == DPAR_MEM_MXFP8        ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8>(back)
+        : q->format == DPAR_MEM_MXFP8_E5M2 ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP8_E5M2>(back)
+        : q->format == DPAR_MEM_MXFP4      ? dpari_cuda_micro_kernel_of<DPAR_MEM_MXFP4>(back)
+                                           : dpari_cuda_micro_kernel_of<DPAR_MEM_NVFP4>(back);
+    dpari_cuda_quant s;
+    if (!fine || !dpari_cuda_is_float(q->type) || q->count < 0 ||
+        q->code_step < f.block * f.bits / 8 || q->scale_step < 1 || (q->add && !back) ||
+        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+        return dpari_cuda_wrong(gpu, name);
+    }
+    if (q->count == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.q = *q;
+    s.q.block = f.block;
+    s.blocks = (q->count - 1) / f.block + 1;
+    s.even = dpari_cuda_even(q->x, 0, dpari_cuda_width(q->type));
+    s.even_code = ((uintptr_t)q->code | (uintptr_t)q->code_step) % (f.bits / 2) == 0;
+    return dpari_cuda_launch(
+        gpu, name, kernel, s,
+        dpari_cuda_units_blocks(gpu, (s.blocks * f.block / 4 + 3) / (back ? 1 : 4)));
+}
+
 /* What a block of threads does at a time: blocks of numbers. */
 static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
                                       int64_t team, void (*kernel)(const dpari_cuda_quant))
@@ -6482,6 +6916,9 @@ static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quant
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const int64_t block = quantize->block;
     void (*kernel)(const dpari_cuda_quant) = dpari_cuda_quant_long_kernel;
+    if (quantize->format != 0) {
+        return dpari_cuda_micro_op(gpu, "quantize", quantize, 0);
+    }
     if (block <= 128) {
         kernel = quantize->type == DPAR_F32    ? dpari_cuda_quant_kernel<1, DPAR_F32>
                  : quantize->type == DPAR_BF16 ? dpari_cuda_quant_kernel<1, DPAR_BF16>
@@ -6500,6 +6937,9 @@ static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *qua
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
     const dpar_mem_quantize *q = quantize;
+    if (q->format != 0) {
+        return dpari_cuda_micro_op(gpu, "dequantize", q, 1);
+    }
     if (q->block <= 128 && !q->add && (q->type == DPAR_F32 || q->type == DPAR_BF16)) {
         return dpari_cuda_quantum(gpu, "dequantize", q, 4 * DPARI_CUDA_WARPS,
                                   q->type == DPAR_F32 ? dpari_cuda_unquant_many_kernel<DPAR_F32>
@@ -6897,7 +7337,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
     for (; i < s.count; i += step) {
         uint32_t words[4];
-        dpari_cuda_random(1, 2, (uint64_t)i, words);
+        dpar_cuda_random_four(1, 2, (uint64_t)i, words);
         s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));
     }
 }

@@ -115,8 +115,7 @@ enum {
     DPAR_PAD_WRAP,      /* the other end: longitudes */
     DPAR_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
     DPAR_PAD_REPLICATE, /* the end; interpolation has this for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST /* minus infinity: max pooling. Integers: the least one, in a device's memory
-                       unsigned ones alone. Not f8 */
+    DPAR_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
 };
 
 /* Who computes the outputs. */
@@ -1254,15 +1253,6 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
     const int32_t type = p->head.layer.type;
     dpar_mem_span s;
     dpar_status st;
-    int32_t d, lowest = 0;
-    for (d = 0; d < p->head.layer.in.dims; d++) {
-        lowest |= dpari_spatial_padding(&p->head.layer, d) == DPAR_PAD_LOWEST;
-    }
-    if (lowest && (type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "padding with the least integer (type #) is not made in a device's memory",
-                         type, 0, 0, 0);
-    }
     st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
     if (st != DPAR_OK) {
         *constants = NULL;
@@ -1274,7 +1264,17 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
     s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
     s.count = 1;
     dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
-    return dpari_is_float(type) || type == DPAR_TF32 ? dpari_do_span(p->comm, &s, 1) : DPAR_OK;
+    if (type == DPAR_I32 || type == DPAR_I64) { /* -0 has the bits of the least integer */
+        s.to_type = s.from_type = type == DPAR_I32 ? DPAR_F32 : DPAR_F64;
+        s.from = *constants;
+        s.scale = -1.0;
+    } else if (type == DPAR_I8) { /* -2^-126: both bytes 0x80 */
+        s.to_type = s.from_type = DPAR_BF16;
+        s.scale = -1.1754943508222875e-38;
+    } else if (!dpari_is_float(s.to_type)) { /* no sign: 0 */
+        return DPAR_OK;
+    }
+    return dpari_do_span(p->comm, &s, 1);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,

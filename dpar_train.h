@@ -75,8 +75,10 @@
  *     dx = u < p ? 0 : dy / (1 - p);
  *
  * `index` is the place in the whole array. Ranks then have equal numbers where they hold the same
- * elements, and others elsewhere, as one rank would. The generator counts: Philox4x32-10 (Salmon,
- * Moraes, Dror and Shaw, SC11). */
+ * elements, and others elsewhere, as one rank would. On a device: dpar_cuda.h has these numbers,
+ * and this dropout in f32, as functions for kernels (dpar_cuda_random_four,
+ * dpar_cuda_dropout_four). The generator counts: Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
+ * SC11). */
 
 /* A uniform number within (0, 1), never an end of it: (word + 1/2) / 2^32. The words of a stream
  * are those of its blocks, four in each: key = seed, counter = (block, stream), low words first.
@@ -421,8 +423,39 @@ typedef struct dpar_mem_quantize {
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
     int32_t add;        /* 1: dequantize adds */
+    int32_t format;     /* DPAR_MEM_MXFP8, ...: as below; 0: as above */
+    /* What follows is of these formats alone. */
+    int32_t stochastic; /* 1: quantize rounds by word index + i of a stream (random.h) */
     int32_t room;       /* 0 */
+    uint64_t seed, stream, index;
+    const float *tensor; /* DPAR_MEM_NVFP4: a scale of the whole tensor, above 0; NULL: 1 */
 } dpar_mem_quantize;
+
+/* Formats of tensor cores: blocks of few bits with a scale of a byte. `block` and code_type do not
+ * count; code_step is at least the bytes of a block's codes, scale_step at least 1. Blocks lie in
+ * order: the tiles in which a library wants its scales are its own.
+ *
+ * Codes: e4m3 and e5m2 (bias 15; 0x7c infinity, above it NaN) have a byte. e2m1 is 0, 1/2, 1, 3/2,
+ * 2, 3, 4, 6 for codes 0 to 7, and 8 for the sign: two in a byte, elements 0, 2, ... of a block in
+ * the low half. The largest are 448, 57344, 6, with exponents e = 8, 15, 2.
+ *
+ * Scales of MXFP8, MXFP4 (OCP Microscaling Formats 1.0): e8m0, byte s: 2^(s - 127), 255: NaN. It is
+ * 2^(exponent of the largest |x| - e), at least 2^-127. Of NVFP4: e4m3, (largest |x|) / 6 / *tensor
+ * in F32 to the nearest, at most 448. A *tensor of (largest |x| of all) / 2688 uses all of them.
+ * A block with NaN or infinity has NaN as its scale (255, 0x7f) and codes 0.
+ *
+ *     code  = x / scale, NVFP4: x / (scale *tensor) in F32, 0 where that is 0: the nearest, even
+ *             ones of two, at most the largest; what becomes 0 is code 0
+ *     x     = code scale, NVFP4: code (scale *tensor), in F32, rounded to the type; or x + that
+ *
+ * Stochastic: up with the probability of what is cut off. Its first digits (20, 21, 22 of e4m3,
+ * e5m2, e2m1; the others are left out) and as many of the word are added: a carry rounds up. */
+enum {
+    DPAR_MEM_MXFP8 = 1,  /* 32 of e4m3 */
+    DPAR_MEM_MXFP8_E5M2, /* 32 of e5m2 */
+    DPAR_MEM_MXFP4,      /* 32 of e2m1 */
+    DPAR_MEM_NVFP4       /* 16 of e2m1 */
+};
 
 /* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
  * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:
@@ -2126,6 +2159,27 @@ DPARI_API const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t 
 /* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
 DPARI_API void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
                              double scale, const void *from, int64_t n);
+
+/* ==== train/micro.h ==== */
+
+/* micro - private: blocks in the formats of tensor cores (layers.h), in the host's memory; what
+ * blocks of all formats read and write. */
+
+/* Is q in the domain of such a format? What all formats have in common is looked at before. */
+DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q);
+/* Elements of a block. */
+DPARI_API int64_t dpari_micro_elements(int32_t format);
+/* Block b of one that fits is quantized, or dequantized. */
+DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
+DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
+
+/* ---- of all formats ---- */
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
+DPARI_API const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                        float *room);
+/* They become these numbers, or are added to. */
+DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
 
 /* ==== train/made.h ==== */
 
@@ -4591,6 +4645,189 @@ DPARI_API dpari_lanes dpari_lanes_for(int64_t work)
     return dpari_lanes_usual();
 }
 
+/* ==== train/micro.c ==== */
+
+DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                            float *room)
+{
+    double x[DPARI_ELEMENTS];
+    dpari_elements_load(x, q->x, i, n, q->type);
+    dpari_elements_store(room, x, 0, n, DPAR_F32);
+    return room;
+}
+
+DPARI_API const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                        float *room)
+{
+    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
+}
+
+DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
+{
+    double y[DPARI_ELEMENTS];
+    int64_t k;
+    if (q->add) {
+        dpari_elements_load(y, q->x, i, n, q->type);
+        for (k = 0; k < n; k++) {
+            x[k] = y[k] + x[k];
+        }
+    }
+    dpari_elements_store(q->x, x, i, n, q->type);
+}
+
+/* Floats of few bits, their blocks. */
+typedef struct dpari_micro {
+    uint8_t digits; /* of the fraction */
+    uint8_t least;  /* exponent of the least normal number, as F32 has it; */
+    uint8_t most;   /* of the largest, without bias */
+    uint8_t top;    /* code of the largest */
+    uint8_t bits, block;
+} dpari_micro;
+
+enum { DPARI_MICRO_NV = 16 }; /* the blocks of NVFP4, and only these */
+
+static const dpari_micro *dpari_micro_of(int32_t format)
+{
+    static const dpari_micro all[4] = {{3, 121, 8, 0x7e, 8, 32},
+                                       {2, 113, 15, 0x7b, 8, 32},
+                                       {1, 127, 2, 7, 4, 32},
+                                       {1, 127, 2, 7, 4, 16}};
+    return &all[format - DPAR_MEM_MXFP8];
+}
+
+DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q)
+{
+    const dpari_micro *f;
+    if (q->format < DPAR_MEM_MXFP8 || q->format > DPAR_MEM_NVFP4) {
+        return 0;
+    }
+    f = dpari_micro_of(q->format);
+    return q->code_step >= f->block * f->bits / 8 && q->scale_step >= 1 &&
+           (q->stochastic == 0 || q->stochastic == 1);
+}
+
+DPARI_API int64_t dpari_micro_elements(int32_t format)
+{
+    return dpari_micro_of(format)->block;
+}
+
+/* The code of a number above 0, of which these are the bits; word: NULL: to nearest even. Its
+ * significand gets 23 digits behind the point of its own exponent, or of the least normal one. The
+ * last of them go: what is added before carries into the code, and so into its exponent. */
+static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
+{
+    const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
+    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25; /* no subnormal is less */
+    uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
+    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0); /* no tie, then */
+    x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
+    code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
+    return code < f->top ? code : f->top;
+}
+
+/* The value of a code without its sign. */
+static float dpari_micro_value(const dpari_micro *f, uint32_t code)
+{
+    const uint32_t least = (uint32_t)f->least << 23, under = code >> f->digits == 0;
+    uint32_t bits = (code << (23 - f->digits)) + least - (1 - under) * 0x800000u;
+    float x, less;
+    if (code > f->top) {
+        bits = f->digits == 2 && code == 0x7cu ? 0x7f800000u : 0x7fc00000u;
+    }
+    dpari_elements_bits(&x, &bits, 4);
+    dpari_elements_bits(&less, &least, 4);
+    return under ? x - less : x;
+}
+
+/* What the codes of a block with this scale are multiples of. */
+DPARI_APART float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t scale)
+{
+    const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
+    float x;
+    if (f->block == DPARI_MICRO_NV) {
+        x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
+        return q->tensor != NULL ? x * *q->tensor : x;
+    }
+    dpari_elements_bits(&x, &bits, 4);
+    return x;
+}
+
+/* The scale of a block whose largest |x| has these bits. */
+static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
+{
+    const int nv = f->block == DPARI_MICRO_NV;
+    float x;
+    if (most >= 0x7f800000u) {
+        return nv ? 0x7f : 0xff;
+    }
+    if (!nv) {
+        return (uint32_t)dpari_most((int64_t)(most >> 23) - f->most, 0);
+    }
+    dpari_elements_bits(&x, &most, 4);
+    x /= 6.0f;
+    if (q->tensor != NULL) {
+        x /= *q->tensor;
+    }
+    dpari_elements_bits(&most, &x, 4);
+    return dpari_micro_code(dpari_micro_of(DPAR_MEM_MXFP8), most & 0x7fffffffu, NULL);
+}
+
+DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
+{
+    const dpari_micro *f = dpari_micro_of(q->format);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
+    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    float room[DPARI_ELEMENTS], by;
+    const float *x = dpari_quant_read(q, lo, n, room);
+    uint32_t words[4], size, most = 0, scale, c;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        dpari_elements_bits(&size, &x[i], 4);
+        most = (size & 0x7fffffffu) > most ? size & 0x7fffffffu : most;
+    }
+    scale = dpari_micro_scale(q, f, most);
+    ((unsigned char *)q->scale)[b * q->scale_step] = (unsigned char)scale;
+    by = dpari_micro_unit(q, f, scale);
+    for (i = 0; i < n; i++) {
+        const uint64_t at = q->index + (uint64_t)(lo + i);
+        const float v = by > 0.0f ? x[i] / by : 0.0f; /* NaN: 0 */
+        dpari_elements_bits(&size, &v, 4);
+        if (q->stochastic && (i == 0 || at % 4 == 0)) {
+            dpari_random_block(q->seed, q->stream, at / 4, words);
+        }
+        c = dpari_micro_code(f, size & 0x7fffffffu, q->stochastic ? &words[at % 4] : NULL);
+        c |= c != 0 ? size >> 31 << (f->bits - 1) : 0;
+        if (f->bits == 8) {
+            code[i] = (unsigned char)c;
+        } else {
+            code[i / 2] = (unsigned char)(i % 2 == 0 ? c : code[i / 2] | c << 4);
+        }
+    }
+}
+
+DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
+{
+    const dpari_micro *f = dpari_micro_of(q->format);
+    const uint32_t nan = 0x7fc00000u, sign = (uint32_t)1 << (f->bits - 1);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
+    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
+    const float by = dpari_micro_unit(q, f, ((const unsigned char *)q->scale)[b * q->scale_step]);
+    double x[DPARI_ELEMENTS];
+    float v[DPARI_ELEMENTS];
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t c = f->bits == 8 ? code[i] : (uint32_t)code[i / 2] >> i % 2 * 4 & 15u;
+        v[i] = dpari_micro_value(f, c & (sign - 1)) * by;
+        if (v[i] != v[i]) {
+            dpari_elements_bits(&v[i], &nan, 4);
+        } else if ((c & sign) != 0) {
+            v[i] = -v[i];
+        }
+    }
+    dpari_elements_load(x, v, 0, n, DPAR_F32);
+    dpari_quant_give(q, x, lo, n);
+}
+
 /* ==== train/layers.c ==== */
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
@@ -5159,21 +5396,6 @@ DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attent
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
-DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                            float *room)
-{
-    double x[DPARI_ELEMENTS];
-    dpari_elements_load(x, q->x, i, n, q->type);
-    dpari_elements_store(room, x, 0, n, DPAR_F32);
-    return room;
-}
-
-static const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *room)
-{
-    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
-}
-
 /* The scale of elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
                                int64_t hi)
@@ -5229,9 +5451,9 @@ DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantiz
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
     dpari_lanes_blocks part = dpari_quant_blocks(q);
-    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
+    double x[DPARI_ELEMENTS];
     float v[DPARI_ELEMENTS];
-    int64_t i, k;
+    int64_t i;
     part.code += b * q->code_step;
     part.scale += b * q->scale_step;
     part.add = 0;
@@ -5240,22 +5462,27 @@ DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantiz
         part.block = part.count = n;
         l->values(v, &part);
         l->widen(x, v, n);
-        if (q->add) {
-            dpari_elements_load(y, q->x, i, n, q->type);
-        }
-        for (k = 0; k < n && q->add; k++) {
-            x[k] = y[k] + x[k];
-        }
-        dpari_elements_store(q->x, x, i, n, q->type);
+        dpari_quant_give(q, x, i, n);
     }
 }
 
 static int dpari_quant_fits(const dpar_mem_quantize *q)
 {
-    return q->count >= 0 && q->block >= 1 && dpari_is_float(q->type) &&
-           (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) && q->code_step >= q->block &&
-           q->scale_step >= 4 && q->scale_step % 4 == 0 && (q->add == 0 || q->add == 1) &&
-           (q->count == 0 || (q->x != NULL && q->code != NULL && q->scale != NULL));
+    if (q->count < 0 || !dpari_is_float(q->type) || (q->add != 0 && q->add != 1) ||
+        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+        return 0;
+    }
+    if (q->format != 0) {
+        return dpari_micro_fits(q);
+    }
+    return q->block >= 1 && (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) &&
+           q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
+}
+
+/* How many blocks. */
+static int64_t dpari_quant_count(const dpar_mem_quantize *q)
+{
+    return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
 }
 
 static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
@@ -5267,9 +5494,13 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    blocks = dpari_ceil_div(q->count, q->block);
+    blocks = dpari_quant_count(q);
     for (b = 0; b < blocks; b++) {
-        dpari_quant_block(&l, q, b);
+        if (q->format != 0) {
+            dpari_micro_block(q, b);
+        } else {
+            dpari_quant_block(&l, q, b);
+        }
     }
     return DPAR_OK;
 }
@@ -5285,14 +5516,18 @@ static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    blocks = dpari_ceil_div(q->count, q->block);
-    if (q->type == DPAR_F32) {
+    blocks = dpari_quant_count(q);
+    if (q->type == DPAR_F32 && q->format == 0) {
         all = dpari_quant_blocks(q);
         l.values((float *)q->x, &all);
         return DPAR_OK;
     }
     for (b = 0; b < blocks; b++) {
-        dpari_quant_values(&l, q, b);
+        if (q->format != 0) {
+            dpari_micro_unblock(q, b);
+        } else {
+            dpari_quant_values(&l, q, b);
+        }
     }
     return DPAR_OK;
 }

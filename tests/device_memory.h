@@ -231,6 +231,7 @@ static void device_pointers(device_entry *e, void *(*there)(const void *))
         DEVICE_AT(c->quantize.x, void);
         DEVICE_AT(c->quantize.code, void);
         DEVICE_AT(c->quantize.scale, void);
+        DEVICE_AT(c->quantize.tensor, const float);
         break;
     case DEVICE_LATER: break; /* knows its own */
     case DEVICE_MATMUL:

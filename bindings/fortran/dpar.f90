@@ -785,13 +785,14 @@ module dpar
         integer(c_int64_t) :: count = 0 ! parts >= 1; stride in elements: at least count, or 0
         integer(c_int64_t) :: parts = 0
         integer(c_int64_t) :: stride = 0
-        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16
+        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16; or both one type of integers
         integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: sums = 0 ! F64; F32 where neither is F64
+        integer(c_int32_t) :: sums = 0 ! F64; F32 where neither is F64. Integers: their type
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN
-        integer(c_int32_t) :: add = 0 ! 1
+        integer(c_int32_t) :: add = 0 ! 1; integers: 0
         integer(c_int32_t) :: room = 0 ! 0
-        real(c_double) :: scale = 0.0_c_double ! 1: no multiplication. It is rounded to `sums`
+        ! 1: no multiplication. It is rounded to `sums`.
+        real(c_double) :: scale = 0.0_c_double
     end type
 
     ! Looks for NaN and infinity: *found = first + the smallest i with such an in[i].

@@ -211,6 +211,70 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     }
 }
 
+/* An integer with its sign drawn out. */
+static uint64_t dpari_mem_int(const void *at, int64_t i, int32_t type)
+{
+    switch (type) {
+    case DPAR_I8: return (uint64_t)((const int8_t *)at)[i];
+    case DPAR_U8: return ((const uint8_t *)at)[i];
+    case DPAR_I32: return (uint64_t)((const int32_t *)at)[i];
+    case DPAR_U32: return ((const uint32_t *)at)[i];
+    default: return ((const uint64_t *)at)[i];
+    }
+}
+
+static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
+{
+    switch (dpar_type_bytes(type)) {
+    case 1: ((uint8_t *)at)[i] = (uint8_t)x; break;
+    case 4: ((uint32_t *)at)[i] = (uint32_t)x; break;
+    default: ((uint64_t *)at)[i] = x; break;
+    }
+}
+
+static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
+{
+    const int32_t type = r->to_type;
+    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63; /* the least becomes 0 */
+    int64_t i, p;
+    for (i = 0; i < r->count; i++) {
+        uint64_t x = dpari_mem_int(r->from, i, type);
+        for (p = 1; p < r->parts; p++) {
+            const uint64_t y = dpari_mem_int(r->from, p * r->stride + i, type);
+            switch (r->op) {
+            case DPAR_PRODUCT: x *= y; break;
+            case DPAR_MAX: x = (x ^ flip) > (y ^ flip) ? x : y; break;
+            case DPAR_MIN: x = (x ^ flip) > (y ^ flip) ? y : x; break;
+            default: x += y; break;
+            }
+        }
+        dpari_mem_put_int(r->to, i, type, x);
+        if (r->op == DPAR_AVG) {
+            x = dpari_mem_int(r->to, i, type); /* as it wrapped */
+            x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
+            dpari_mem_put_int(r->to, i, type, x);
+        }
+    }
+}
+
+/* Are types and numbers in the domain? */
+static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
+{
+    const int ints = dpar_type_reduces(r->to_type) && !dpari_is_float(r->to_type);
+    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
+        r->op < DPAR_SUM || r->op > DPAR_MIN ||
+        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+        return 0;
+    }
+    if (ints) {
+        return r->from_type == r->to_type && r->sums == r->to_type && r->add == 0 &&
+               r->scale >= 1.0 && r->scale <= 1.0;
+    }
+    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) && dpari_is_wide(r->sums) &&
+           (r->sums == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
+           (r->add == 0 || r->add == 1);
+}
+
 DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
 {
     const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
@@ -219,12 +283,12 @@ DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
     const void *in[2];
     int64_t i, p;
     (void)ctx;
-    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
-        !dpari_is_float(r->to_type) || !dpari_is_float(r->from_type) || !dpari_is_wide(r->sums) ||
-        (r->sums == DPAR_F32 && (r->to_type == DPAR_F64 || r->from_type == DPAR_F64)) ||
-        r->op < DPAR_SUM || r->op > DPAR_MIN || (r->add != 0 && r->add != 1) ||
-        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+    if (!dpari_mem_reduce_fits(r)) {
         return DPAR_E_ARG;
+    }
+    if (!dpari_is_float(r->to_type)) {
+        dpari_mem_reduce_ints(r);
+        return DPAR_OK;
     }
     in[0] = x;
     in[1] = y;

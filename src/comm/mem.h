@@ -70,17 +70,18 @@ typedef struct dpar_mem_span {
 
 /* A reduction of parts. v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as the
  * collectives do; AVG divides by parts. Then v times scale; to[i] = v, or to[i] + v. All is in type
- * `sums`, rounded once to to_type. */
+ * `sums`, rounded once to to_type. Of integers sums and products wrap, and AVG divides what wrapped
+ * towards zero. */
 typedef struct dpar_mem_reduce {
     void *to; /* may be a part */
     const void *from;
     int64_t count, parts, stride; /* parts >= 1; stride in elements: at least count, or 0 */
-    int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
-    int32_t sums;                 /* F64; F32 where neither is F64 */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both one type of integers */
+    int32_t sums;                 /* F64; F32 where neither is F64. Integers: their type */
     int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
-    int32_t add;                  /* 1 */
+    int32_t add;                  /* 1; integers: 0 */
     int32_t room;                 /* 0 */
-    double scale;                 /* 1: no multiplication. It is rounded to `sums` */
+    double scale;                 /* 1: no multiplication. It is rounded to `sums`. Integers: 1 */
 } dpar_mem_reduce;
 
 /* Looks for NaN and infinity: *found = first + the smallest i with such an in[i]; -1: there is

@@ -107,7 +107,6 @@ typedef struct dpari_move_source {
 typedef struct dpari_move_totals {
     int64_t items, elements;
     int32_t ops;   /* something is combined, */
-    int32_t hard;  /* averaged or multiplied, */
     int32_t apart; /* and not right behind a part of the same box */
 } dpari_move_totals;
 
@@ -393,7 +392,7 @@ static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_
     r.parts = parts;
     r.stride = most;
     r.to_type = r.from_type = a->type;
-    r.sums = a->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    r.sums = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
     r.op = op;
     r.scale = 1.0;
     for (i = begin; i < end; i += n) {
@@ -654,7 +653,6 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
             return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
         }
         sum->ops |= t.op != DPAR_COPY;
-        sum->hard |= t.op == DPAR_AVG || t.op == DPAR_PRODUCT;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
         sum->elements += n;
         sum->items++;
@@ -1406,17 +1404,6 @@ static void dpari_move_release(const dpari_move *m, const dpar_move *o, const dp
     }
 }
 
-/* Integers have no such sums on a device. */
-static dpar_status dpari_move_hard(const dpari_move *m, int hard, dpar_why *why)
-{
-    return !hard || dpari_is_float(m->type) || m->c->mem == NULL
-               ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why,
-                           "averages and products of integers (type #) are not made in a device's "
-                           "memory",
-                           m->type, 0, 0, 0);
-}
-
 static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
 {
     const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
@@ -1432,9 +1419,6 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
     for (i = 0; i < n; i++) {
         dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
         st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
-        if (st == DPAR_OK) {
-            st = dpari_move_hard(m, t[i].op == DPAR_AVG || t[i].op == DPAR_PRODUCT, why);
-        }
         if (st != DPAR_OK) {
             return st;
         }
@@ -1697,7 +1681,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
         return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
                               DPARI_WHOLE, 0, 0, 0, 0);
     }
-    return st == DPAR_OK ? dpari_move_hard(&r->move, r->out[0].hard || r->in[0].hard, why) : st;
+    return st;
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */

@@ -25,8 +25,7 @@
  *
  * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. With scratch of
  * both memories nothing waits, but for small lists of who sends when, where large boxes are
- * combined. Without it the end of a move waits. Averages and products of integers are E_ARG there,
- * and no two boxes of a message may be one place. */
+ * combined. Without it the end of a move waits. No two boxes of a message may be one place. */
 #ifndef DPARI_COMM_MOVE_H
 #define DPARI_COMM_MOVE_H
 

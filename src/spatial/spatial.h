@@ -51,8 +51,7 @@ enum {
     DPAR_PAD_WRAP,      /* the other end: longitudes */
     DPAR_PAD_REFLECT,   /* without the end itself; pads must be below the extent */
     DPAR_PAD_REPLICATE, /* the end; interpolation has this for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST /* minus infinity: max pooling. Integers: the least one, in a device's memory
-                       unsigned ones alone. Not f8 */
+    DPAR_PAD_LOWEST     /* minus infinity: max pooling. Integers: the least one. Not f8 */
 };
 
 /* Who computes the outputs. */

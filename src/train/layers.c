@@ -9,6 +9,7 @@
 #include "lanes.h"
 #include "layers_norm.h"
 #include "layers_run.h"
+#include "micro.h"
 #include "random_run.h"
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
@@ -577,21 +578,6 @@ DPARI_API dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attent
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
-DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
-                                            float *room)
-{
-    double x[DPARI_ELEMENTS];
-    dpari_elements_load(x, q->x, i, n, q->type);
-    dpari_elements_store(room, x, 0, n, DPAR_F32);
-    return room;
-}
-
-static const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n, float *room)
-{
-    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
-}
-
 /* The scale of elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
                                int64_t hi)
@@ -647,9 +633,9 @@ DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantiz
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
     dpari_lanes_blocks part = dpari_quant_blocks(q);
-    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
+    double x[DPARI_ELEMENTS];
     float v[DPARI_ELEMENTS];
-    int64_t i, k;
+    int64_t i;
     part.code += b * q->code_step;
     part.scale += b * q->scale_step;
     part.add = 0;
@@ -658,22 +644,27 @@ DPARI_APART void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantiz
         part.block = part.count = n;
         l->values(v, &part);
         l->widen(x, v, n);
-        if (q->add) {
-            dpari_elements_load(y, q->x, i, n, q->type);
-        }
-        for (k = 0; k < n && q->add; k++) {
-            x[k] = y[k] + x[k];
-        }
-        dpari_elements_store(q->x, x, i, n, q->type);
+        dpari_quant_give(q, x, i, n);
     }
 }
 
 static int dpari_quant_fits(const dpar_mem_quantize *q)
 {
-    return q->count >= 0 && q->block >= 1 && dpari_is_float(q->type) &&
-           (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) && q->code_step >= q->block &&
-           q->scale_step >= 4 && q->scale_step % 4 == 0 && (q->add == 0 || q->add == 1) &&
-           (q->count == 0 || (q->x != NULL && q->code != NULL && q->scale != NULL));
+    if (q->count < 0 || !dpari_is_float(q->type) || (q->add != 0 && q->add != 1) ||
+        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+        return 0;
+    }
+    if (q->format != 0) {
+        return dpari_micro_fits(q);
+    }
+    return q->block >= 1 && (q->code_type == DPAR_I8 || q->code_type == DPAR_F8) &&
+           q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
+}
+
+/* How many blocks. */
+static int64_t dpari_quant_count(const dpar_mem_quantize *q)
+{
+    return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
 }
 
 static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
@@ -685,9 +676,13 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    blocks = dpari_ceil_div(q->count, q->block);
+    blocks = dpari_quant_count(q);
     for (b = 0; b < blocks; b++) {
-        dpari_quant_block(&l, q, b);
+        if (q->format != 0) {
+            dpari_micro_block(q, b);
+        } else {
+            dpari_quant_block(&l, q, b);
+        }
     }
     return DPAR_OK;
 }
@@ -703,14 +698,18 @@ static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
         return DPAR_E_ARG;
     }
     l = dpari_lanes_for(q->count);
-    blocks = dpari_ceil_div(q->count, q->block);
-    if (q->type == DPAR_F32) {
+    blocks = dpari_quant_count(q);
+    if (q->type == DPAR_F32 && q->format == 0) {
         all = dpari_quant_blocks(q);
         l.values((float *)q->x, &all);
         return DPAR_OK;
     }
     for (b = 0; b < blocks; b++) {
-        dpari_quant_values(&l, q, b);
+        if (q->format != 0) {
+            dpari_micro_unblock(q, b);
+        } else {
+            dpari_quant_values(&l, q, b);
+        }
     }
     return DPAR_OK;
 }

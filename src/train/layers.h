@@ -258,8 +258,39 @@ typedef struct dpar_mem_quantize {
     int64_t code_step;  /* at least block */
     int64_t scale_step; /* a multiple of 4, not 0 */
     int32_t add;        /* 1: dequantize adds */
+    int32_t format;     /* DPAR_MEM_MXFP8, ...: as below; 0: as above */
+    /* What follows is of these formats alone. */
+    int32_t stochastic; /* 1: quantize rounds by word index + i of a stream (random.h) */
     int32_t room;       /* 0 */
+    uint64_t seed, stream, index;
+    const float *tensor; /* DPAR_MEM_NVFP4: a scale of the whole tensor, above 0; NULL: 1 */
 } dpar_mem_quantize;
+
+/* Formats of tensor cores: blocks of few bits with a scale of a byte. `block` and code_type do not
+ * count; code_step is at least the bytes of a block's codes, scale_step at least 1. Blocks lie in
+ * order: the tiles in which a library wants its scales are its own.
+ *
+ * Codes: e4m3 and e5m2 (bias 15; 0x7c infinity, above it NaN) have a byte. e2m1 is 0, 1/2, 1, 3/2,
+ * 2, 3, 4, 6 for codes 0 to 7, and 8 for the sign: two in a byte, elements 0, 2, ... of a block in
+ * the low half. The largest are 448, 57344, 6, with exponents e = 8, 15, 2.
+ *
+ * Scales of MXFP8, MXFP4 (OCP Microscaling Formats 1.0): e8m0, byte s: 2^(s - 127), 255: NaN. It is
+ * 2^(exponent of the largest |x| - e), at least 2^-127. Of NVFP4: e4m3, (largest |x|) / 6 / *tensor
+ * in F32 to the nearest, at most 448. A *tensor of (largest |x| of all) / 2688 uses all of them.
+ * A block with NaN or infinity has NaN as its scale (255, 0x7f) and codes 0.
+ *
+ *     code  = x / scale, NVFP4: x / (scale *tensor) in F32, 0 where that is 0: the nearest, even
+ *             ones of two, at most the largest; what becomes 0 is code 0
+ *     x     = code scale, NVFP4: code (scale *tensor), in F32, rounded to the type; or x + that
+ *
+ * Stochastic: up with the probability of what is cut off. Its first digits (20, 21, 22 of e4m3,
+ * e5m2, e2m1; the others are left out) and as many of the word are added: a carry rounds up. */
+enum {
+    DPAR_MEM_MXFP8 = 1,  /* 32 of e4m3 */
+    DPAR_MEM_MXFP8_E5M2, /* 32 of e5m2 */
+    DPAR_MEM_MXFP4,      /* 32 of e2m1 */
+    DPAR_MEM_NVFP4       /* 16 of e2m1 */
+};
 
 /* What layers need of a device's memory: a table of functions. They return DPAR_OK or an error,
  * which breaks the communicator for all ranks. Strategies and layers say what they need; E_UNKNOWN:

@@ -11,8 +11,10 @@
  *     dx = u < p ? 0 : dy / (1 - p);
  *
  * `index` is the place in the whole array. Ranks then have equal numbers where they hold the same
- * elements, and others elsewhere, as one rank would. The generator counts: Philox4x32-10 (Salmon,
- * Moraes, Dror and Shaw, SC11). */
+ * elements, and others elsewhere, as one rank would. On a device: dpar_cuda.h has these numbers,
+ * and this dropout in f32, as functions for kernels (dpar_cuda_random_four,
+ * dpar_cuda_dropout_four). The generator counts: Philox4x32-10 (Salmon, Moraes, Dror and Shaw,
+ * SC11). */
 #ifndef DPARI_TRAIN_RANDOM_H
 #define DPARI_TRAIN_RANDOM_H
 

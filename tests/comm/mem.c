@@ -165,6 +165,93 @@ static void reduce_case(int32_t to, int32_t from, int32_t sums, int32_t op, int6
     CHECK_INT(wrong, 0);
 }
 
+/* Integers by their definition: a part's bytes as a number, in long long or unsigned long long. */
+static unsigned long long int_bits(const unsigned char *at, int bytes)
+{
+    uint8_t b;
+    uint32_t w;
+    uint64_t l;
+    memcpy(&b, at, 1);
+    memcpy(&w, at, bytes == 4 ? 4 : 0);
+    memcpy(&l, at, bytes == 8 ? 8 : 0);
+    return bytes == 1 ? b : bytes == 4 ? w : l;
+}
+
+/* Cut to a type: what it holds. */
+static long long int_of(unsigned long long x, int32_t type)
+{
+    switch (type) {
+    case DPAR_I8: return (int8_t)x;
+    case DPAR_U8: return (uint8_t)x;
+    case DPAR_I32: return (int32_t)x;
+    case DPAR_U32: return (uint32_t)x;
+    default: return (long long)x;
+    }
+}
+
+static void reduce_ints_case(int32_t type, int32_t op, int64_t n, int64_t parts)
+{
+    static uint64_t a[MOST], b[9 * MOST], was[9 * MOST];
+    const int bytes = dpar_type_bytes(type);
+    const int64_t stride = n + 3, inside = parts / 2 * stride * bytes;
+    dpar_mem_reduce r;
+    int64_t i, p;
+    int way, wrong = 0;
+    for (i = 0; i < 9 * MOST; i++) {
+        b[i] = i % 11 == 0 ? UINT64_C(0x8080808080808080) << i % 8 * 8 : random_bits();
+    }
+    memcpy(was, b, sizeof was);
+    memset(a, 0x5a, sizeof a);
+    memset(&r, 0, sizeof r);
+    r.count = n;
+    r.parts = parts;
+    r.stride = stride;
+    r.from = b;
+    r.to_type = r.from_type = r.sums = type;
+    r.op = op;
+    r.scale = 1.0;
+    for (way = 0; way < 2; way++) { /* into an array of its own, into a part */
+        r.to = way == 0 ? (unsigned char *)a : (unsigned char *)b + inside;
+        CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
+        for (i = 0; i < n; i++) {
+            const unsigned char *at = (const unsigned char *)was + i * bytes;
+            unsigned long long x = int_bits(at, bytes);
+            for (p = 1; p < parts; p++) {
+                const unsigned long long y = int_bits(at + p * stride * bytes, bytes);
+                const int more = type == DPAR_U64 ? x > y : int_of(x, type) > int_of(y, type);
+                x = op == DPAR_MAX       ? (more ? x : y)
+                    : op == DPAR_MIN     ? (more ? y : x)
+                    : op == DPAR_PRODUCT ? x * y
+                                         : x + y;
+            }
+            if (op == DPAR_AVG) {
+                x = type == DPAR_U64 ? x / (unsigned long long)parts
+                                     : (unsigned long long)(int_of(x, type) / (long long)parts);
+            }
+            wrong +=
+                int_of(int_bits((unsigned char *)r.to + i * bytes, bytes), type) != int_of(x, type);
+        }
+    }
+    for (i = 0; i < 3 * bytes; i++) { /* behind both */
+        wrong += ((unsigned char *)a)[n * bytes + i] != 0x5a;
+        wrong += ((unsigned char *)b)[inside + n * bytes + i] !=
+                 ((unsigned char *)was)[inside + n * bytes + i];
+    }
+    CHECK_INT(wrong, 0);
+}
+
+static void reduces_ints(void)
+{
+    static const int32_t types[6] = {DPAR_I8, DPAR_U8, DPAR_I32, DPAR_U32, DPAR_I64, DPAR_U64};
+    int i, k;
+    for (i = 0; i < 6 * 5; i++) {
+        for (k = 0; k < COUNTS; k++) {
+            reduce_ints_case(types[i % 6], DPAR_SUM + i / 6, counts[k], 1);
+            reduce_ints_case(types[i % 6], DPAR_SUM + i / 6, counts[k], 2 + k);
+        }
+    }
+}
+
 static void reduces(void)
 {
     static const int parts[3] = {1, 2, 9};
@@ -265,6 +352,14 @@ static void refused(void)
     REFUSED(host.reduce(NULL, &r), (r.op = DPAR_SUM, r.sums = DPAR_F32));
     REFUSED(host.reduce(NULL, &r), (r.sums = DPAR_F64, r.from_type = DPAR_I32));
     REFUSED(host.reduce(NULL, &r), (r.from_type = DPAR_F64, r.count = 2));
+    r.count = 1;
+    r.to_type = r.from_type = r.sums = DPAR_I32;
+    CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
+    REFUSED(host.reduce(NULL, &r), r.add = 1);
+    REFUSED(host.reduce(NULL, &r), (r.add = 0, r.scale = 0.5));
+    REFUSED(host.reduce(NULL, &r), (r.scale = 1.0, r.sums = DPAR_F64));
+    REFUSED(host.reduce(NULL, &r), (r.sums = DPAR_I32, r.from_type = DPAR_U32));
+    REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = r.sums = DPAR_F8);
     memset(&f, 0, sizeof f);
     f.found = &found;
     REFUSED(host.finite(NULL, &f), (void)0);
@@ -320,6 +415,7 @@ int main(void)
     spans_large(DPAR_BF16, 1.0, 1);
     spans_large(DPAR_F16, 1.0, 1);
     reduces();
+    reduces_ints();
     looks();
     refused();
     boxes();

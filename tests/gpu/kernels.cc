@@ -208,6 +208,75 @@ static void test_numbers(void)
     CHECK(1);
 }
 
+/* ---- random numbers and dropout in kernels of a user ---- */
+
+struct draw {
+    dpar_cuda_dropout dropout;
+    uint64_t first; /* a multiple of four */
+    int64_t count;
+    const float *x;
+    double *uniform;   /* of each by itself, */
+    float *one, *four; /* dropped by ones and by fours */
+};
+
+static __global__ void draw_kernel(const draw s)
+{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (; i < s.count; i += step) {
+        const uint64_t at = s.first + (uint64_t)i;
+        s.uniform[i] =
+            dpar_cuda_random_uniform(dpar_cuda_random_word(s.dropout.seed, s.dropout.stream, at));
+        s.one[i] = dpar_cuda_dropout_one(&s.dropout, at, s.x[i]);
+        if (i % 4 == 0) {
+            dpar_cuda_dropout_four(&s.dropout, at / 4, s.x + i, s.four + i);
+        }
+    }
+}
+
+/* Against the host's numbers, and dropout by the sentence in random.h; two launches each. */
+static void test_draws(void)
+{
+    static const uint64_t places[] = {0, 4, UINT64_C(0xfffffff0), UINT64_C(0x100000000),
+                                      UINT64_C(0xfffffffffffffe00)};
+    static const double shares[] = {0.0,           0.1,   0.5, 0x1p-33, 0x1.8p-32,
+                                    1.0 - 0x1p-33, 0.999, 1.0, 0x1p-32, 1.0 / 3.0};
+    enum { COUNT = 256 };
+    for (int turn = 0; turn < 30 + rounds * 10; turn++) {
+        const uint64_t any = random_bits();
+        const uint64_t at = turn % 6 < 5 ? places[turn % 6] : (random_bits() & ~UINT64_C(1023));
+        const double p = shares[turn % 10];
+        twin x(COUNT * 4, 0), uniform(COUNT * 8, 0), one(COUNT * 4, 0), four(COUNT * 4, 0);
+        draw s;
+        void *list[1] = {&s};
+        int wrong = 0;
+        x.fill(DPAR_F32, 0);
+        memset(&s, 0, sizeof s);
+        dpar_cuda_dropout_init(&s.dropout, any, turn % 3 == 0 ? 5 : ~any, p);
+        s.first = at;
+        s.count = COUNT;
+        s.x = (const float *)x.d();
+        s.uniform = (double *)uniform.d();
+        s.one = (float *)one.d();
+        s.four = (float *)four.d();
+        for (int i = 0; i < COUNT; i++) {
+            const double u = dpar_random_uniform(any, s.dropout.stream, at + (uint64_t)i);
+            const float v = ((const float *)x.h())[i], y = u < p ? 0.0f : v / (float)(1.0 - p);
+            ((double *)uniform.h())[i] = u;
+            ((float *)one.h())[i] = ((float *)four.h())[i] = y;
+            wrong += dpar_cuda_dropout_one(&s.dropout, at + (uint64_t)i, v) != y; /* the host's */
+        }
+        CHECK_INT(wrong, 0);
+        for (unsigned way = 0; way < 2; way++) { /* the same bits, whatever the launch */
+            CHECK(cudaLaunchKernel(draw_kernel, dim3(1 + 6 * way), dim3(way == 0 ? 64 : 32), list,
+                                   0, gpu.stream) == cudaSuccess);
+            CHECK(uniform.same(DPAR_F64, -1.0));
+            CHECK(one.same(DPAR_F32, -1.0));
+            CHECK(four.same(DPAR_F32, -1.0));
+        }
+    }
+}
+
 /* ---- index math past 2^31: pure functions, no memory ---- */
 
 static void test_places(void)
@@ -770,6 +839,45 @@ static void test_reduce(void)
             r.from = from.at(on_device);
         });
         CHECK(to.same(to_type, to_type == DPAR_F32 ? 0.0 : -1.0)); /* any NaN there */
+    }
+}
+
+/* Integers: any bits, so that sums and products wrap; arrays that lie in units of 16 bytes, and
+ * others; into one of the parts. */
+static void test_reduce_ints(void)
+{
+    static const int32_t types[6] = {DPAR_I8, DPAR_U8, DPAR_I32, DPAR_U32, DPAR_I64, DPAR_U64};
+    for (int turn = 0; turn < 90 + rounds * 30; turn++) {
+        const int32_t type = types[turn % 6], width = dpar_type_bytes(type);
+        const int64_t count = some_count(), parts = 1 + below(turn % 7 == 0 ? 300 : 9);
+        const int even = turn / 6 % 3 != 0, inside = turn % 5 == 0;
+        const int64_t stride = even ? (count + 15) / 16 * 16 : count + below(9);
+        const int64_t size = std::max<int64_t>(0, (parts - 1) * stride + count) * width;
+        twin to(count * width, even ? 0 : odd_place(type)), from(size, even ? 0 : odd_place(type));
+        const int64_t own = inside ? below(parts) * stride * width : 0;
+        dpar_mem_reduce r;
+        memset(&r, 0, sizeof r);
+        to.fill(type, 0);
+        from.fill(type, 0);
+        r.count = count;
+        r.parts = parts;
+        r.stride = stride;
+        r.to_type = r.from_type = r.sums = type;
+        r.op = DPAR_SUM + turn / 6 % 5;
+        r.scale = 1.0;
+        on_both(&dpar_mem::reduce, &r, [&](int on_device) {
+            r.from = from.at(on_device);
+            r.to = inside ? (unsigned char *)from.at(on_device) + own : to.at(on_device);
+        });
+        CHECK(to.same(type, -1.0));
+        CHECK(from.same(type, -1.0));
+        r.add = 1; /* what integers do not have */
+        CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
+        CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
+        r.add = 0;
+        r.sums = DPAR_F64;
+        CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
+        CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
     }
 }
 
@@ -1455,6 +1563,83 @@ static void test_quantize(void)
 
 /* ---- errors, streams, graphs ---- */
 
+/* The formats of tensor cores, to nearest and by lot. */
+static void test_quantize_formats(void)
+{
+    for (int turn = 0; turn < 48 + rounds * 24; turn++) {
+        const int32_t type = floats[turn / 4 % 4], format = DPAR_MEM_MXFP8 + turn % 4;
+        const int64_t block = format == DPAR_MEM_NVFP4 ? 16 : 32;
+        const int64_t bytes = format < DPAR_MEM_MXFP4 ? 32 : block / 2;
+        const int64_t count = some_count(), blocks = (count + block - 1) / block;
+        const int beside = (int)below(3); /* scales behind their codes */
+        const int64_t step = beside == 0 ? bytes : bytes + 1 + below(3);
+        const int64_t place = turn % 3 == 0 ? 0 : odd_place(type);
+        twin x(count * dpar_type_bytes(type), place), back(count * dpar_type_bytes(type), place);
+        twin code(blocks * step + 8, turn % 3 == 1 ? below(4) : 0), scale(blocks, 0), tensor(4, 0);
+        dpar_mem_quantize q;
+        x.fill(type, turn % 5 == 0);
+        back.fill(type, 0);
+        for (int64_t i = 0; i < count; i++) { /* blocks of many sizes, one with NaN or infinity */
+            const double v = read_at(x.h(), i, type);
+            const int64_t b = i / block;
+            if (b % 3 == 1) {
+                write_at(x.h(), i, type, v * (turn % 2 ? 1e-3 : 3e4) * (i % 7 == 0 ? 1e-2 : 1.0));
+            } else if (b % 5 == 2) {
+                write_at(x.h(), i, type, i % 3 == 0 ? v * 1e-38 : 0.0);
+            }
+        }
+        if (turn % 4 == 3 && count > 0) {
+            write_at(x.h(), below(count), type, turn % 8 == 3 ? (double)NAN : (double)INFINITY);
+        }
+        x.give();
+        *(float *)tensor.h() = turn % 3 == 0 ? 0.01f : 0.7f;
+        tensor.give();
+        memset(&q, 0, sizeof q);
+        q.count = count;
+        q.type = type;
+        q.format = format;
+        q.code_step = step;
+        q.scale_step = beside ? step : 1;
+        q.stochastic = (int32_t)below(2);
+        q.seed = random_bits();
+        q.stream = random_bits();
+        q.index = turn % 2 ? random_bits() : UINT64_C(0x400000000) - 4 * (uint64_t)below(9);
+        const int by_tensor = format == DPAR_MEM_NVFP4 && below(2) != 0;
+        const int32_t add = (int32_t)below(2);
+        for (int pass = 0; pass < 2; pass++) {
+            q.add = pass == 0 ? 0 : add;
+            on_both(pass == 0 ? &dpar_mem_layers::quantize : &dpar_mem_layers::dequantize, &q,
+                    [&](int there) {
+                        q.x = pass == 0 ? x.at(there) : back.at(there);
+                        q.code = code.at(there);
+                        q.scale = beside ? (unsigned char *)code.at(there) + bytes
+                                         : (unsigned char *)scale.at(there);
+                        q.tensor = by_tensor ? (const float *)tensor.at(there) : NULL;
+                    });
+        }
+        CHECK(code.same(DPAR_U8, -1.0));
+        CHECK(scale.same(DPAR_U8, -1.0));
+        CHECK(back.same(type, -1.0));
+        /* all codes and scales, also those that quantize does not make */
+        code.fill(DPAR_U8, 0);
+        scale.fill(DPAR_U8, 0);
+        q.add = 0;
+        on_both(&dpar_mem_layers::dequantize, &q, [&](int there) {
+            q.x = back.at(there);
+            q.code = code.at(there);
+            q.scale =
+                beside ? (unsigned char *)code.at(there) + bytes : (unsigned char *)scale.at(there);
+            q.tensor = by_tensor ? (const float *)tensor.at(there) : NULL;
+        });
+        CHECK(back.same(type, -1.0));
+        q.code_step = bytes - 1;
+        CHECK_INT(device_layers.dequantize(device.ctx, &q), DPAR_E_ARG);
+        q.code_step = step;
+        q.format = DPAR_MEM_NVFP4 + 1;
+        CHECK_INT(device_layers.quantize(device.ctx, &q), DPAR_E_ARG);
+    }
+}
+
 static void test_errors(void)
 {
     dpar_cuda bad;
@@ -1724,6 +1909,7 @@ static void test_last_fault()
 static void test_all(void)
 {
     test_numbers();
+    test_draws();
     test_places();
     test_boxes();
     test_box_batches();
@@ -1731,6 +1917,7 @@ static void test_all(void)
     test_joint_crowd();
     test_spans();
     test_reduce();
+    test_reduce_ints();
     test_finite();
     test_squares();
     test_optimize();
@@ -1743,6 +1930,7 @@ static void test_all(void)
     test_moments();
     test_norm();
     test_quantize();
+    test_quantize_formats();
     test_aligned();
     test_errors();
     test_pins();

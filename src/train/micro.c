@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "micro.h"
+
+#include "../base/arith.h"
+#include "../comm/elements.h"
+#include "random_run.h"
+
+DPARI_APART const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                            float *room)
+{
+    double x[DPARI_ELEMENTS];
+    dpari_elements_load(x, q->x, i, n, q->type);
+    dpari_elements_store(room, x, 0, n, DPAR_F32);
+    return room;
+}
+
+DPARI_API const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
+                                        float *room)
+{
+    return q->type == DPAR_F32 ? (const float *)q->x + i : dpari_quant_narrow(q, i, n, room);
+}
+
+DPARI_API void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n)
+{
+    double y[DPARI_ELEMENTS];
+    int64_t k;
+    if (q->add) {
+        dpari_elements_load(y, q->x, i, n, q->type);
+        for (k = 0; k < n; k++) {
+            x[k] = y[k] + x[k];
+        }
+    }
+    dpari_elements_store(q->x, x, i, n, q->type);
+}
+
+/* Floats of few bits, their blocks. */
+typedef struct dpari_micro {
+    uint8_t digits; /* of the fraction */
+    uint8_t least;  /* exponent of the least normal number, as F32 has it; */
+    uint8_t most;   /* of the largest, without bias */
+    uint8_t top;    /* code of the largest */
+    uint8_t bits, block;
+} dpari_micro;
+
+enum { DPARI_MICRO_NV = 16 }; /* the blocks of NVFP4, and only these */
+
+static const dpari_micro *dpari_micro_of(int32_t format)
+{
+    static const dpari_micro all[4] = {{3, 121, 8, 0x7e, 8, 32},
+                                       {2, 113, 15, 0x7b, 8, 32},
+                                       {1, 127, 2, 7, 4, 32},
+                                       {1, 127, 2, 7, 4, 16}};
+    return &all[format - DPAR_MEM_MXFP8];
+}
+
+DPARI_API int dpari_micro_fits(const dpar_mem_quantize *q)
+{
+    const dpari_micro *f;
+    if (q->format < DPAR_MEM_MXFP8 || q->format > DPAR_MEM_NVFP4) {
+        return 0;
+    }
+    f = dpari_micro_of(q->format);
+    return q->code_step >= f->block * f->bits / 8 && q->scale_step >= 1 &&
+           (q->stochastic == 0 || q->stochastic == 1);
+}
+
+DPARI_API int64_t dpari_micro_elements(int32_t format)
+{
+    return dpari_micro_of(format)->block;
+}
+
+/* The code of a number above 0, of which these are the bits; word: NULL: to nearest even. Its
+ * significand gets 23 digits behind the point of its own exponent, or of the least normal one. The
+ * last of them go: what is added before carries into the code, and so into its exponent. */
+static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
+{
+    const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
+    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25; /* no subnormal is less */
+    uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
+    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0); /* no tie, then */
+    x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
+    code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
+    return code < f->top ? code : f->top;
+}
+
+/* The value of a code without its sign. */
+static float dpari_micro_value(const dpari_micro *f, uint32_t code)
+{
+    const uint32_t least = (uint32_t)f->least << 23, under = code >> f->digits == 0;
+    uint32_t bits = (code << (23 - f->digits)) + least - (1 - under) * 0x800000u;
+    float x, less;
+    if (code > f->top) {
+        bits = f->digits == 2 && code == 0x7cu ? 0x7f800000u : 0x7fc00000u;
+    }
+    dpari_elements_bits(&x, &bits, 4);
+    dpari_elements_bits(&less, &least, 4);
+    return under ? x - less : x;
+}
+
+/* What the codes of a block with this scale are multiples of. */
+DPARI_APART float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t scale)
+{
+    const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
+    float x;
+    if (f->block == DPARI_MICRO_NV) {
+        x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
+        return q->tensor != NULL ? x * *q->tensor : x;
+    }
+    dpari_elements_bits(&x, &bits, 4);
+    return x;
+}
+
+/* The scale of a block whose largest |x| has these bits. */
+static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
+{
+    const int nv = f->block == DPARI_MICRO_NV;
+    float x;
+    if (most >= 0x7f800000u) {
+        return nv ? 0x7f : 0xff;
+    }
+    if (!nv) {
+        return (uint32_t)dpari_most((int64_t)(most >> 23) - f->most, 0);
+    }
+    dpari_elements_bits(&x, &most, 4);
+    x /= 6.0f;
+    if (q->tensor != NULL) {
+        x /= *q->tensor;
+    }
+    dpari_elements_bits(&most, &x, 4);
+    return dpari_micro_code(dpari_micro_of(DPAR_MEM_MXFP8), most & 0x7fffffffu, NULL);
+}
+
+DPARI_API void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
+{
+    const dpari_micro *f = dpari_micro_of(q->format);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
+    unsigned char *code = (unsigned char *)q->code + b * q->code_step;
+    float room[DPARI_ELEMENTS], by;
+    const float *x = dpari_quant_read(q, lo, n, room);
+    uint32_t words[4], size, most = 0, scale, c;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        dpari_elements_bits(&size, &x[i], 4);
+        most = (size & 0x7fffffffu) > most ? size & 0x7fffffffu : most;
+    }
+    scale = dpari_micro_scale(q, f, most);
+    ((unsigned char *)q->scale)[b * q->scale_step] = (unsigned char)scale;
+    by = dpari_micro_unit(q, f, scale);
+    for (i = 0; i < n; i++) {
+        const uint64_t at = q->index + (uint64_t)(lo + i);
+        const float v = by > 0.0f ? x[i] / by : 0.0f; /* NaN: 0 */
+        dpari_elements_bits(&size, &v, 4);
+        if (q->stochastic && (i == 0 || at % 4 == 0)) {
+            dpari_random_block(q->seed, q->stream, at / 4, words);
+        }
+        c = dpari_micro_code(f, size & 0x7fffffffu, q->stochastic ? &words[at % 4] : NULL);
+        c |= c != 0 ? size >> 31 << (f->bits - 1) : 0;
+        if (f->bits == 8) {
+            code[i] = (unsigned char)c;
+        } else {
+            code[i / 2] = (unsigned char)(i % 2 == 0 ? c : code[i / 2] | c << 4);
+        }
+    }
+}
+
+DPARI_API void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
+{
+    const dpari_micro *f = dpari_micro_of(q->format);
+    const uint32_t nan = 0x7fc00000u, sign = (uint32_t)1 << (f->bits - 1);
+    const int64_t lo = b * f->block, n = dpari_least(f->block, q->count - lo);
+    const unsigned char *code = (const unsigned char *)q->code + b * q->code_step;
+    const float by = dpari_micro_unit(q, f, ((const unsigned char *)q->scale)[b * q->scale_step]);
+    double x[DPARI_ELEMENTS];
+    float v[DPARI_ELEMENTS];
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t c = f->bits == 8 ? code[i] : (uint32_t)code[i / 2] >> i % 2 * 4 & 15u;
+        v[i] = dpari_micro_value(f, c & (sign - 1)) * by;
+        if (v[i] != v[i]) {
+            dpari_elements_bits(&v[i], &nan, 4);
+        } else if ((c & sign) != 0) {
+            v[i] = -v[i];
+        }
+    }
+    dpari_elements_load(x, v, 0, n, DPAR_F32);
+    dpari_quant_give(q, x, lo, n);
+}
