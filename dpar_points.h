@@ -100,10 +100,11 @@
  * Between begin and end own values may be read and must not be written, ghosts must be neither read
  * nor written. Several plans may be under way at a time, if what one writes no other reads.
  *
- * Memory. The plan: 1 KiB, and with ids 24 to 48 bytes for each own id that own_id names and for
- * each ghost, of the caller. Beside that, of dpar_comm_alloc: 4 bytes a value sent, 4 to 8 a ghost
- * (0 where they are in one run), 256 bytes a peer, and the packed values twice. init takes up to 64
- * bytes an id for a while, and 24 bytes a rank of the communicator. */
+ * Memory. Of the caller: 1 KiB, and with ids 24 to 48 bytes for each ghost and for each own id that
+ * own_id names (lists: a bit a ghost). Beside that, of dpar_comm_alloc: 4 bytes a value sent and a
+ * ghost (8 a run where runs are long, 0 where there is one), 1.2 KiB a peer, and the packed values
+ * three times, four times with messages. init takes up to 64 bytes an id for a while, and 48 bytes
+ * a rank of the communicator. */
 
 /* Where ghosts lie behind the own values. */
 enum {
@@ -524,7 +525,7 @@ typedef struct dpari_points {
     unsigned char *staging;  /* registered: vectors, two turns, what arrives */
     int64_t staging_vectors, staging_turn;
     dpari_pt_vector *vector;
-    unsigned char *turns, *arrivals;
+    unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
     int32_t vectors;
     int64_t point; /* bytes at a point, of all of them */
     int64_t count; /* exchanges begun */
@@ -718,20 +719,13 @@ DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned 
     }
 }
 
-enum { DPARI_PT_BLOCK = 64 };
-
-/* Doubles, block by block through memory of this core: `to` is another core's to read, whose lines
- * are had sooner when each is written at once. */
+/* Eight at a time. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
-    uint64_t block[DPARI_PT_BLOCK];
-    int64_t k, i;
-    for (k = 0; k + DPARI_PT_BLOCK <= n; k += DPARI_PT_BLOCK) {
-        for (i = 0; i < DPARI_PT_BLOCK; i++) {
-            dpari_elements_bits(&block[i], from + at[k + i] * INT64_C(8), 8);
-        }
-        dpari_elements_bits(to + 8 * k, block, sizeof block);
+    int64_t k;
+    for (k = 0; k + 8 <= n; k += 8) {
+        dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, 8, 8);
     }
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
@@ -1777,6 +1771,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(x, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    const int beside = x->messages_to > 0; /* what arrives, and what is packed beside */
     dpar_comm *of = x->world ? x->node : x->head.comm;
     void *memory = NULL;
     dpar_status st = dpari_pt_await_done(x, x->count);
@@ -1785,8 +1780,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
     }
     dpar_comm_release(of, x->staging);
     x->staging = NULL;
-    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (x->messages_to > 0 ? packed : 0),
-                         &memory);
+    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
     if (st != DPAR_OK) {
         dpar_why why = of->why;
         return dpari_comm_wrong_all(x->head.comm, st, &why);
@@ -1796,7 +1790,8 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
     x->staging_vectors = n;
     x->staging_turn = places + packed;
     x->turns = x->staging + vectors;
-    x->arrivals = x->turns + 2 * x->staging_turn;
+    x->aside = x->turns + 2 * x->staging_turn;
+    x->arrivals = x->aside + packed;
     if (x->shared > 0) {
         x->line->turns = dpari_ref(x->world, x->turns, 1);
         x->line->turn_bytes = x->staging_turn;
@@ -1932,27 +1927,42 @@ static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const d
            dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
 }
 
+/* A vector into what is packed for a peer. What another core will read lies in that one's cache
+ * since it read the turn before: its lines come back sooner to a copy than to a store for each
+ * value, so values that are scattered are first gathered beside. */
+static void dpari_pt_pack_vector(dpari_points *x, const dpari_pt_vector *v, const dpari_pt_list *l,
+                                 unsigned char *to, int shared)
+{
+    const dpari_pt_list dense = dpari_pt_dense(l->count);
+    const int aside = shared && (l->kind != DPARI_PT_ONE || v->pieces > 1 || v->stride != v->size);
+    int32_t piece;
+    for (piece = 0; piece < v->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
+        dpari_pt_move(&dense, dpari_pt_dense_side(v, aside ? x->aside : to, piece), l, mine,
+                      v->size);
+        if (x->adjoint) {
+            dpari_pt_clear(l, mine, v->size);
+        }
+    }
+    if (aside) {
+        dpari_elements_bits(to, x->aside, (size_t)(l->count * v->point));
+    }
+}
+
 /* Packs what peer i gets of the vectors, but for those that it reads where they lie. */
 static void dpari_pt_pack(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_list *l = dpari_pt_gives(x, p);
-    const dpari_pt_list dense = dpari_pt_dense(l->count);
     unsigned char *to = dpari_pt_packed(x) + dpari_pt_out_at(x, i);
-    int32_t k, piece;
+    int32_t k;
     p->reads = 0;
     for (k = 0; k < x->vectors && l->count > 0; k++) {
         const dpari_pt_vector *v = &x->vector[k];
         if (dpari_pt_lends(x, p, v)) {
             p->reads = 1;
         } else {
-            for (piece = 0; piece < v->pieces; piece++) {
-                const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
-                dpari_pt_move(&dense, dpari_pt_dense_side(v, to, piece), l, mine, v->size);
-                if (x->adjoint) {
-                    dpari_pt_clear(l, mine, v->size);
-                }
-            }
+            dpari_pt_pack_vector(x, v, l, to, p->world >= 0 && i != x->self);
         }
         to += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
     }

@@ -34,10 +34,11 @@
  * Between begin and end own values may be read and must not be written, ghosts must be neither read
  * nor written. Several plans may be under way at a time, if what one writes no other reads.
  *
- * Memory. The plan: 1 KiB, and with ids 24 to 48 bytes for each own id that own_id names and for
- * each ghost, of the caller. Beside that, of dpar_comm_alloc: 4 bytes a value sent, 4 to 8 a ghost
- * (0 where they are in one run), 256 bytes a peer, and the packed values twice. init takes up to 64
- * bytes an id for a while, and 24 bytes a rank of the communicator. */
+ * Memory. Of the caller: 1 KiB, and with ids 24 to 48 bytes for each ghost and for each own id that
+ * own_id names (lists: a bit a ghost). Beside that, of dpar_comm_alloc: 4 bytes a value sent and a
+ * ghost (8 a run where runs are long, 0 where there is one), 1.2 KiB a peer, and the packed values
+ * three times, four times with messages. init takes up to 64 bytes an id for a while, and 48 bytes
+ * a rank of the communicator. */
 #ifndef DPARI_POINTS_POINTS_H
 #define DPARI_POINTS_POINTS_H
 

@@ -102,20 +102,13 @@ DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned 
     }
 }
 
-enum { DPARI_PT_BLOCK = 64 };
-
-/* Doubles, block by block through memory of this core: `to` is another core's to read, whose lines
- * are had sooner when each is written at once. */
+/* Eight at a time. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
-    uint64_t block[DPARI_PT_BLOCK];
-    int64_t k, i;
-    for (k = 0; k + DPARI_PT_BLOCK <= n; k += DPARI_PT_BLOCK) {
-        for (i = 0; i < DPARI_PT_BLOCK; i++) {
-            dpari_elements_bits(&block[i], from + at[k + i] * INT64_C(8), 8);
-        }
-        dpari_elements_bits(to + 8 * k, block, sizeof block);
+    int64_t k;
+    for (k = 0; k + 8 <= n; k += 8) {
+        dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, 8, 8);
     }
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }

@@ -140,7 +140,7 @@ typedef struct dpari_points {
     unsigned char *staging;  /* registered: vectors, two turns, what arrives */
     int64_t staging_vectors, staging_turn;
     dpari_pt_vector *vector;
-    unsigned char *turns, *arrivals;
+    unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
     int32_t vectors;
     int64_t point; /* bytes at a point, of all of them */
     int64_t count; /* exchanges begun */

@@ -4,6 +4,7 @@
 
 #include "../base/inner.h"
 #include "../comm/agree.h"
+#include "../comm/elements.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
 #include "../comm/os.h"
@@ -97,6 +98,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(x, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    const int beside = x->messages_to > 0; /* what arrives, and what is packed beside */
     dpar_comm *of = x->world ? x->node : x->head.comm;
     void *memory = NULL;
     dpar_status st = dpari_pt_await_done(x, x->count);
@@ -105,8 +107,7 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
     }
     dpar_comm_release(of, x->staging);
     x->staging = NULL;
-    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (x->messages_to > 0 ? packed : 0),
-                         &memory);
+    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
     if (st != DPAR_OK) {
         dpar_why why = of->why;
         return dpari_comm_wrong_all(x->head.comm, st, &why);
@@ -116,7 +117,8 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t 
     x->staging_vectors = n;
     x->staging_turn = places + packed;
     x->turns = x->staging + vectors;
-    x->arrivals = x->turns + 2 * x->staging_turn;
+    x->aside = x->turns + 2 * x->staging_turn;
+    x->arrivals = x->aside + packed;
     if (x->shared > 0) {
         x->line->turns = dpari_ref(x->world, x->turns, 1);
         x->line->turn_bytes = x->staging_turn;
@@ -252,27 +254,42 @@ static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const d
            dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
 }
 
+/* A vector into what is packed for a peer. What another core will read lies in that one's cache
+ * since it read the turn before: its lines come back sooner to a copy than to a store for each
+ * value, so values that are scattered are first gathered beside. */
+static void dpari_pt_pack_vector(dpari_points *x, const dpari_pt_vector *v, const dpari_pt_list *l,
+                                 unsigned char *to, int shared)
+{
+    const dpari_pt_list dense = dpari_pt_dense(l->count);
+    const int aside = shared && (l->kind != DPARI_PT_ONE || v->pieces > 1 || v->stride != v->size);
+    int32_t piece;
+    for (piece = 0; piece < v->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
+        dpari_pt_move(&dense, dpari_pt_dense_side(v, aside ? x->aside : to, piece), l, mine,
+                      v->size);
+        if (x->adjoint) {
+            dpari_pt_clear(l, mine, v->size);
+        }
+    }
+    if (aside) {
+        dpari_elements_bits(to, x->aside, (size_t)(l->count * v->point));
+    }
+}
+
 /* Packs what peer i gets of the vectors, but for those that it reads where they lie. */
 static void dpari_pt_pack(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_list *l = dpari_pt_gives(x, p);
-    const dpari_pt_list dense = dpari_pt_dense(l->count);
     unsigned char *to = dpari_pt_packed(x) + dpari_pt_out_at(x, i);
-    int32_t k, piece;
+    int32_t k;
     p->reads = 0;
     for (k = 0; k < x->vectors && l->count > 0; k++) {
         const dpari_pt_vector *v = &x->vector[k];
         if (dpari_pt_lends(x, p, v)) {
             p->reads = 1;
         } else {
-            for (piece = 0; piece < v->pieces; piece++) {
-                const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
-                dpari_pt_move(&dense, dpari_pt_dense_side(v, to, piece), l, mine, v->size);
-                if (x->adjoint) {
-                    dpari_pt_clear(l, mine, v->size);
-                }
-            }
+            dpari_pt_pack_vector(x, v, l, to, p->world >= 0 && i != x->self);
         }
         to += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
     }

@@ -602,6 +602,61 @@ static void faults(dpar_comm *c)
     refused(c, &d, DPAR_E_ARG, "receive_at[1] is 4: ghosts are 2 to 3");
 }
 
+/* One number of what this rank says, changed. Arrays have room for all counts that come of it. */
+static void spoil(world *w, int me, both_sides *b, dpar_points_desc *d, uint64_t *seed)
+{
+    const int64_t any = (int64_t)lot_next(seed) >> lot_below(seed, 64),
+                  one = lot_below(seed, 3) - 1;
+    const int64_t g = d->ghosts > 0 ? lot_below(seed, d->ghosts) : 0;
+    switch (lot_below(seed, 13)) {
+    case 0: d->own = d->own > 0 ? d->own + (one > 0 ? -1 : one) : -any; break;
+    case 1: d->ghosts = d->ghosts > 0 ? d->ghosts - 1 : -1; break;
+    case 2: d->order = (int32_t)any; break;
+    case 3: d->way = (int32_t)any; break;
+    case 4: d->tag = (int32_t)any; break;
+    case 5: d->run_bytes = any; break;
+    case 6: w->ghost_id[me][g] += one ? one : any; break;
+    case 7: w->own_id[me][d->own > 0 ? lot_below(seed, d->own) : 0] = one ? any : w->name[0]; break;
+    case 8: w->owner[me][g] = (int32_t)(one ? w->owner[me][g] + one : any); break;
+    case 9: b->sends[lot_below(seed, RANKS)] += one; break;
+    case 10: b->receives[lot_below(seed, RANKS)] += one; break;
+    case 11: b->peer[lot_below(seed, RANKS)] = (int32_t)(one ? lot_below(seed, RANKS) : any); break;
+    default: (one ? b->send_at : b->receive_at)[g] = (int32_t)any; break;
+    }
+}
+
+/* Whatever one rank says wrongly: all ranks plan, or all are refused with a sentence. */
+static void fuzz(dpar_comm *c, int rounds)
+{
+    uint64_t seed = 777 + (uint64_t)c->size;
+    world *w = (world *)zeroed(sizeof *w);
+    both_sides *b = (both_sides *)zeroed(sizeof *b);
+    int i;
+    for (i = 0; i < rounds && c->status == DPAR_OK; i++) {
+        dpar_points_desc d;
+        dpar_points *p = NULL;
+        dpar_why why;
+        dpar_status st;
+        int who;
+        build(w, c->size, i % KINDS, &seed);
+        describe(w, c->rank, b, &d);
+        who = (int)lot_below(&seed, c->size);
+        if (who == c->rank) {
+            uint64_t own_seed = seed;
+            spoil(w, who, b, &d, &own_seed);
+        }
+        why.text[0] = 0;
+        st = dpar_points_make_of(c, &d, &p, &why);
+        CHECK((st == DPAR_OK) == (why.text[0] == 0));
+        CHECK_INT(all_sum(c, st == DPAR_OK), st == DPAR_OK ? c->size : 0);
+        if (p) {
+            CHECK_INT(dpar_points_free(p), DPAR_OK);
+        }
+    }
+    free(b);
+    free(w);
+}
+
 /* Calls that are wrong on a rank leave the plan as it was. */
 static void wrong_calls(dpar_comm *c)
 {
@@ -699,6 +754,74 @@ static void rows(dpar_comm *c)
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
+/* Rank 0 only gives, and is done at once; the others take later. It must not run ahead of them by
+ * more than its two turns. */
+static void ahead(dpar_comm *c)
+{
+    enum { N = 32, ROUNDS = 12 };
+    const int64_t ghost[2] = {5, 17}; /* scattered: packed */
+    double x[N + 2];
+    dpar_points *p = NULL;
+    dpar_why why;
+    int k, i;
+    CHECK_INT(
+        dpar_points_make(c, NULL, c->rank == 0 ? N : 0, ghost, c->rank == 0 ? 0 : 2, &p, &why),
+        DPAR_OK);
+    for (k = 0; k < ROUNDS && p; k++) {
+        for (i = 0; i < N && c->rank == 0; i++) {
+            x[i] = 100.0 * k + i;
+        }
+        if (c->rank > 0) {
+            const struct timespec t = {0, 1000000};
+            nanosleep(&t, NULL);
+        }
+        CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+        CHECK(c->rank == 0 || (x[0] == 100.0 * k + 5 && x[1] == 100.0 * k + 17));
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
+/* One long run, of vectors that lie otherwise on every other rank: planes here, interleaved there.
+ */
+static void long_run(dpar_comm *c)
+{
+    enum { N = 200 };
+    int64_t ghost[N];
+    dpar_points_values v[2];
+    dpar_points *p = NULL;
+    dpar_why why;
+    double *x;
+    int i, k, shape;
+    for (i = 0; i < N; i++) {
+        ghost[i] = N * ((c->rank + 1) % c->size) + i;
+    }
+    CHECK_INT(dpar_points_make(c, NULL, N, ghost, N, &p, &why), DPAR_OK);
+    x = (double *)dpar_points_array(p, DPAR_F64, 4);
+    for (shape = 0; shape < 4 && x; shape++) {
+        memset(v, 0, sizeof v);
+        v[0].type = DPAR_F64;
+        v[0].components = 3;
+        v[0].data = x;
+        v[0].component_stride = (shape + c->rank) % 2 ? 2 * N : 0;
+        v[0].stride = (shape + c->rank) % 4 == 2 ? 4 : 0;
+        for (i = 0; i < 2 * N; i++) {
+            for (k = 0; k < 3; k++) {
+                double *at = (double *)(void *)number(&v[0], N, i, k);
+                *at = i < N ? 1000.0 * c->rank + i + 0.25 * k : -1.0;
+            }
+        }
+        CHECK_INT(dpar_points_run(p, v, 1), DPAR_OK);
+        for (i = 0; i < N; i++) {
+            for (k = 0; k < 3; k++) {
+                CHECK(*(double *)(void *)number(&v[0], N, N + i, k) ==
+                      1000.0 * ((c->rank + 1) % c->size) + i + 0.25 * k);
+            }
+        }
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+    dpar_comm_release(c, x);
+}
+
 /* The full floor in memory of one's own, what it draws, arrays of the simple one. */
 static void full(dpar_comm *c)
 {
@@ -747,9 +870,12 @@ static int test(dpar_comm *c, void *arg)
     (void)arg;
     random_worlds(c, rounds);
     faults(c);
+    fuzz(c, 5 * rounds);
     wrong_calls(c);
     rows(c);
     full(c);
+    ahead(c);
+    long_run(c);
 #ifndef USE_MPI
     other_vectors(c);
 #endif
