@@ -453,7 +453,7 @@ static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
     x->listed = d->lists != NULL;
     x->hashed = !d->lists && g->all[0] != 0;
     x->given_owner = g->all[2] != 0;
-    x->run_bytes = d->run_bytes > 0 ? d->run_bytes : DPARI_PT_RUN_BYTES;
+    x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     x->self = -1;
     if (d->rule) {
         x->rule = *d->rule;

@@ -35,10 +35,10 @@
  * nor written. Several plans may be under way at a time, if what one writes no other reads.
  *
  * Memory. Of the caller: 1 KiB, and with ids 24 to 48 bytes for each ghost and for each own id that
- * own_id names (lists: a bit a ghost). Beside that, of dpar_comm_alloc: 4 bytes a value sent and a
- * ghost (8 a run where runs are long, 0 where there is one), 1.2 KiB a peer, and the packed values
- * three times, four times with messages. init takes up to 64 bytes an id for a while, and 48 bytes
- * a rank of the communicator. */
+ * own_id names (lists: a bit a ghost). The rest is of dpar_comm_alloc. It is 1.2 KiB a peer, and 4
+ * bytes a value sent and a ghost (8 a run where runs are long, 0 where there is one). The packed
+ * values take their bytes three times, four times with messages. init takes up to 64 bytes an id
+ * for a while, and 48 bytes a rank of the communicator. */
 #ifndef DPARI_POINTS_POINTS_H
 #define DPARI_POINTS_POINTS_H
 
