@@ -30,6 +30,10 @@
  *                           dpar_grid_make(world, &desc, &g, &why);
  *                           u = dpar_grid_array(g, DPAR_F64);
  *                           dpar_grid_exchange(g, u);
+ *     dpar_points.h     Meshes without boxes: values that ranks read of others, by ids or index lists.
+ *                           dpar_points_make(world, own, n, ghosts, m, &p, &why);
+ *                           dpar_points_exchange(p, x);
+ *                           dpar_points_add(p, b);
  *     dpar_train.h      Training: ddp, fsdp (ZeRO), tensor, sequence, expert, pipeline parallelism, optimizers.
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);
@@ -63,9 +67,10 @@
 /* What the implementations that ask the operating system need of its headers. */
 #if defined(__linux__) && !defined(_GNU_SOURCE) &&                                                 \
     (defined(DPAR_IMPLEMENTATION) || defined(DPAR_COMM_IMPLEMENTATION) ||                          \
-     defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_TRAIN_IMPLEMENTATION) ||                    \
-     defined(DPAR_SPATIAL_IMPLEMENTATION) || defined(DPAR_DEBUG_IMPLEMENTATION) ||                 \
-     defined(DPAR_MPI_IMPLEMENTATION) || defined(DPAR_NCCL_IMPLEMENTATION))
+     defined(DPAR_HALO_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION) ||                   \
+     defined(DPAR_TRAIN_IMPLEMENTATION) || defined(DPAR_SPATIAL_IMPLEMENTATION) ||                 \
+     defined(DPAR_DEBUG_IMPLEMENTATION) || defined(DPAR_MPI_IMPLEMENTATION) ||                     \
+     defined(DPAR_NCCL_IMPLEMENTATION))
 #define _GNU_SOURCE
 #endif
 
@@ -79,9 +84,9 @@
 #if !defined(DPAR_IMPLEMENTATION) && !defined(DPAR_INDEX_IMPLEMENTATION) &&                        \
     !defined(DPAR_SCHEDULE_IMPLEMENTATION) && !defined(DPAR_COST_IMPLEMENTATION) &&                \
     !defined(DPAR_COMM_IMPLEMENTATION) && !defined(DPAR_HALO_IMPLEMENTATION) &&                    \
-    !defined(DPAR_TRAIN_IMPLEMENTATION) && !defined(DPAR_SPATIAL_IMPLEMENTATION) &&                \
-    !defined(DPAR_DEBUG_IMPLEMENTATION) && !defined(DPAR_MPI_IMPLEMENTATION) &&                    \
-    !defined(DPAR_NCCL_IMPLEMENTATION)
+    !defined(DPAR_POINTS_IMPLEMENTATION) && !defined(DPAR_TRAIN_IMPLEMENTATION) &&                 \
+    !defined(DPAR_SPATIAL_IMPLEMENTATION) && !defined(DPAR_DEBUG_IMPLEMENTATION) &&                \
+    !defined(DPAR_MPI_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION)
 #define DPARI_NO_CODE
 #endif
 

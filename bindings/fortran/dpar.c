@@ -7,6 +7,7 @@
 #endif
 #include "dpar_cost.h"
 #include "dpar_debug.h"
+#include "dpar_points.h"
 
 /* The arguments come from the module. */
 DPAR_API dpar_status dpar_launch_main_f(int argc, char **argv, dpar_main fn, void *arg);

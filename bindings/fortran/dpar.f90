@@ -1018,6 +1018,108 @@ module dpar
     ! memory for the whole grid on rank 0 (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_HALO_WRONG = 4
 
+    ! ==== points ====
+    ! values that ranks own and values that they read of others, by lists of ids or indices.
+
+    ! Where ghosts lie behind the own values.
+    integer(c_int32_t), parameter :: DPAR_POINTS_GIVEN = 0 ! in the order of ghost_id
+    ! by the owner's rank, then by id.
+    integer(c_int32_t), parameter :: DPAR_POINTS_BY_OWNER = 1
+
+    ! How values travel.
+    ! DIRECT where peers' memory can be reached, else messages
+    integer(c_int32_t), parameter :: DPAR_POINTS_AUTO = 0
+    integer(c_int32_t), parameter :: DPAR_POINTS_MESSAGES = 1 ! one message a peer
+    ! packed by their owner into memory that the peer reads
+    integer(c_int32_t), parameter :: DPAR_POINTS_PACKED = 2
+    ! long runs are read where they lie, the others packed
+    integer(c_int32_t), parameter :: DPAR_POINTS_DIRECT = 3
+
+    ! Both sides of an exchange, as many codes have them already.
+    type, bind(c) :: dpar_points_lists
+        integer(c_int32_t) :: peers = 0
+        type(c_ptr) :: peer = c_null_ptr ! [peers] ranks, each once, in any order; oneself, too
+        type(c_ptr) :: sends = c_null_ptr ! [peers]
+        ! [peers]; what two ranks say of each other fits, else E_MISMATCH
+        type(c_ptr) :: receives = c_null_ptr
+        type(c_ptr) :: send_at = c_null_ptr ! local indices of own values; a value may go to several
+        ! local indices of ghosts, each once.
+        type(c_ptr) :: receive_at = c_null_ptr
+    end type
+
+    ! Points of this rank. Zero it and fill in own and either ids or lists.
+    type, bind(c) :: dpar_points_desc
+        integer(c_int64_t) :: own = 0 ! values that this rank owns: 0 .. 2^31 - 1, with the ghosts
+        ! [own] any numbers, each once in the job, in any order.
+        type(c_ptr) :: own_id = c_null_ptr
+        ! values of others that it reads.
+        integer(c_int64_t) :: ghosts = 0
+        type(c_ptr) :: ghost_id = c_null_ptr ! [ghosts]
+        ! [ghosts] who has each, where you know.
+        type(c_ptr) :: owner = c_null_ptr
+        ! NULL; or who has what: ids are the elements of this array in C order, of its whole shape.
+        type(c_ptr) :: rule = c_null_ptr
+        integer(c_int32_t) :: order = 0 ! DPAR_POINTS_x
+        integer(c_int32_t) :: way = 0 ! DPAR_POINTS_x
+        type(c_ptr) :: lists = c_null_ptr ! in place of ids; ghosts and own count
+        ! DIRECT: lists whose runs have so many bytes on average are read where they lie.
+        integer(c_int64_t) :: run_bytes = 0
+        integer(c_int32_t) :: tag = 0 ! of the messages; your own between begin and end have another
+        integer(c_int32_t) :: timers = 0 ! 1: keep times for dpar_points_report
+    end type
+
+    ! A vector over own values and ghosts.
+    type, bind(c) :: dpar_points_values
+        integer(c_int32_t) :: type = 0 ! DPAR_F64, ...: any that has bytes; must be said
+        integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
+        ! elements between points; 0: components (1 with component_stride)
+        integer(c_int64_t) :: stride = 0
+        ! elements between components; 0.
+        integer(c_int64_t) :: component_stride = 0
+        type(c_ptr) :: data = c_null_ptr
+        ! NULL: behind the own values. Else ghost g is ghosts[g * stride + ...]
+        type(c_ptr) :: ghosts = c_null_ptr
+    end type
+
+    ! A plan: a handle. Read these, leave the rest.
+    type, bind(c) :: dpar_points
+        type(c_ptr) :: comm = c_null_ptr
+        integer(c_int64_t) :: own = 0 ! values of this rank
+        integer(c_int64_t) :: ghosts = 0
+        integer(c_int64_t) :: first = 0 ! consecutive ids: that of own value 0; else 0
+        integer(c_int64_t) :: whole = 0 ! own values of all ranks
+        integer(c_int32_t) :: peers = 0 ! that it sends to or receives from, itself too
+    end type
+
+    ! What goes between this rank and one peer at each exchange.
+    type, bind(c) :: dpar_points_traffic
+        integer(c_int32_t) :: rank = 0
+        ! DPAR_POINTS_MESSAGES; PACKED where memory is shared.
+        integer(c_int32_t) :: way = 0
+        integer(c_int64_t) :: sends = 0 ! values
+        integer(c_int64_t) :: receives = 0
+        ! pieces of consecutive indices that the sent ones are in,
+        integer(c_int64_t) :: send_runs = 0
+        integer(c_int64_t) :: receive_runs = 0 ! and the received ones; 1: nothing is unpacked
+    end type
+
+    ! ==== points_simple ====
+    ! points in few lines, with memory of their own.
+
+    ! ==== points_check ====
+    ! did an exchange of points bring the right values? For a code that is suspected, or its tests.
+
+    ! What to look for. 0 is none of these.
+    ! Looks for nothing: ghosts become NaN (integers: all bits 1). Local.
+    integer(c_int32_t), parameter :: DPAR_POINTS_POISON = 1
+    ! A ghost that is still so, of vectors whose own values are not. E_ARG with vector, index and
+    ! rank. Local.
+    integer(c_int32_t), parameter :: DPAR_POINTS_UNFILLED = 2
+    ! A ghost that is not its owner's value, bit for bit. E_MISMATCH on all ranks with the first:
+    ! vector, index, both ranks. Nothing changes. COLLECTIVE: an exchange into a copy of the ghosts
+    ! (dpar_comm_alloc).
+    integer(c_int32_t), parameter :: DPAR_POINTS_STALE = 3
+
     ! ==== dpar_mpi.h ====
     ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
 
@@ -2563,6 +2665,207 @@ module dpar
             type(c_ptr), value :: x
             type(dpar_text), intent(inout), target :: out
         end subroutine
+
+        ! ==== points ====
+
+        ! Bytes that init needs on this rank of your memory, aligned to 64.
+        function dpar_points_bytes(c, d, bytes, why) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(dpar_points_desc), intent(in), target :: d
+            integer(c_int64_t), intent(inout), target :: bytes
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_bytes
+        end function
+
+        ! Plans exchanges. COLLECTIVE over c.
+        function dpar_points_init(memory, bytes, c, d, plan, why) bind(c)
+            import
+            type(c_ptr), value :: memory
+            integer(c_int64_t), value :: bytes
+            type(c_ptr), value :: c
+            type(dpar_points_desc), intent(in), target :: d
+            type(c_ptr), intent(inout), target :: plan
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_init
+        end function
+
+        ! Closes a plan: gives what it has of dpar_comm_alloc back, a barrier over its communicator.
+        function dpar_points_close(p) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int32_t) :: dpar_points_close
+        end function
+
+        ! Starts an exchange: ghosts of n vectors get what their owners have now.
+        function dpar_points_begin(p, v, n) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_points_values), intent(in), target :: v(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_points_begin
+        end function
+
+        ! Starts the transpose: each owner's value becomes itself op what ranks have for it in their
+        ! ghosts, and all ghosts become 0.
+        function dpar_points_begin_adjoint(p, v, n, op) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_points_values), intent(in), target :: v(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_points_begin_adjoint
+        end function
+
+        ! Goes on as far as it can without waiting.
+        function dpar_points_test(p) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int32_t) :: dpar_points_test
+        end function
+
+        ! Returns when ghosts (of an adjoint: own values) are whole and own values may be written
+        ! again.
+        function dpar_points_end(p) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int32_t) :: dpar_points_end
+        end function
+
+        ! begin and end in one.
+        function dpar_points_run(p, v, n) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_points_values), intent(in), target :: v(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t) :: dpar_points_run
+        end function
+
+        ! Combines what all who hold a point have for it, and gives the result to all of them.
+        function dpar_points_assemble(p, v, n, op) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_points_values), intent(in), target :: v(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_points_assemble
+        end function
+
+        ! Local indices of n ids that this rank owns or reads.
+        function dpar_points_local(p, ids, n, at) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int64_t), intent(in), target :: ids(*)
+            integer(c_int64_t), value :: n
+            integer(c_int32_t), intent(inout), target :: at(*)
+            integer(c_int32_t) :: dpar_points_local
+        end function
+
+        ! Which rows of a sparse matrix read no ghost? row[0 ..
+        function dpar_points_rows(p, rows, begin, column, row, core) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int64_t), value :: rows
+            integer(c_int64_t), intent(in), target :: begin(*)
+            integer(c_int32_t), intent(in), target :: column(*)
+            integer(c_int32_t), intent(inout), target :: row(*)
+            integer(c_int64_t), intent(inout), target :: core
+            integer(c_int32_t) :: dpar_points_rows
+        end function
+
+        ! Peer k of p->peers, ascending by rank.
+        function dpar_points_peer(p, k, t) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int32_t), value :: k
+            type(dpar_points_traffic), intent(inout), target :: t
+            integer(c_int) :: dpar_points_peer
+        end function
+
+        ! What this rank moves in an exchange, as a table.
+        subroutine dpar_points_report(p, out) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_text), intent(inout), target :: out
+        end subroutine
+
+        ! Who sends how many values to whom, as a matrix of all ranks.
+        function dpar_points_draw(p, out) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_text), intent(inout), optional, target :: out
+            integer(c_int32_t) :: dpar_points_draw
+        end function
+
+        ! ==== points_simple ====
+
+        ! Plans for n own ids and m ghost ids, in the order in which they are given.
+        function dpar_points_make(comm, own, n, ghosts, m, plan, why) bind(c)
+            import
+            type(c_ptr), value :: comm
+            integer(c_int64_t), intent(in), optional, target :: own(*)
+            integer(c_int64_t), value :: n
+            integer(c_int64_t), intent(in), target :: ghosts(*)
+            integer(c_int64_t), value :: m
+            type(c_ptr), intent(inout), target :: plan
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_make
+        end function
+
+        ! The same of a description: order, owners, lists.
+        function dpar_points_make_of(comm, d, plan, why) bind(c)
+            import
+            type(c_ptr), value :: comm
+            type(dpar_points_desc), intent(in), target :: d
+            type(c_ptr), intent(inout), target :: plan
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_make_of
+        end function
+
+        ! A zeroed vector for own values and ghosts, of memory that peers read directly.
+        function dpar_points_array(p, type, components) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int32_t), value :: type
+            integer(c_int32_t), value :: components
+            type(c_ptr) :: dpar_points_array
+        end function
+
+        ! Ghosts of x get what their owners have.
+        function dpar_points_exchange(p, x) bind(c)
+            import
+            type(c_ptr), value :: p
+            real(c_double), intent(inout), target :: x(*)
+            integer(c_int32_t) :: dpar_points_exchange
+        end function
+
+        ! The owners' values of x become the sums of themselves and all ghosts, which become 0.
+        function dpar_points_add(p, x) bind(c)
+            import
+            type(c_ptr), value :: p
+            real(c_double), intent(inout), target :: x(*)
+            integer(c_int32_t) :: dpar_points_add
+        end function
+
+        ! Ends a plan of make or make_of.
+        function dpar_points_free(p) bind(c)
+            import
+            type(c_ptr), value :: p
+            integer(c_int32_t) :: dpar_points_free
+        end function
+
+        ! ==== points_check ====
+
+        ! Checks vectors between exchanges.
+        function dpar_points_check(p, v, n, what, why) bind(c)
+            import
+            type(c_ptr), value :: p
+            type(dpar_points_values), intent(in), target :: v(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t), value :: what
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_check
+        end function
 
         ! ==== dpar_mpi.h ====
 

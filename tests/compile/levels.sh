@@ -20,6 +20,7 @@ schedule index base
 cost schedule index base
 comm index base
 halo comm index base
+points comm index base
 train schedule comm index base
 spatial halo train schedule comm index base
 debug halo comm index base

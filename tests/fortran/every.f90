@@ -315,6 +315,52 @@ contains
         value_at = i + 100.0_c_double * j + 10000.0_c_double * k + 1000000.0_c_double * q
     end function
 
+    ! Ids dealt out like cards; each rank reads both neighbours of its own ones, and gives twos back.
+    subroutine points(world)
+        type(c_ptr), intent(in) :: world
+        integer, parameter :: n = 5
+        type(c_ptr) :: p
+        type(dpar_points), pointer :: head
+        type(dpar_points_values), target :: v(2)
+        type(dpar_points_traffic) :: traffic
+        type(dpar_why) :: why
+        integer(c_int64_t) :: own(n), ghost(2, n), all_
+        integer(c_int32_t) :: at(2, n), peers
+        real(c_double), target :: x(3 * n)
+        real(c_float), target :: y(2, 3 * n)
+        integer :: i
+        all_ = n * dpar_size(world)
+        do i = 1, n
+            own(i) = dpar_rank(world) + (i - 1) * dpar_size(world)
+            ghost(:, i) = [mod(own(i) + 1, all_), mod(own(i) + all_ - 1, all_)]
+        end do
+        call check(dpar_points_make(world, own, size(own, kind=8), ghost, size(ghost, kind=8), p, why) &
+                   == 0, "points: " // dpar_string(why))
+        call c_f_pointer(p, head)
+        call check(head%own == n .and. head%ghosts == 2 * n .and. head%whole == all_, "points")
+        x(:n) = real(own, c_double)
+        call check(dpar_points_exchange(p, x) == 0, "exchange of points")
+        call check(all(nint(x(n + 1:), c_int64_t) == reshape(ghost, [2 * n])), "ghosts")
+        y(1, :n) = real(own, c_float)
+        y(2, :n) = -y(1, :n)
+        v(1) = dpar_points_values(type=DPAR_F64, data=c_loc(x))
+        v(2) = dpar_points_values(type=DPAR_F32, components=2, data=c_loc(y))
+        call check(dpar_points_run(p, v, 2) == 0, "exchange of two vectors")
+        call check(all(y(1, n + 1:) == x(n + 1:)) .and. all(y(2, n + 1:) == -x(n + 1:)), "two vectors")
+        call check(dpar_points_local(p, ghost, size(ghost, kind=8), at) == 0, "local numbers")
+        call check(all(x(at(1, :) + 1) == ghost(1, :)) .and. all(x(at(2, :) + 1) == ghost(2, :)), "places")
+        x(:n) = 1
+        x(n + 1:) = 2
+        call check(dpar_points_add(p, x) == 0, "adding")
+        call check(all(x(:n) == 5) .and. all(x(n + 1:) == 0), "each has two neighbours")
+        peers = 0
+        do while (dpar_points_peer(p, peers, traffic) == 1)
+            peers = peers + 1
+        end do
+        call check(peers == head%peers, "peers")
+        call check(dpar_points_free(p) == 0, "end of points")
+    end subroutine
+
     ! Two fields of one grid of 11 x 7 x 5 in Fortran's order, x periodic: a(q, i, j, k) as dense as
     ! can be, and b(i, j, k) with a halo that is narrower than the array on every side.
     subroutine halos(world)
@@ -446,6 +492,7 @@ contains
         call grids(world)
         call redistribute(world)
         call halos(world)
+        call points(world)
         rank_main = wrong
     end function
 end module

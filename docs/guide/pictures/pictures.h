@@ -28,6 +28,7 @@ int draw_moving(dpar_text *t, dpar_why *why);
 int draw_memory(dpar_text *t, dpar_why *why);
 int draw_time(dpar_text *t, dpar_why *why);
 int draw_training(dpar_text *t, dpar_why *why);
+int draw_points(dpar_text *t, dpar_why *why);
 int draw_trouble(dpar_text *t, dpar_why *why);
 
 #endif

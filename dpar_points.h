@@ -1,0 +1,3331 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_points.h - meshes without boxes: exchanges by lists of ids or indices.
+ * Version 0.2.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ * Finite elements, polyhedra, sparse matrices, graphs: each rank has values of its own and behind them copies of
+ * others' (ghosts), which it names by their ids. A chain of springs whose ids are dealt out like cards:
+ *
+ *     #include "dpar_points.h"
+ *     #include <stdio.h>
+ *     static int chain(dpar_comm *world, void *unused)
+ *     {
+ *         int64_t own[10], ghost[20], left = world->rank, i;
+ *         dpar_points *p = NULL;
+ *         dpar_why why;
+ *         double *x;
+ *         for (i = 0; i < 10; i++, left += world->size) {
+ *             own[i] = left;                           rank r has r, r + size, r + 2 size, ...
+ *             ghost[2 * i] = (left + 1) % (10 * world->size);
+ *             ghost[2 * i + 1] = (left + 10 * world->size - 1) % (10 * world->size);
+ *         }
+ *         if (dpar_points_make(world, own, 10, ghost, 20, &p, &why) < 0) {
+ *             return dpar_fail(world, &why);
+ *         }
+ *         x = (double *)dpar_points_array(p, DPAR_F64, 1);          x[10 + 20]; or any array of yours
+ *         for (i = 0; x && i < 10; i++) {
+ *             x[i] = (double)own[i];
+ *         }
+ *         if (!x || unused || dpar_points_exchange(p, x) < 0) {     x[10 .. 29] are the neighbours'
+ *             return dpar_fail(world, NULL);
+ *         }
+ *         printf("beside %g are %g and %g\n", x[1], x[12], x[13]);
+ *         return dpar_points_free(p) < 0 ? dpar_fail(world, NULL) : 0;
+ *     }
+ *     int main(int argc, char **argv)
+ *     {
+ *         return dpar_launch_main(argc, argv, chain, NULL);         --ranks 4, or under mpiexec, srun, torchrun
+ *     }
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -o yours && ./yours --ranks 4
+ *
+ * And then:
+ *
+ *     dpar_points_add(p, b)                       ghosts of b are added to their owners: assembly
+ *     dpar_points_local(p, ids, n, at)            columns, corners of elements in local numbers
+ *     dpar_points_rows(p, rows, begin, column, row, &core)     rows that read no ghost: between
+ *     dpar_points_begin(p, v, n)                  begin, of any vectors in one message a peer,
+ *     dpar_points_end(p)                          and end
+ *     dpar_points_make_of(world, &d, &p, &why)    consecutive ids, owners that you know, index lists of both sides
+ */
+
+#ifndef DPAR_ALL_H
+#ifdef __has_include
+#if !__has_include("dpar_comm.h")
+#error dpar_points.h needs dpar_comm.h beside it, of the same release
+#endif
+#endif
+#include "dpar_comm.h"
+#endif
+#if DPAR_VERSION != 200
+#error dpar_points.h and dpar.h are of different versions: take all headers from one release
+#endif
+
+#ifndef DPAR_POINTS_H
+#define DPAR_POINTS_H
+
+/* ==== points/points.h ==== */
+
+/* points - values that ranks own and values that they read of others, by lists of ids or indices:
+ * finite elements, finite volumes on polyhedra, sparse matrices, graphs. What goes where is planned
+ * once. Then any vectors are exchanged, as often as you like, in one message a peer.
+ *
+ * A rank has `own` values and behind them `ghosts`, copies of others' values. Local index i is own
+ * value i below own, ghost i - own from there on. Points may be named in two ways.
+ *
+ * By ids, numbers of yours for all points of the job. A rank says which it owns and which it reads.
+ * Whom it reads them from is found out:
+ *
+ *     d.own = n;                              own_id NULL: ids go on from rank to rank, 0, 1, ...
+ *     d.ghosts = m, d.ghost_id = needed;      in any order, repeats allowed
+ *
+ * By lists for both sides, as HPCG, PETSc and hypre have them: which own values go to whom, and how
+ * many come from whom (dpar_points_lists).
+ *
+ *     bad = dpar_points_bytes(c, &d, &bytes, &why);
+ *     bad = bad || dpar_comm_alloc(c, bytes, &memory);
+ *     bad = bad || dpar_points_init(memory, bytes, c, &d, &p, &why);
+ *     v[0].type = v[1].type = DPAR_F64;
+ *     v[0].data = x;                          x[n + m]
+ *     v[1].data = u, v[1].components = 3;     u[3 * (n + m)], three together at each point
+ *     bad = bad || dpar_points_begin(p, v, 2);
+ *     ... rows that read no ghost: dpar_points_rows ...
+ *     bad = bad || dpar_points_end(p);
+ *     ... the other rows ...
+ *     bad = bad || dpar_points_close(p);
+ *
+ * Vectors are named in each call: nothing is bound, and they may differ from call to call. Vectors
+ * of dpar_comm_alloc are the fastest: peers in a node read long runs where they lie. Others are
+ * packed into memory that peers read. Between nodes messages go.
+ *
+ * Between begin and end own values may be read and must not be written, ghosts must be neither read
+ * nor written. Several plans may be under way at a time, if what one writes no other reads.
+ *
+ * Memory. Of the caller: 1 KiB, and with ids 24 to 48 bytes for each ghost and for each own id that
+ * own_id names (lists: a bit a ghost). The rest is of dpar_comm_alloc. It is 1.2 KiB a peer, and 4
+ * bytes a value sent and a ghost (8 a run where runs are long, 0 where there is one). The packed
+ * values take their bytes three times, four times with messages. init takes up to 64 bytes an id
+ * for a while, and 48 bytes a rank of the communicator. */
+
+/* Where ghosts lie behind the own values. */
+enum {
+    DPAR_POINTS_GIVEN,   /* in the order of ghost_id */
+    DPAR_POINTS_BY_OWNER /* by the owner's rank, then by id: what comes from a peer is one run that
+                            needs no unpacking. dpar_points_local says where each is */
+};
+
+/* How values travel. */
+enum {
+    DPAR_POINTS_AUTO,     /* DIRECT where peers' memory can be reached, else messages */
+    DPAR_POINTS_MESSAGES, /* one message a peer */
+    DPAR_POINTS_PACKED,   /* packed by their owner into memory that the peer reads */
+    DPAR_POINTS_DIRECT    /* long runs are read where they lie, the others packed */
+};
+
+/* Both sides of an exchange, as many codes have them already. Peer k gets `sends[k]` own values,
+ * those at the next so many of send_at. The next `receives[k]` places of receive_at get its values,
+ * in the order of its list. All arrays are copied. */
+typedef struct dpar_points_lists {
+    int32_t peers;
+    const int32_t *peer;       /* [peers] ranks, each once, in any order; oneself, too */
+    const int64_t *sends;      /* [peers] */
+    const int64_t *receives;   /* [peers]; what two ranks say of each other fits, else E_MISMATCH */
+    const int32_t *send_at;    /* local indices of own values; a value may go to several */
+    const int32_t *receive_at; /* local indices of ghosts, each once. NULL: own, own + 1, ... */
+} dpar_points_lists;
+
+/* Points of this rank. Zero it and fill in own and either ids or lists. Ranks give the same kind,
+ * order, way, run_bytes and tag; E_MISMATCH on all ranks where they do not. */
+typedef struct dpar_points_desc {
+    int64_t own;             /* values that this rank owns: 0 .. 2^31 - 1, with the ghosts */
+    const int64_t *own_id;   /* [own] any numbers, each once in the job, in any order. NULL on all
+                                ranks: consecutive, rank after rank, from 0; or with a rule, what
+                                it gives this rank */
+    int64_t ghosts;          /* values of others that it reads; its own ids are allowed, too */
+    const int64_t *ghost_id; /* [ghosts] */
+    const int32_t *owner;    /* [ghosts] who has each, where you know. NULL on all ranks otherwise:
+                                it is looked up */
+    const dpar_layout *rule; /* NULL; or who has what: ids are the elements of this array in C
+                                order, of its whole shape. Its primary copies own them */
+    int32_t order;           /* DPAR_POINTS_x */
+    int32_t way;             /* DPAR_POINTS_x */
+    const dpar_points_lists *lists; /* in place of ids; ghosts and own count */
+    int64_t run_bytes; /* DIRECT: lists whose runs have so many bytes on average are read where they
+                          lie; 0: 64 */
+    int32_t tag;       /* of the messages; your own between begin and end have another */
+    int32_t timers;    /* 1: keep times for dpar_points_report */
+} dpar_points_desc;
+
+/* A vector over own values and ghosts: element `component` of local index i is at
+ * data[i * stride + component * component_stride]. Zero it, say type and data, and what differs. */
+typedef struct dpar_points_values {
+    int32_t type;             /* DPAR_F64, ...: any that has bytes; must be said */
+    int32_t components;       /* elements at each point; 0: 1 */
+    int64_t stride;           /* elements between points; 0: components (1 with component_stride) */
+    int64_t component_stride; /* elements between components; 0: 1. Planes: how long one is */
+    void *data;
+    void *ghosts; /* NULL: behind the own values. Else ghost g is ghosts[g * stride + ...] */
+} dpar_points_values;
+
+/* A plan: a handle. Read these, leave the rest. */
+typedef struct dpar_points {
+    dpar_comm *comm;
+    int64_t own, ghosts; /* values of this rank */
+    int64_t first;       /* consecutive ids: that of own value 0; else 0 */
+    int64_t whole;       /* own values of all ranks */
+    int32_t peers;       /* that it sends to or receives from, itself too */
+} dpar_points;
+
+/* Bytes that init needs on this rank of your memory, aligned to 64; give it back after close.
+ * E_ARG, E_RANGE: the description itself is wrong. Local. O(1). */
+DPAR_API dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
+                                       int64_t *bytes, dpar_why *why);
+/* Plans exchanges. COLLECTIVE over c. The arrays of d are read here alone.
+ *
+ * What any rank gives wrongly all ranks hear, with a sentence. E_ARG: an index out of its range, an
+ * id that no rank owns, or two ("id 17, which rank 2 reads, is owned by nobody"); or a
+ * communicator whose memory is a device's. Where `owner` or `rule` says who has an id, nobody looks
+ * for a second owner. E_MISMATCH: ranks describe different kinds of plans, or what one sends is not
+ * what the other receives. E_RANGE: more than 2^31 - 1 values on a rank. E_ROOM, E_MEMORY, and
+ * errors of the communicator.
+ *
+ * Without `owner` and `rule` an id that own_id names is looked up in a directory: rank hash(id) mod
+ * size knows who owns it. No rank knows all ids. Consecutive ids need an all-gather of 8 bytes a
+ * rank instead. Costs three all-to-alls, O(own_id + ghosts + size) a rank: once, not each step. */
+DPAR_API dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
+                                      const dpar_points_desc *d, dpar_points **plan, dpar_why *why);
+/* Closes a plan: gives what it has of dpar_comm_alloc back, a barrier over its communicator.
+ * COLLECTIVE. NULL is fine. E_ARG while an exchange is under way; after one that failed: its
+ * status. */
+DPAR_API dpar_status dpar_points_close(dpar_points *p);
+
+/* ---- exchanges ---- */
+
+/* Starts an exchange: ghosts of n vectors get what their owners have now. v is read before begin
+ * returns. COLLECTIVE, in the same order on all ranks of the plan's communicator, with the same n,
+ * types and components. (Strides and addresses may differ.) Ranks wait for their peers alone.
+ *
+ * The first exchange of vectors that have more bytes a point than any before takes memory for them
+ * from dpar_comm_alloc. O(values sent and received).
+ *
+ * E_ARG, its sentence in c->why: no plan, no vectors, a type without bytes, an exchange that has
+ * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
+ * different vectors or operations. E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
+DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n);
+/* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
+ * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values
+ * nor ghosts may be read or written. COLLECTIVE.
+ *
+ * The order is that of the ranks, ascending, and of one rank's ghosts in their order: (((own op
+ * rank 0's first) op its second) op rank 3's) ... It never depends on arrival or engine. F16 and
+ * BF16 are rounded after each. Errors as begin; E_ARG: such a type does not combine. */
+DPAR_API dpar_status dpar_points_begin_adjoint(dpar_points *p, const dpar_points_values *v,
+                                               int32_t n, int32_t op);
+/* Goes on as far as it can without waiting. OK: all has come (call end all the same). MORE: not
+ * yet. Local; errors as begin, but never E_TIMEOUT. */
+DPAR_API dpar_status dpar_points_test(dpar_points *p);
+/* Returns when ghosts (of an adjoint: own values) are whole and own values may be written again. OK
+ * when nothing is under way. Errors as begin. */
+DPAR_API dpar_status dpar_points_end(dpar_points *p);
+/* begin and end in one. */
+DPAR_API dpar_status dpar_points_run(dpar_points *p, const dpar_points_values *v, int32_t n);
+/* Combines what all who hold a point have for it, and gives the result to all of them: an adjoint,
+ * then an exchange. This is the assembly of finite elements. COLLECTIVE. */
+DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_values *v, int32_t n,
+                                          int32_t op);
+
+/* ---- numbering ---- */
+
+/* Local indices of n ids that this rank owns or reads: at[i] is where ids[i] lies in a vector; of
+ * an id that ghost_id repeats the first place. It renumbers columns of matrices and corners of
+ * elements. ids and `at` do not overlap. Plans of ids alone. Local. O(n).
+ *
+ * E_ARG, its sentence in c->why, at[] is then -1 there: an id that this rank neither owns nor
+ * reads, a plan of lists, NULL. */
+DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                       int32_t *at);
+/* Which rows of a sparse matrix read no ghost? row[0 .. *core - 1], ascending, do not: they are
+ * computed between begin and end. row[*core .. rows - 1], ascending, do. Row i has the columns
+ * column[begin[i] .. begin[i + 1] - 1], local indices. Elements of a mesh are rows, too, their
+ * corners columns. Local. O(columns).
+ *
+ * E_ARG, its sentence in c->why: a column that is no local index, begin that descends, NULL. */
+DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
+                                      const int32_t *column, int32_t *row, int64_t *core);
+
+/* ---- what goes where ---- */
+
+/* What goes between this rank and one peer at each exchange: values, each with all its components
+ * of all vectors; in one message each way, or in shared memory. */
+typedef struct dpar_points_traffic {
+    int32_t rank;
+    int32_t way;             /* DPAR_POINTS_MESSAGES; PACKED where memory is shared. Of a vector in
+                                memory of dpar_comm_alloc whose runs are long: DIRECT */
+    int64_t sends, receives; /* values */
+    int64_t send_runs;       /* pieces of consecutive indices that the sent ones are in, */
+    int64_t receive_runs;    /* and the received ones; 1: nothing is unpacked */
+} dpar_points_traffic;
+/* Peer k of p->peers, ascending by rank. 1; 0 past the last. Local. O(1). */
+DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t);
+/* What this rank moves in an exchange, as a table: a line a peer. With d.timers the times of the
+ * phases, us an exchange. Local. O(peers). */
+DPAR_API void dpar_points_report(const dpar_points *p, dpar_text *out);
+/* Who sends how many values to whom, as a matrix of all ranks: rows send, columns receive. On all
+ * ranks; out NULL where it is not wanted. COLLECTIVE: an all-gather of 8 bytes for each pair of
+ * ranks. E_RANGE: more than 64 ranks. */
+DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
+
+/* ==== points/points_simple.h ==== */
+
+/* points_simple - points in few lines, with memory of their own. In a code that has its own arrays
+ * and ids it comes to this:
+ *
+ *     dpar_points_make(comm, own, n, ghosts, m, &p, &why);     ids that this rank owns, and reads
+ *     dpar_points_local(p, column_id, entries, column);        columns of the matrix in local
+ * numbers
+ *     ...
+ *     dpar_points_exchange(p, x);                              x[n .. n + m - 1] are the owners'
+ *     ...
+ *     dpar_points_free(p);
+ *
+ * Elements that add to points of others: dpar_points_add(p, b) adds what lies in the ghosts of b to
+ * their owners. All that points.h has takes such a plan, too. What has no `why` leaves its sentence
+ * in p->comm->why. */
+
+/* Plans for n own ids and m ghost ids, in the order in which they are given: dpar_points_init with
+ * memory of dpar_comm_alloc. own NULL on all ranks: ids are consecutive, rank after rank from 0.
+ * COLLECTIVE. Errors and cost as dpar_points_init. */
+DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const int64_t *own, int64_t n,
+                                      const int64_t *ghosts, int64_t m, dpar_points **plan,
+                                      dpar_why *why);
+/* The same of a description: order, owners, lists. */
+DPAR_API dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc *d,
+                                         dpar_points **plan, dpar_why *why);
+/* A zeroed vector for own values and ghosts, of memory that peers read directly; until
+ * dpar_comm_release or the end of the communicator's world. NULL: c->why has the sentence. Not
+ * collective. */
+DPAR_API void *dpar_points_array(dpar_points *p, int32_t type, int32_t components);
+/* Ghosts of x get what their owners have: own + ghosts doubles, of any memory. (Other types:
+ * dpar_points_run.) COLLECTIVE. Errors and cost as dpar_points_run. */
+DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x);
+/* The owners' values of x become the sums of themselves and all ghosts, which become 0. COLLECTIVE.
+ * Errors, cost and order of the sums as dpar_points_begin_adjoint. */
+DPAR_API dpar_status dpar_points_add(dpar_points *p, double *x);
+/* Ends a plan of make or make_of. COLLECTIVE; errors as dpar_points_close. NULL is fine. */
+DPAR_API dpar_status dpar_points_free(dpar_points *p);
+
+/* ==== points/points_check.h ==== */
+
+/* points_check - did an exchange of points bring the right values? For a code that is suspected, or
+ * its tests.
+ *
+ *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         ghosts are NaN
+ *     dpar_points_run(p, v, n);
+ *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  none is left
+ *     ... steps ...
+ *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     nobody forgot an exchange */
+
+/* What to look for. 0 is none of these. */
+enum {
+    /* Looks for nothing: ghosts become NaN (integers: all bits 1). Local. */
+    DPAR_POINTS_POISON = 1,
+    /* A ghost that is still so, of vectors whose own values are not. E_ARG with vector, index and
+     * rank. Local. */
+    DPAR_POINTS_UNFILLED,
+    /* A ghost that is not its owner's value, bit for bit. E_MISMATCH on all ranks with the first:
+     * vector, index, both ranks. Nothing changes. COLLECTIVE: an exchange into a copy of the ghosts
+     * (dpar_comm_alloc). */
+    DPAR_POINTS_STALE
+};
+/* Checks vectors between exchanges. OK: nothing was found. E_ARG: found, as said there; or as
+ * dpar_points_begin. Else errors of the communicator. O(values). */
+DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v, int32_t n,
+                                       int32_t what, dpar_why *why);
+
+#endif /* DPAR_POINTS_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_POINTS_IMPLEMENTATION)) && \
+    !defined(DPAR_POINTS_IMPLEMENTATION_DONE)
+#define DPAR_POINTS_IMPLEMENTATION_DONE
+
+/* ==== points/points_list.h ==== */
+
+/* points_list - lists of local indices as runs, and the loops that copy and combine what they name.
+ * Private: the floor of points. */
+
+/* Indices in order: one run, pairs (first, how many), or each by itself. */
+enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
+typedef struct dpari_pt_list {
+    int64_t count, runs;
+    int32_t kind, first;
+    const int32_t *at; /* ONE: NULL */
+} dpari_pt_list;
+
+/* What lies at an index: `size` bytes at `at + index * stride`. */
+typedef struct dpari_pt_side {
+    unsigned char *at;
+    int64_t stride;
+} dpari_pt_side;
+
+/* The kind of these indices and their runs, without memory; the numbers that it needs. */
+DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n);
+/* The same indices written to `at`, of so many numbers. */
+DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at);
+/* The list of 0, 1, ... n - 1. */
+DPARI_API dpari_pt_list dpari_pt_dense(int64_t n);
+/* The next run of a list: *cursor begins at 0, *within too. Indices left in it; *first: where. */
+DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+                                int32_t *first);
+
+/* Element k of list `into` becomes element k of list `from`. `size` bytes each. */
+DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
+                             dpari_pt_side of, int64_t size);
+/* Zeroes what a list names. */
+DPARI_API void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size);
+/* Each element that a list names becomes itself op the next of `of`, one after another: an index
+ * may come twice. `n` numbers of a type at each. */
+DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+                                int32_t n, int32_t type, int32_t op);
+
+/* ==== points/points_plan.h ==== */
+
+/* points_plan - what a plan of points is made of, and where things lie in it. Private: the floor of
+ * these, lowest first,
+ *
+ *     points_list     lists of indices, the loops over them
+ *     points_owner    who owns an id, who reads it
+ *     points_wait     waiting for peers
+ *     points_run      exchanges: begin, test, end
+ *     points          checks, plans, numbering
+ *     points_check    poison, stale ghosts
+ *     points_simple   few lines
+ *
+ * How an exchange runs. Forward each rank gives its peers values of its own, which they take into
+ * ghosts; adjoint they give ghosts, which their owner takes. What is given is packed into staging
+ * memory, peer after peer, twice: exchanges take turns. With ranks that do not share memory one
+ * message each way goes. Ranks that do tell each other in two words,
+ *
+ *     ready = exchange << 16 | kind    what I give is packed, or lies where my turn says
+ *     done  = exchange                 I have taken all that I take
+ *
+ * and staging memory of a turn is written again when those who read it are done with the exchange
+ * before the last. A peer that is ready for one is done with all before it: where each gives and
+ * takes nobody looks at `done` for that, nor is woken by it. Forward long runs of a vector in
+ * registered memory are not packed: the turn has the vector's address, its reader has the giver's
+ * list, and the giver waits at the end until it is done. Both decide so by the same numbers.
+ *
+ * Staging memory grows with the vectors. Where it lies is told anew with each exchange. */
+
+enum {
+    DPARI_PT_PAD = 16,        /* bytes: a vector begins there in what is packed for a peer */
+    DPARI_PT_RUN_BYTES = 64,  /* runs that are read where they lie */
+    DPARI_PT_CROWDED = 65536, /* bytes that are, where ranks share cores: as of halos, measured */
+    DPARI_PT_MOST = 4096,     /* vectors of an exchange */
+    DPARI_PT_PACKING = 0,     /* what the time goes to */
+    DPARI_PT_COPYING,
+    DPARI_PT_WAITING
+};
+
+/* What a rank says to its peers; registered memory. */
+typedef struct dpari_pt_line {
+    uint64_t ready;
+    uint64_t turns; /* ref of the memory of both turns, as long as no peer reads it: in each the */
+    int64_t turn_bytes; /* places of the vectors, then what is packed */
+    char room_0[DPARI_LINE - 24];
+    uint64_t done;
+    char room_1[DPARI_LINE - 8];
+} dpari_pt_line;
+
+/* The kind in a rank's word: the operation, a hash of what the vectors hold, and whether peers find
+ * places in its turn, for some vector is not packed. */
+enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
+
+/* A vector as the exchange under way sees it: `pieces` passes of `size` bytes at each point. */
+typedef struct dpari_pt_vector {
+    unsigned char *own, *ghosts;
+    int64_t stride, component; /* bytes between points, between passes (of one: between numbers) */
+    int64_t size, point;       /* of a pass; of all of them at a point */
+    int32_t pieces, numbers;   /* passes; numbers of `type` in each */
+    int32_t type;
+    uint64_t ref; /* of own, where peers may read it */
+} dpari_pt_vector;
+
+/* The same for the peers, in a turn's memory. */
+typedef struct dpari_pt_place {
+    uint64_t ref; /* 0: packed */
+    int64_t stride, component, size;
+} dpari_pt_place;
+
+/* What two ranks tell each other at init. */
+typedef struct dpari_pt_record {
+    int64_t line;                          /* ref */
+    int64_t number;                        /* which peer the other is to this one, */
+    int64_t sends, receives;               /* values to it, from it, */
+    int64_t sends_before, receives_before; /* and to and from peers before it */
+    int64_t runs, kind, first, at;         /* the list of what is sent; at: ref */
+} dpari_pt_record;
+enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
+
+typedef struct dpari_pt_peer {
+    int32_t rank;
+    int32_t world;                         /* its number where memory is shared; -1: messages */
+    dpari_pt_list send, receive;           /* own values, ghosts */
+    int64_t sends_before, receives_before; /* values of peers before it */
+    dpari_pt_line *line;
+    dpari_pt_record theirs;
+    dpari_pt_list source; /* the list by which it gives, where this rank reads its vectors */
+    int64_t seen;         /* the last exchange that it was ready for */
+    uint64_t turns;       /* its line's, */
+    unsigned char *at;    /* here */
+    int32_t taken;
+    int32_t lends;          /* its turn says where its vectors lie */
+    int32_t reads;          /* it reads vectors of the exchange under way where they lie */
+    unsigned char *arrives; /* messages: where, */
+    int32_t in_place;       /* and that is the vector itself */
+} dpari_pt_peer;
+
+/* An id and where it lies; at < 0: free. */
+typedef struct dpari_pt_entry {
+    int64_t id;
+    int64_t at;
+} dpari_pt_entry;
+
+/* Ids of this rank, by hashing with steps of one. */
+typedef struct dpari_pt_table {
+    dpari_pt_entry *entry;
+    int64_t mask; /* entries - 1; -1: there are none */
+} dpari_pt_table;
+
+typedef struct dpari_points {
+    dpar_points head; /* first: the handle */
+    dpar_comm *node;
+    dpari_world *world; /* NULL: messages alone */
+    int32_t way, tag, timers;
+    int32_t listed;      /* planned by lists: there are no ids */
+    int32_t hashed;      /* own ids are in the table */
+    int32_t given_owner; /* the caller said who owns each ghost */
+    int32_t self;        /* the peer that is the rank itself; -1: none */
+    int32_t shared;      /* peers that share memory, itself apart; */
+    int32_t oneway;      /* some of them only give to this rank or only take */
+    int32_t lent;        /* some has lent it vectors in the exchange under way */
+    int32_t messages_to; /* peers that do not */
+    int64_t run_bytes;
+    dpar_layout rule; /* of own_id NULL */
+    int32_t ruled;
+    dpari_pt_table table;
+    dpari_pt_peer *peer;
+    dpar_call *call;
+    dpar_work *work;         /* receives, then sends */
+    unsigned char *lists;    /* registered: what follows, and peers, call, work */
+    dpari_pt_record *record; /* [2 * peers] */
+    int32_t *numbers;        /* of lists */
+    dpari_pt_line *line;
+    int64_t sends, receives; /* values in all */
+    unsigned char *staging;  /* registered: vectors, two turns, what arrives */
+    int64_t staging_vectors, staging_turn;
+    dpari_pt_vector *vector;
+    unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
+    int32_t vectors;
+    int64_t point; /* bytes at a point, of all of them */
+    int64_t count; /* exchanges begun */
+    uint64_t kind; /* of the one under way */
+    int32_t active, adjoint, op, stage;
+    int32_t receives_posted, sends_posted;
+    double looked;
+    double seconds[3];
+} dpari_points;
+
+/* Of a handle. */
+DPARI_FN dpari_points *dpari_pt_of(const dpar_points *p)
+{
+    return (dpari_points *)(uintptr_t)p;
+}
+
+/* Where the values for peer number k begin in what is packed, `before` values for those before it:
+ * a multiple of DPARI_LINE. Each vector may take up to DPARI_PT_PAD bytes more. */
+DPARI_FN int64_t dpari_pt_begins(int64_t before, int64_t k, int64_t point, int64_t vectors)
+{
+    const int64_t at = before * point + k * (DPARI_PT_PAD * vectors + DPARI_LINE);
+    return at / DPARI_LINE * DPARI_LINE;
+}
+
+/* Bytes of a vector in what is packed, with those behind it. */
+DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
+{
+    return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
+}
+
+/* Is a vector of the giver read where it lies, `values` of it in `runs` runs? */
+DPARI_FN int dpari_pt_is_direct(const dpari_points *x, uint64_t ref, int64_t size, int64_t values,
+                                int64_t runs)
+{
+    return ref != 0 && x->way != DPAR_POINTS_PACKED && values * size >= runs * x->run_bytes &&
+           (!x->world->crowded || values * size >= DPARI_PT_CROWDED);
+}
+
+/* ==== points/points_owner.h ==== */
+
+/* points_owner - who owns an id, and who reads it: the lists of both sides of an exchange. Private.
+ *
+ * Three rounds, each an all-to-all of counts and one of numbers:
+ *
+ *     register   every rank tells rank hash(id) mod size, the id's home, that it owns it
+ *     ask        every rank asks the homes of its ghosts, which answer with the owner
+ *     tell       every rank tells the owners which ids it reads, in the order of its ghosts
+ *
+ * Where owners are known otherwise (consecutive ids, a list, a rule) the third is all there is.
+ * What a rank finds wrong in a round all hear at its end. */
+
+/* What goes to each rank and comes from each, by rank. Own memory, until dpari_pt_both_free. */
+typedef struct dpari_pt_both {
+    int64_t *sends, *receives; /* [size] */
+    int32_t *send_at;          /* own values, for rank 0, for rank 1, ... */
+    int32_t *receive_at;       /* ghosts, from rank 0, ... */
+    int64_t sent;              /* values in send_at */
+    void *pages[2];
+    int64_t bytes[2];
+} dpari_pt_both;
+
+/* Numbers of entries for n ids. */
+DPARI_API int64_t dpari_pt_table_room(int64_t n);
+/* Where an own id lies; -1: it is none. */
+DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id);
+/* Where an id of this rank lies: own, or a ghost; -1: it has none such. */
+DPARI_API int64_t dpari_pt_index(const dpari_points *x, int64_t id);
+
+/* By ids: fills x's table and head.first, too. COLLECTIVE. */
+DPARI_API dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+                                      dpari_pt_both *both, dpar_why *why);
+/* By lists that were checked. COLLECTIVE. */
+DPARI_API dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+                                        dpari_pt_both *both, dpar_why *why);
+DPARI_API void dpari_pt_both_free(dpari_pt_both *both);
+
+/* ==== points/points_wait.h ==== */
+
+/* points_wait - waiting for peers that share memory: they are gone, late, or do something else.
+ * Private. */
+
+/* How the plan's communicators broke; OK. */
+DPARI_API dpar_status dpari_pt_broken(const dpari_points *x);
+/* *word >= value, of peer i? MORE: not yet, and wait is not 1. Errors break the communicator, which
+ * PEEK does not look for. */
+enum { DPARI_PT_PEEK = -1 };
+DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+                                     uint64_t value, int wait);
+/* The peer runs another exchange than this rank: E_MISMATCH. */
+DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
+/* Timers: 0 where there are none. */
+DPARI_API double dpari_pt_clock(const dpari_points *x);
+DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
+
+/* ==== points/points_list.c ==== */
+
+/* ---- lists ---- */
+
+enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
+
+DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+{
+    int64_t i;
+    l->count = n;
+    l->runs = n > 0;
+    l->first = n > 0 ? index[0] : 0;
+    l->at = NULL;
+    for (i = 1; i < n; i++) {
+        l->runs += index[i] != index[i - 1] + 1;
+    }
+    l->kind = l->runs <= 1                   ? DPARI_PT_ONE
+              : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
+                                             : DPARI_PT_EACH;
+    return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
+}
+
+DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+{
+    int64_t i, r = -1;
+    if (l->kind == DPARI_PT_ONE) {
+        return;
+    }
+    l->at = at;
+    if (l->kind == DPARI_PT_EACH) {
+        dpari_kern_copy(at, index, l->count * (int64_t)sizeof *at, 0);
+        return;
+    }
+    for (i = 0; i < l->count; i++) {
+        if (i == 0 || index[i] != index[i - 1] + 1) {
+            r++;
+            at[2 * r] = index[i];
+            at[2 * r + 1] = 0;
+        }
+        at[2 * r + 1]++;
+    }
+}
+
+DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
+{
+    dpari_pt_list l;
+    l.count = n;
+    l.runs = 1;
+    l.kind = DPARI_PT_ONE;
+    l.first = 0;
+    l.at = NULL;
+    return l;
+}
+
+DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+                                int32_t *first)
+{
+    if (l->kind == DPARI_PT_EACH) {
+        *first = l->at[cursor];
+        return 1;
+    }
+    if (l->kind == DPARI_PT_RUNS) {
+        *first = l->at[2 * cursor] + (int32_t)within;
+        return l->at[2 * cursor + 1] - within;
+    }
+    *first = l->first + (int32_t)within;
+    return l->count - within;
+}
+
+/* ---- copies ---- */
+
+/* Inlined for each size that is a constant. */
+DPARI_AT_ONCE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
+                                   int64_t stride, const int32_t *at, int64_t n, size_t size)
+{
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        dpari_elements_bits(to + k * step, from + at[k] * stride, size);
+    }
+}
+
+DPARI_AT_ONCE void dpari_pt_scatter(unsigned char *to, int64_t stride, const unsigned char *from,
+                                    int64_t step, const int32_t *at, int64_t n, size_t size)
+{
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        dpari_elements_bits(to + at[k] * stride, from + k * step, size);
+    }
+}
+
+DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned char *from,
+                                int64_t stride, int64_t n, size_t size)
+{
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        dpari_elements_bits(to + k * step, from + k * stride, size);
+    }
+}
+
+/* Eight at a time. */
+static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
+                                    int64_t n)
+{
+    int64_t k;
+    for (k = 0; k + 8 <= n; k += 8) {
+        dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, 8, 8);
+    }
+    dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
+}
+
+static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
+                                int64_t stride, const int32_t *at, int64_t n, int64_t size)
+{
+    if (size == 8 && step == 8 && stride == 8) {
+        dpari_pt_gather_doubles(to, from, at, n);
+    } else if (size == 8) {
+        dpari_pt_gather(to, step, from, stride, at, n, 8);
+    } else if (size == 4) {
+        dpari_pt_gather(to, step, from, stride, at, n, 4);
+    } else if (size == 24) {
+        dpari_pt_gather(to, step, from, stride, at, n, 24);
+    } else {
+        dpari_pt_gather(to, step, from, stride, at, n, (size_t)size);
+    }
+}
+
+static void dpari_pt_scatter_any(unsigned char *to, int64_t stride, const unsigned char *from,
+                                 int64_t step, const int32_t *at, int64_t n, int64_t size)
+{
+    if (size == 8) {
+        dpari_pt_scatter(to, stride, from, step, at, n, 8);
+    } else if (size == 4) {
+        dpari_pt_scatter(to, stride, from, step, at, n, 4);
+    } else if (size == 24) {
+        dpari_pt_scatter(to, stride, from, step, at, n, 24);
+    } else {
+        dpari_pt_scatter(to, stride, from, step, at, n, (size_t)size);
+    }
+}
+
+static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned char *from,
+                             int64_t stride, int64_t n, int64_t size)
+{
+    if (step == size && stride == size) {
+        dpari_elements_bits(to, from, (size_t)(n * size));
+    } else if (size == 8) {
+        dpari_pt_row(to, step, from, stride, n, 8);
+    } else if (size == 4) {
+        dpari_pt_row(to, step, from, stride, n, 4);
+    } else {
+        dpari_pt_row(to, step, from, stride, n, (size_t)size);
+    }
+}
+
+/* Run after run, each as far as both lists have it in one piece. */
+static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
+                               const dpari_pt_list *from, dpari_pt_side of, int64_t size)
+{
+    int64_t k, n, a = 0, in_a = 0, b = 0, in_b = 0;
+    for (k = 0; k < into->count; k += n) {
+        int32_t at, source;
+        const int64_t left = dpari_pt_next(into, a, in_a, &at);
+        const int64_t more = dpari_pt_next(from, b, in_b, &source);
+        n = dpari_least(left, more);
+        dpari_pt_row_any(to.at + at * to.stride, to.stride, of.at + source * of.stride, of.stride,
+                         n, size);
+        a += left == n;
+        in_a = left == n ? 0 : in_a + n;
+        b += more == n;
+        in_b = more == n ? 0 : in_b + n;
+    }
+}
+
+DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
+                             dpari_pt_side of, int64_t size)
+{
+    if (into->kind == DPARI_PT_ONE && from->kind == DPARI_PT_EACH) {
+        dpari_pt_gather_any(to.at + into->first * to.stride, to.stride, of.at, of.stride, from->at,
+                            from->count, size);
+    } else if (into->kind == DPARI_PT_EACH && from->kind == DPARI_PT_ONE) {
+        dpari_pt_scatter_any(to.at, to.stride, of.at + from->first * of.stride, of.stride, into->at,
+                             from->count, size);
+    } else {
+        dpari_pt_move_runs(into, to, from, of, size);
+    }
+}
+
+DPARI_API void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+{
+    int64_t k, n, i, cursor = 0;
+    for (k = 0; k < l->count; k += n, cursor++) {
+        int32_t at;
+        n = dpari_pt_next(l, cursor, 0, &at);
+        for (i = 0; i < n; i++) {
+            dpari_zero(to.at + (at + i) * to.stride, (size_t)size);
+        }
+    }
+}
+
+/* ---- sums ---- */
+
+/* The numbers of a run lie together on both sides. */
+static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int64_t n,
+                                 int32_t type, int32_t op)
+{
+    void *out[1];
+    const void *in[2];
+    out[0] = to;
+    in[0] = to;
+    in[1] = of;
+    dpari_kern_reduce(out, 1, in, 2, n, type, op, 0);
+}
+
+DPARI_AT_ONCE void dpari_pt_add_f64(unsigned char *to, const unsigned char *of)
+{
+    double a, b;
+    dpari_elements_bits(&a, to, 8);
+    dpari_elements_bits(&b, of, 8);
+    a += b;
+    dpari_elements_bits(to, &a, 8);
+}
+
+static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of, int32_t n)
+{
+    int64_t k;
+    int32_t i;
+    for (k = 0; k < l->count; k++) {
+        for (i = 0; i < n; i++) {
+            dpari_pt_add_f64(to.at + l->at[k] * to.stride + 8 * i, of.at + k * of.stride + 8 * i);
+        }
+    }
+}
+
+DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+                                int32_t n, int32_t type, int32_t op)
+{
+    const int64_t size = n * (int64_t)dpar_type_bytes(type);
+    int64_t k, run, i, cursor = 0;
+    if (type == DPAR_F64 && op == DPAR_SUM && l->kind == DPARI_PT_EACH) {
+        dpari_pt_sum_f64(l, to, of, n);
+        return;
+    }
+    for (k = 0; k < l->count; k += run, cursor++) {
+        int32_t first;
+        unsigned char *at;
+        run = dpari_pt_next(l, cursor, 0, &first);
+        at = to.at + first * to.stride;
+        if (to.stride == size && of.stride == size) {
+            dpari_pt_combine_row(at, of.at + k * size, run * n, type, op);
+            continue;
+        }
+        for (i = 0; i < run; i++) {
+            dpari_pt_combine_row(at + i * to.stride, of.at + (k + i) * of.stride, n, type, op);
+        }
+    }
+}
+
+/* ==== points/points_owner.c ==== */
+
+/* ---- tables of ids ----------------------------------------------------------------------------
+ */
+
+DPARI_API int64_t dpari_pt_table_room(int64_t n)
+{
+    int64_t room = 2;
+    while (room < n + n / 2) {
+        room *= 2;
+    }
+    return n > 0 ? room : 0;
+}
+
+static void dpari_pt_table_init(dpari_pt_table *t, dpari_pt_entry *entry, int64_t n)
+{
+    int64_t i;
+    t->entry = entry;
+    t->mask = dpari_pt_table_room(n) - 1;
+    for (i = 0; i <= t->mask; i++) {
+        entry[i].at = -1;
+    }
+}
+
+/* Where the id is, or the free entry where it would be. */
+static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *t, int64_t id)
+{
+    int64_t i = (int64_t)(dpari_hash(1, id) >> 16) & t->mask;
+    while (t->entry[i].at >= 0 && t->entry[i].id != id) {
+        i = (i + 1) & t->mask;
+    }
+    return &t->entry[i];
+}
+
+static int64_t dpari_pt_find(const dpari_pt_table *t, int64_t id)
+{
+    return t->mask < 0 ? -1 : dpari_pt_seek(t, id)->at;
+}
+
+/* Puts it there unless it is there already; what was there, or -1. */
+static int64_t dpari_pt_put(dpari_pt_table *t, int64_t id, int64_t at)
+{
+    dpari_pt_entry *e = dpari_pt_seek(t, id);
+    const int64_t was = e->at;
+    if (was < 0) {
+        e->id = id;
+        e->at = at;
+    }
+    return was;
+}
+
+/* Element `id` of the rule's array, in C order. 0: it has no such element. */
+static int dpari_pt_element(const dpar_layout *l, int64_t id, int64_t *index)
+{
+    int32_t d;
+    for (d = l->dims - 1; d >= 0 && id >= 0; d--) {
+        if (l->extent[d] == 0) {
+            return 0;
+        }
+        index[d] = id % l->extent[d];
+        id /= l->extent[d];
+    }
+    return id == 0;
+}
+
+static int64_t dpari_pt_ruled_index(const dpari_points *x, int64_t id)
+{
+    int64_t index[DPAR_MAX_DIMS], local[DPAR_MAX_DIMS], shape[DPAR_MAX_DIMS], at = 0;
+    int32_t d;
+    if (!dpari_pt_element(&x->rule, id, index) ||
+        dpar_layout_owner(&x->rule, index, 0, local) != x->head.comm->rank) {
+        return -1;
+    }
+    dpar_layout_local(&x->rule, x->head.comm->rank, shape, NULL);
+    for (d = 0; d < x->rule.dims; d++) {
+        at = at * shape[d] + local[d];
+    }
+    return at;
+}
+
+DPARI_API int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
+{
+    int64_t at;
+    if (x->ruled && !x->hashed) {
+        return dpari_pt_ruled_index(x, id);
+    }
+    if (!x->hashed) {
+        at = id - x->head.first;
+        return id >= x->head.first && at < x->head.own ? at : -1;
+    }
+    at = dpari_pt_find(&x->table, id);
+    return at < x->head.own ? at : -1;
+}
+
+DPARI_API int64_t dpari_pt_index(const dpari_points *x, int64_t id)
+{
+    const int64_t at = x->hashed ? -1 : dpari_pt_own_index(x, id);
+    return at >= 0 ? at : dpari_pt_find(&x->table, id);
+}
+
+/* ---- mail -------------------------------------------------------------------------------------
+ *
+ * Numbers for other ranks, sorted by rank, and what comes of theirs. */
+typedef struct dpari_pt_mail {
+    dpar_comm *c;
+    int64_t *count; /* [4 * size]: out, where; in, where */
+    int64_t *out, *in;
+    int64_t outs, ins;
+    void *memory;
+} dpari_pt_mail;
+
+static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all)
+{
+    int32_t i;
+    *all = 0;
+    for (i = 0; i < n; i++) {
+        at[i] = *all;
+        *all += count[i];
+    }
+}
+
+static dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+/* Counts n numbers by the rank that each goes to, and makes room for what goes and comes. m->count
+ * + size then says where the next one for each rank goes. COLLECTIVE; st: what was wrong before. */
+static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *to, int64_t n,
+                                 dpar_status st, dpar_why *why)
+{
+    const int32_t p = c->size;
+    void *counts = NULL;
+    int64_t i;
+    dpari_zero(m, sizeof *m);
+    m->c = c;
+    if (st == DPAR_OK) {
+        st = dpari_pt_said(c, dpar_comm_alloc(c, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
+    }
+    m->count = (int64_t *)counts;
+    st = dpari_agree(c, st, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; i < n; i++) {
+        m->count[to[i]]++;
+    }
+    st = dpari_pt_said(c, dpar_all_to_all(c, m->count, m->count + 2 * p, 1, DPAR_I64, NULL), why);
+    if (st == DPAR_OK) {
+        dpari_pt_add_up(m->count, m->count + p, p, &m->outs);
+        dpari_pt_add_up(m->count + 2 * p, m->count + 3 * p, p, &m->ins);
+        st = dpari_pt_said(
+            c, dpar_comm_alloc(c, (int64_t)sizeof(int64_t) * (m->outs + m->ins + 1), &m->memory),
+            why);
+    }
+    m->out = (int64_t *)m->memory;
+    m->in = m->out ? m->out + m->outs : NULL;
+    return dpari_agree(c, st, why);
+}
+
+/* out to their ranks; back: answers, which take the place of what came in. */
+static dpar_status dpari_pt_go(dpari_pt_mail *m, int back, dpar_why *why)
+{
+    int64_t *n = m->count, *in = m->count + 2 * m->c->size;
+    dpar_status st;
+    if (back) {
+        st = dpar_all_to_all_v(m->c, m->in, in, NULL, m->out, n, NULL, DPAR_I64, NULL);
+    } else {
+        st = dpar_all_to_all_v(m->c, m->out, n, NULL, m->in, in, NULL, DPAR_I64, NULL);
+    }
+    return dpari_pt_said(m->c, st, why);
+}
+
+static void dpari_pt_close(dpari_pt_mail *m)
+{
+    dpar_comm_release(m->c, m->memory);
+    dpar_comm_release(m->c, m->count);
+}
+
+/* ---- owners -----------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_pt_nobody(const dpari_points *x, int64_t id, int64_t ghost, dpar_why *why)
+{
+    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by nobody", id, ghost,
+                     x->head.comm->rank, 0);
+}
+
+/* The last rank whose first id is not above. */
+static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
+{
+    int32_t low = 0, high = n;
+    while (high - low > 1) {
+        const int32_t middle = low + (high - low) / 2;
+        if (first[middle] <= id) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Ids go on from rank to rank. */
+static dpar_status dpari_pt_by_range(dpari_points *x, const dpar_points_desc *d, int32_t *owner,
+                                     dpar_why *why)
+{
+    dpar_comm *c = x->head.comm;
+    const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * c->size;
+    int64_t *count, g, all = 0;
+    void *memory = NULL;
+    dpar_status st = dpari_pt_said(c, dpar_comm_alloc(c, bytes, &memory), why);
+    st = dpari_agree(c, st, why);
+    if (st != DPAR_OK) {
+        dpar_comm_release(c, memory);
+        return st;
+    }
+    count = (int64_t *)memory;
+    st = dpari_pt_said(c, dpar_all_gather(c, &d->own, count, 1, DPAR_I64, NULL), why);
+    dpari_pt_add_up(count, count + c->size, c->size, &all);
+    x->head.first = count[c->size + c->rank];
+    for (g = 0; g < d->ghosts && st == DPAR_OK; g++) {
+        const int64_t id = d->ghost_id[g];
+        if (id < 0 || id >= all) {
+            st = dpari_pt_nobody(x, id, g, why);
+        } else {
+            owner[g] = dpari_pt_holder(count + c->size, c->size, id);
+        }
+    }
+    dpar_comm_release(c, memory);
+    return st;
+}
+
+static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_desc *d,
+                                     int32_t *owner, dpar_why *why)
+{
+    int64_t g, index[DPAR_MAX_DIMS];
+    for (g = 0; g < d->ghosts; g++) {
+        owner[g] = d->owner ? d->owner[g]
+                   : dpari_pt_element(d->rule, d->ghost_id[g], index)
+                       ? dpar_layout_owner(d->rule, index, 0, NULL)
+                       : -1;
+        if (!d->owner && owner[g] < 0) {
+            return dpari_pt_nobody(x, d->ghost_id[g], g, why);
+        }
+        if (owner[g] < 0 || owner[g] >= x->head.comm->size) {
+            return dpari_say(DPAR_E_ARG, why, "ghost #, id #: its owner is rank # of #", g,
+                             d->ghost_id[g], owner[g], x->head.comm->size);
+        }
+    }
+    return DPAR_OK;
+}
+
+static int32_t dpari_pt_home(int64_t id, int32_t ranks)
+{
+    return (int32_t)((dpari_hash(0, id) >> 20) % (uint64_t)ranks);
+}
+
+/* Where each of n ids has its home, then its place among what goes there. */
+static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        home[i] = dpari_pt_home(id[i], ranks);
+    }
+}
+
+/* Puts the numbers of each where they go, and in place of the rank its place. */
+static void dpari_pt_deal(dpari_pt_mail *m, const int64_t *number, int64_t n, int32_t *to)
+{
+    int64_t i, *next = m->count + m->c->size;
+    for (i = 0; i < n; i++) {
+        const int64_t at = next[to[i]]++;
+        m->out[at] = number[i];
+        to[i] = (int32_t)at;
+    }
+}
+
+/* The home's part: who owns what came in. */
+static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar_why *why)
+{
+    const int64_t *n = m->count + 2 * m->c->size;
+    dpar_status st = DPAR_OK;
+    int64_t k = 0, end = 0;
+    int32_t r;
+    for (r = 0; r < m->c->size; r++) {
+        for (end += n[r]; k < end; k++) {
+            const int64_t was = dpari_pt_put(t, m->in[k], r);
+            if (was == r) {
+                st = dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #",
+                               m->in[k], r, 0, 0);
+            } else if (was >= 0) {
+                st = dpari_say(DPAR_E_ARG, why, "id # is owned by two ranks, # and #", m->in[k],
+                               was, r, 0);
+            }
+        }
+    }
+    return st;
+}
+
+/* Rounds 1 and 2. `to` has room for the larger of own and ghosts. */
+static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc *d, int32_t *owner,
+                                         int32_t *to, dpar_why *why)
+{
+    dpar_comm *c = x->head.comm;
+    dpari_pt_mail m;
+    dpari_pt_table t;
+    int64_t bytes = 0, i;
+    void *pages = NULL;
+    dpar_status st;
+    dpari_pt_homes(d->own_id, d->own, c->size, to);
+    st = dpari_pt_open(&m, c, to, d->own, DPAR_OK, why);
+    if (st == DPAR_OK) {
+        dpari_pt_deal(&m, d->own_id, d->own, to);
+        st = dpari_pt_go(&m, 0, why);
+        bytes = dpari_pt_table_room(m.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
+        pages = st == DPAR_OK ? dpari_os_pages(bytes) : NULL;
+    }
+    if (pages) {
+        dpari_pt_table_init(&t, (dpari_pt_entry *)pages, m.ins + 1);
+        st = dpari_pt_note(&t, &m, why);
+    } else if (st == DPAR_OK) {
+        st = dpari_say(DPAR_E_MEMORY, why, "no memory for # ids", m.ins, 0, 0, 0);
+    }
+    dpari_pt_close(&m);
+    dpari_pt_homes(d->ghost_id, d->ghosts, c->size, to);
+    st = dpari_pt_open(&m, c, to, d->ghosts, st, why);
+    if (st == DPAR_OK) {
+        dpari_pt_deal(&m, d->ghost_id, d->ghosts, to);
+        st = dpari_pt_go(&m, 0, why);
+        for (i = 0; i < m.ins && st == DPAR_OK; i++) {
+            m.in[i] = dpari_pt_find(&t, m.in[i]);
+        }
+        st = st == DPAR_OK ? dpari_pt_go(&m, 1, why) : st;
+        for (i = 0; i < d->ghosts && st == DPAR_OK; i++) {
+            owner[i] = (int32_t)m.out[to[i]];
+            st = owner[i] < 0 ? dpari_pt_nobody(x, d->ghost_id[i], i, why) : st;
+        }
+    }
+    dpari_pt_close(&m);
+    if (pages) {
+        dpari_os_unmap(pages, bytes);
+    }
+    return st;
+}
+
+/* ---- order ------------------------------------------------------------------------------------
+ */
+
+/* Sorts id[0 .. n - 1] and what goes with each, by id, equal ones as they are; spare: n of each. */
+static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
+                          int32_t *spare_with)
+{
+    int64_t width, i, low;
+    for (i = 1; i < n && id[i - 1] <= id[i]; i++) {
+    }
+    for (width = 1; width < n && i < n; width *= 2) {
+        for (low = 0; low < n; low += 2 * width) {
+            const int64_t middle = dpari_least(low + width, n);
+            const int64_t high = dpari_least(low + 2 * width, n);
+            int64_t a = low, b = middle, k;
+            for (k = low; k < high; k++) {
+                const int64_t from = b >= high || (a < middle && id[a] <= id[b]) ? a++ : b++;
+                spare[k] = id[from];
+                spare_with[k] = with[from];
+            }
+        }
+        for (low = 0; low < n; low++) {
+            id[low] = spare[low];
+            with[low] = spare_with[low];
+        }
+    }
+}
+
+/* ---- lists of both sides ----------------------------------------------------------------------
+ */
+
+DPARI_API void dpari_pt_both_free(dpari_pt_both *both)
+{
+    int32_t i;
+    for (i = 0; i < 2; i++) {
+        if (both->pages[i]) {
+            dpari_os_unmap(both->pages[i], both->bytes[i]);
+        }
+    }
+}
+
+/* Pages for n numbers of 4 bytes and `more` of 8. */
+static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int64_t more,
+                                  dpar_why *why)
+{
+    both->bytes[i] = 4 * n + 8 * more + 8;
+    both->pages[i] = dpari_os_pages(both->bytes[i]);
+    return both->pages[i]
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MEMORY, why, "no memory: # bytes are needed for a while",
+                           both->bytes[i], 0, 0, 0);
+}
+
+/* Counts of both sides, and what is sent. */
+static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *m, int32_t size,
+                                     dpar_why *why)
+{
+    const dpar_status st = dpari_pt_pages(both, 1, m->ins, 2 * size, why);
+    int32_t r;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    both->sends = (int64_t *)both->pages[1];
+    both->receives = both->sends + size;
+    both->send_at = (int32_t *)(void *)(both->receives + size);
+    both->sent = m->ins;
+    for (r = 0; r < size; r++) {
+        both->receives[r] = m->count[r];
+        both->sends[r] = m->count[2 * size + r];
+    }
+    return st;
+}
+
+/* Round 3, the owner's part: the ids that others read, as own values. */
+static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *m,
+                                    dpari_pt_both *both, dpar_why *why)
+{
+    int64_t k = 0, end = 0;
+    int32_t r;
+    for (r = 0; r < m->c->size; r++) {
+        for (end += both->sends[r]; k < end; k++) {
+            const int64_t at = dpari_pt_own_index(x, m->in[k]);
+            if (at < 0) {
+                return dpari_say(DPAR_E_ARG, why,
+                                 "id #, which rank # reads, is not among the own ids of rank #",
+                                 m->in[k], r, m->c->rank, 0);
+            }
+            both->send_at[k] = (int32_t)at;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The places of ghosts: of what comes from each rank in order, and in the table. to: their places
+ * in m->out. */
+static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpari_pt_mail *m,
+                                const int32_t *to, int32_t *spare, int64_t *spare_id,
+                                dpari_pt_both *both)
+{
+    int64_t g, at = 0;
+    int32_t r;
+    for (g = 0; g < d->ghosts; g++) {
+        both->receive_at[to[g]] = (int32_t)g;
+    }
+    for (r = 0; r < m->c->size && d->order == DPAR_POINTS_BY_OWNER; r++) {
+        dpari_pt_sort(m->out + at, both->receive_at + at, m->count[r], spare_id, spare);
+        at += m->count[r];
+    }
+    for (g = 0; g < d->ghosts; g++) {
+        const int sorted = d->order == DPAR_POINTS_BY_OWNER;
+        (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own + g);
+        both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
+    }
+}
+
+/* Own ids into the table. */
+static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dpar_why *why)
+{
+    int64_t i;
+    dpari_pt_table_init(&x->table, x->table.entry, (x->hashed ? d->own : 0) + d->ghosts);
+    for (i = 0; i < d->own && x->hashed; i++) {
+        const int64_t was = dpari_pt_put(&x->table, d->own_id[i], i);
+        if (was >= 0) {
+            return dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #: # and #",
+                             d->own_id[i], x->head.comm->rank, was, i);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+                                                 dpari_pt_both *both, dpar_why *why)
+{
+    const int64_t most = dpari_most(d->own, d->ghosts);
+    dpari_pt_mail m;
+    int32_t *owner, *to;
+    int64_t *spare;
+    dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghosts + most, d->ghosts, why);
+    st = st == DPAR_OK ? dpari_pt_enter(x, d, why) : st;
+    st = dpari_agree(x->head.comm, st, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    spare = (int64_t *)both->pages[0];
+    both->receive_at = (int32_t *)(void *)(spare + d->ghosts);
+    owner = both->receive_at + d->ghosts;
+    to = owner + d->ghosts;
+    st = x->given_owner || x->ruled ? dpari_pt_by_owner(x, d, owner, why)
+         : x->hashed                ? dpari_pt_by_directory(x, d, owner, to, why)
+                                    : dpari_pt_by_range(x, d, owner, why);
+    st = dpari_pt_open(&m, x->head.comm, owner, d->ghosts, st, why);
+    if (st == DPAR_OK) {
+        dpari_pt_deal(&m, d->ghost_id, d->ghosts, owner);
+        dpari_pt_set_places(x, d, &m, owner, to, spare, both);
+        st = dpari_pt_go(&m, 0, why);
+        st = st == DPAR_OK ? dpari_pt_set_both(both, &m, x->head.comm->size, why) : st;
+        st = st == DPAR_OK ? dpari_pt_look_up(x, &m, both, why) : st;
+        st = dpari_agree(x->head.comm, st, why);
+    }
+    dpari_pt_close(&m);
+    return st;
+}
+
+/* The lists of the caller, sorted by rank. */
+static void dpari_pt_sort_lists(const dpar_points_desc *d, dpari_pt_both *both, int32_t size)
+{
+    const dpar_points_lists *l = d->lists;
+    int64_t *send_next = (int64_t *)both->pages[0], *receive_next = send_next + size;
+    int64_t all, s = 0, r = 0, k;
+    int32_t i;
+    dpari_pt_add_up(both->sends, send_next, size, &all);
+    dpari_pt_add_up(both->receives, receive_next, size, &all);
+    for (i = 0; i < l->peers; i++) {
+        int64_t *send = &send_next[l->peer[i]], *receive = &receive_next[l->peer[i]];
+        for (k = 0; k < l->sends[i]; k++) {
+            both->send_at[(*send)++] = l->send_at[s++];
+        }
+        for (k = 0; k < l->receives[i]; k++, r++) {
+            both->receive_at[(*receive)++] =
+                l->receive_at ? l->receive_at[r] - (int32_t)d->own : (int32_t)r;
+        }
+    }
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+                                                   dpari_pt_both *both, dpar_why *why)
+{
+    const dpar_points_lists *l = d->lists;
+    const int32_t size = x->head.comm->size;
+    int64_t sent = 0, *told = NULL;
+    dpar_status st;
+    int32_t i;
+    for (i = 0; i < l->peers; i++) {
+        sent += l->sends[i];
+    }
+    st = dpari_pt_pages(both, 0, d->ghosts, 4 * size, why);
+    st = st == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : st;
+    st = dpari_agree(x->head.comm, st, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    told = (int64_t *)both->pages[0] + 2 * size;
+    both->receive_at = (int32_t *)(void *)(told + 2 * size);
+    both->sends = (int64_t *)both->pages[1];
+    both->receives = both->sends + size;
+    both->send_at = (int32_t *)(void *)(both->receives + size);
+    both->sent = sent;
+    for (i = 0; i < l->peers; i++) {
+        both->sends[l->peer[i]] = l->sends[i];
+        both->receives[l->peer[i]] = l->receives[i];
+    }
+    st = dpari_pt_said(x->head.comm,
+                       dpar_all_to_all(x->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
+    for (i = 0; i < size && st == DPAR_OK; i++) {
+        if (told[i] != both->receives[i]) {
+            st =
+                dpari_say(DPAR_E_MISMATCH, why, "rank # sends # values to rank #, which receives #",
+                          i, told[i], x->head.comm->rank, both->receives[i]);
+        }
+    }
+    st = dpari_agree(x->head.comm, st, why);
+    if (st == DPAR_OK) {
+        dpari_pt_sort_lists(d, both, size);
+    }
+    return st;
+}
+
+/* ==== points/points_wait.c ==== */
+
+enum { DPARI_PT_PROGRESS = 64 };  /* turns of a wait between two looks at other work */
+#define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+
+/* Who does not come: the peer, or whom that itself waits for, and so on. */
+typedef struct dpari_pt_suspect {
+    int32_t who, links; /* of the world; so many steps from the peer */
+    double since;       /* nobody else came under suspicion; 0: not yet */
+    int64_t in;         /* the collective that the peer waits in for this rank, */
+    double crossed;     /* and since when; 0: in none */
+} dpari_pt_suspect;
+
+DPARI_API double dpari_pt_clock(const dpari_points *x)
+{
+    return x->timers ? dpari_os_now() : 0.0;
+}
+
+DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began)
+{
+    if (x->timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
+DPARI_API dpar_status dpari_pt_broken(const dpari_points *x)
+{
+    return x->head.comm->status != DPAR_OK ? x->head.comm->status : x->node->status;
+}
+
+/* The rank in the plan's communicator of one of the world; -1: no peer. */
+static int32_t dpari_pt_rank_of(const dpari_points *x, int32_t world)
+{
+    int32_t i;
+    for (i = 0; i < x->head.peers; i++) {
+        if (x->peer[i].world == world) {
+            return x->peer[i].rank;
+        }
+    }
+    return -1;
+}
+
+static void dpari_pt_put_kind(dpar_text *t, uint64_t kind)
+{
+    static const char name[4][20] = {"a forward exchange", "an adjoint (sum)", "an adjoint (max)",
+                                     "an adjoint (min)"};
+    dpar_text_put(t, name[kind & DPARI_PT_OP]);
+}
+
+static dpar_status dpari_pt_break(dpari_points *x, dpar_status status, const char *text)
+{
+    status = dpari_group_break(dpari_group_of(x->node), status, text);
+    if (x->node != x->head.comm) {
+        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    }
+    return status;
+}
+
+static void dpari_pt_begin_sentence(const dpari_points *x, dpar_text *t, dpar_why *why)
+{
+    dpar_text_init(t, why->text, sizeof why->text);
+    dpari_text_print(t, "points exchange #%ld of %d %s: ", x->count, x->vectors,
+                     x->vectors == 1 ? "vector" : "vectors");
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind)
+{
+    dpar_why why;
+    dpar_text t;
+    dpari_pt_begin_sentence(x, &t, &why);
+    dpari_text_print(&t, "rank %d runs ", x->peer[i].rank);
+    dpari_pt_put_kind(&t, kind);
+    dpari_text_print(&t, ", rank %d ", x->head.comm->rank);
+    dpari_pt_put_kind(&t, x->kind);
+    dpar_text_put(&t, (kind & DPARI_PT_OP) == (x->kind & DPARI_PT_OP) ? " of other vectors" : "");
+    return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
+}
+
+static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
+                                            const dpari_pt_suspect *q, double waited)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_pt_peer *p = &x->peer[i];
+    const int32_t late = status == DPAR_E_TIMEOUT ? dpari_pt_rank_of(x, q->who) : p->rank;
+    dpar_why why;
+    dpar_text t;
+    dpari_pt_begin_sentence(x, &t, &why);
+    if (late >= 0) {
+        dpari_text_print(&t, "rank %d", late);
+    } else {
+        dpari_text_print(&t, "rank %d of the world", q->who);
+    }
+    dpari_put_place(&t, g);
+    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
+        dpar_text_put(&t, " closed the communicator or returned");
+        dpari_put_failed(&t, x->world, p->world);
+    } else if (status == DPAR_E_PEER) {
+        dpari_put_ending(&t, x->world, p->world);
+    } else if (status == DPAR_E_TIMEOUT) {
+        dpari_text_print(&t, " did not come in %.1f s", waited);
+        if (q->links > 0) {
+            dpari_text_print(&t, "; rank %d waits for it", p->rank);
+        }
+    } else {
+        dpari_put_crossed(&t, g, p->world, q->in);
+        dpar_text_put(&t, " instead");
+    }
+    return dpari_pt_break(x, status, why.text);
+}
+
+/* Messages and other work that is under way. */
+static void dpari_pt_progress(dpari_points *x)
+{
+    int32_t i;
+    dpari_shm_progress_all(x->node);
+    if (x->node != x->head.comm) {
+        for (i = 0; i < x->receives_posted + x->sends_posted; i++) {
+            (void)dpar_test(&x->work[i]);
+        }
+        (void)x->head.comm->engine.progress(x->head.comm, 0);
+    }
+}
+
+/* Time has passed: does it make sense to wait on? */
+static DPARI_COLD dpar_status dpari_pt_look(dpari_points *x, int32_t i)
+{
+    const uint32_t state = dpari_rank_state(x->world, x->peer[i].world);
+    dpar_status st = dpari_group_broken(dpari_group_of(x->node));
+    st = st == DPAR_OK ? x->head.comm->status : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ||
+                   dpari_group_closes(dpari_group_of(x->node), x->peer[i].world)
+               ? DPAR_E_PEER
+               : DPAR_OK;
+}
+
+/* Does the peer, which has not begun this exchange, wait in a collective for this rank? For as long
+ * as `quiet`: a wait that this rank's progress ends is shorter. */
+static DPARI_COLD int dpari_pt_crossed(const dpari_points *x, int32_t i, dpari_pt_suspect *q)
+{
+    const dpari_pt_peer *p = &x->peer[i];
+    const double now = dpari_os_now(), timeout = x->head.comm->timeout_s;
+    const double quiet = dpari_quiet(timeout > 0.0 ? timeout : 4.0);
+    int64_t in = 0;
+    if ((int64_t)(DPARI_LOAD(&p->line->ready) >> 16) >= x->count ||
+        !dpari_group_crossed(dpari_group_of(x->node), p->world, now, quiet, &in)) {
+        q->crossed = 0.0;
+    } else if (!(q->crossed > 0.0) || q->in != in) {
+        q->crossed = now;
+        q->in = in;
+    }
+    return q->crossed > 0.0 && now - q->crossed > quiet;
+}
+
+/* Is the deadline over, and is it known who does not come? */
+static DPARI_COLD int dpari_pt_late(const dpari_points *x, double began, int32_t i,
+                                    dpari_pt_suspect *q)
+{
+    const double timeout = x->head.comm->timeout_s, quiet = dpari_quiet(timeout);
+    const double now = dpari_os_now();
+    int32_t who;
+    if (!(timeout > 0.0) || now - began < timeout - quiet) {
+        return 0;
+    }
+    who = dpari_group_culprit(dpari_group_of(x->node), x->peer[i].world, now, quiet, &q->links);
+    if (who != q->who || q->since <= 0.0) {
+        q->who = who;
+        q->since = now;
+    }
+    return now - began > timeout && (now - q->since > quiet || now - began > timeout + 4.0 * quiet);
+}
+
+static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
+                                                    const uint64_t *word, uint64_t value)
+{
+    const double began = dpari_pt_clock(x);
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_pt_suspect q = {0, 0, 0.0, 0, 0.0};
+    dpar_status st = DPAR_OK;
+    int32_t turn = 0;
+    while (DPARI_LOAD(word) < value && st == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[i].world);
+        if (passed == DPAR_MORE || ++turn % DPARI_PT_PROGRESS == 0) {
+            dpari_pt_progress(x);
+        }
+        if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
+            dpari_wait_says(x->world, x->peer[i].world);
+            st = dpari_pt_look(x, i);
+            st = st == DPAR_OK && dpari_pt_crossed(x, i, &q) ? DPAR_E_MISMATCH : st;
+            st = st == DPAR_OK && dpari_pt_late(x, t.began, i, &q) ? DPAR_E_TIMEOUT : st;
+            if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
+                st = DPAR_OK; /* its last words */
+            }
+        }
+    }
+    dpari_wait_end(x->world, &t);
+    dpari_pt_count(x, DPARI_PT_WAITING, began);
+    return st == DPAR_OK || dpari_pt_broken(x) != DPAR_OK
+               ? st
+               : dpari_pt_fail(x, st, i, &q, dpari_os_now() - t.began);
+}
+
+DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+                                     uint64_t value, int wait)
+{
+    double now;
+    dpar_status st;
+    if (DPARI_LOAD(word) >= value) {
+        return DPAR_OK;
+    }
+    if (wait == DPARI_PT_PEEK) {
+        return DPAR_MORE;
+    }
+    if (wait) {
+        return dpari_pt_await_slowly(x, i, word, value);
+    }
+    now = dpari_os_now();
+    if (x->looked > 0.0 && now - x->looked < DPARI_PT_LOOK_EVERY) {
+        return DPAR_MORE;
+    }
+    x->looked = now;
+    st = dpari_pt_look(x, i);
+    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        st = dpari_pt_fail(x, st, i, NULL, 0.0);
+    }
+    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+}
+
+/* ==== points/points_run.c ==== */
+
+/* Exchanges: packing, telling, taking. */
+
+enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
+
+/* ---- vectors ----------------------------------------------------------------------------------
+ */
+
+/* A vector as the caller names it: E_ARG with a sentence in c->why. */
+static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_values *v,
+                                         int32_t i)
+{
+    dpar_comm *c = x->head.comm;
+    const int32_t n = v->components > 0 ? v->components : 1;
+    const int64_t own = x->head.own, all = own + x->head.ghosts;
+    if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
+        return dpari_comm_wrong_word(c, DPAR_E_ARG, "vector #: # components of @",
+                                     dpar_type_name(v->type), 8, i, v->components, 0, 0);
+    }
+    if (v->stride < 0 || v->component_stride < 0 || v->stride > INT64_C(1) << 31 ||
+        v->component_stride > INT64_C(1) << 40 ||
+        (v->component_stride <= 1 && v->stride > 0 && v->stride < n)) {
+        return dpari_comm_wrong(c, DPAR_E_ARG,
+                                "vector #: stride #, component_stride # for # components", i,
+                                v->stride, v->component_stride, n);
+    }
+    if ((!v->data && (own > 0 || (all > 0 && !v->ghosts))) ||
+        (!v->ghosts && !v->data && all > own)) {
+        return dpari_comm_wrong(c, DPAR_E_ARG, "vector #: data is NULL, # values lie there", i,
+                                v->ghosts ? own : all, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_values *v,
+                                dpari_pt_vector *to)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    const int32_t n = v->components > 0 ? v->components : 1;
+    const int together = v->component_stride <= 1;
+    const int64_t stride = v->stride > 0 ? v->stride : together ? n : 1;
+    to->type = v->type;
+    to->pieces = together ? 1 : n;
+    to->numbers = together ? n : 1;
+    to->size = bytes * to->numbers;
+    to->point = bytes * n;
+    to->stride = bytes * stride;
+    to->component = together ? bytes : bytes * v->component_stride;
+    to->own = (unsigned char *)v->data;
+    to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
+                           : (v->data ? to->own + x->head.own * to->stride : NULL);
+    to->ref = 0;
+    if (x->shared > 0 && x->way != DPAR_POINTS_PACKED && v->data) {
+        to->ref = dpari_ref(x->world, v->data, 1);
+    }
+}
+
+/* Bytes of a turn: the vectors' places, then what is packed. */
+static int64_t dpari_pt_places_bytes(int64_t n)
+{
+    const int64_t bytes = n * (int64_t)sizeof(dpari_pt_place);
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t point)
+{
+    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peers, point, n) + DPARI_LINE;
+}
+
+/* Peers are done with what was given them in exchange `last`. */
+static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->head.peers && st == DPAR_OK && last > 0; i++) {
+        if (x->peer[i].world >= 0 && i != x->self && x->peer[i].seen <= last) {
+            st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)last, 1);
+        }
+    }
+    return st;
+}
+
+/* Staging memory for n vectors of so many bytes a point. */
+static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t point)
+{
+    const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
+    const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(x, n, point);
+    const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+    const int beside = x->messages_to > 0; /* what arrives, and what is packed beside */
+    dpar_comm *of = x->world ? x->node : x->head.comm;
+    void *memory = NULL;
+    dpar_status st = dpari_pt_await_done(x, x->count);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpar_comm_release(of, x->staging);
+    x->staging = NULL;
+    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
+    if (st != DPAR_OK) {
+        dpar_why why = of->why;
+        return dpari_comm_wrong_all(x->head.comm, st, &why);
+    }
+    x->staging = (unsigned char *)memory;
+    x->vector = (dpari_pt_vector *)memory;
+    x->staging_vectors = n;
+    x->staging_turn = places + packed;
+    x->turns = x->staging + vectors;
+    x->aside = x->turns + 2 * x->staging_turn;
+    x->arrivals = x->aside + packed;
+    if (x->shared > 0) {
+        x->line->turns = dpari_ref(x->world, x->turns, 1);
+        x->line->turn_bytes = x->staging_turn;
+    }
+    return DPAR_OK;
+}
+
+/* What ranks must name alike. */
+static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v, int32_t n)
+{
+    uint64_t h = dpari_hash(0, n);
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        h = dpari_hash(h, v[i].type + 64 * (int64_t)(v[i].components > 0 ? v[i].components : 1));
+    }
+    return (h & (DPARI_PT_KIND - DPARI_PT_OP)) | (uint64_t)(!x->adjoint         ? 0
+                                                            : x->op == DPAR_SUM ? 1
+                                                            : x->op == DPAR_MAX ? 2
+                                                                                : 3);
+}
+
+/* Takes over what the caller names. */
+static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, int32_t n)
+{
+    dpar_comm *c = x->head.comm;
+    dpar_status st = DPAR_OK;
+    int64_t point = 0;
+    int32_t i;
+    if (n < 1 || n > DPARI_PT_MOST || !v) {
+        return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
+                                v ? n : 0, DPARI_PT_MOST, 0, 0);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_pt_check_vector(x, &v[i], i);
+        point += st == DPAR_OK
+                     ? dpar_type_bytes(v[i].type) * (v[i].components > 0 ? v[i].components : 1)
+                     : 0;
+    }
+    if (st == DPAR_OK &&
+        (n > x->staging_vectors ||
+         dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(x, n, point) > x->staging_turn)) {
+        st = dpari_pt_grow(x, n, point);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        dpari_pt_set_vector(x, &v[i], &x->vector[i]);
+    }
+    x->vectors = n;
+    x->point = point;
+    return st;
+}
+
+/* ---- giving -----------------------------------------------------------------------------------
+ */
+
+static unsigned char *dpari_pt_turn(const dpari_points *x)
+{
+    return x->turns + (x->count & 1) * x->staging_turn;
+}
+
+static unsigned char *dpari_pt_packed(const dpari_points *x)
+{
+    return dpari_pt_turn(x) + dpari_pt_places_bytes(x->vectors);
+}
+
+/* Where what this rank packs for a peer begins, */
+static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
+{
+    const dpari_pt_peer *p = &x->peer[i];
+    return dpari_pt_begins(x->adjoint ? p->receives_before : p->sends_before, i, x->point,
+                           x->vectors);
+}
+
+/* and what a peer has packed for this one, in its memory. */
+static int64_t dpari_pt_in_at(const dpari_points *x, int32_t i)
+{
+    const dpari_pt_record *r = &x->peer[i].theirs;
+    return dpari_pt_begins(x->adjoint ? r->receives_before : r->sends_before, r->number, x->point,
+                           x->vectors);
+}
+
+/* The list that a rank gives by, and takes by. */
+static const dpari_pt_list *dpari_pt_gives(const dpari_points *x, const dpari_pt_peer *p)
+{
+    return x->adjoint ? &p->receive : &p->send;
+}
+
+static const dpari_pt_list *dpari_pt_takes(const dpari_points *x, const dpari_pt_peer *p)
+{
+    return x->adjoint ? &p->send : &p->receive;
+}
+
+static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *v, int ghosts, int32_t piece)
+{
+    dpari_pt_side s;
+    s.at = (ghosts ? v->ghosts : v->own) + piece * v->component;
+    s.stride = v->stride;
+    return s;
+}
+
+static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *v, unsigned char *at, int32_t piece)
+{
+    dpari_pt_side s;
+    s.at = at + piece * v->size;
+    s.stride = v->point;
+    return s;
+}
+
+/* All of a message is one piece of the vector: it need not be packed. */
+static int dpari_pt_is_whole(const dpari_points *x, const dpari_pt_list *l)
+{
+    return x->vectors == 1 && l->kind == DPARI_PT_ONE && x->vector[0].pieces == 1 &&
+           x->vector[0].stride == x->vector[0].size;
+}
+
+/* Bytes of what goes between this rank and a peer, packed. */
+static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
+{
+    int64_t bytes = 0;
+    int32_t i;
+    if (x->vectors == 1) {
+        return values * x->point;
+    }
+    for (i = 0; i < x->vectors && values > 0; i++) {
+        bytes += dpari_pt_block(values, x->vector[i].point);
+    }
+    return bytes;
+}
+
+/* Does a peer read this vector where it lies? */
+static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v)
+{
+    return !x->adjoint && p->world >= 0 &&
+           dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
+}
+
+/* A vector into what is packed for a peer. What another core will read lies in that one's cache
+ * since it read the turn before: its lines come back sooner to a copy than to a store for each
+ * value, so values that are scattered are first gathered beside. */
+static void dpari_pt_pack_vector(dpari_points *x, const dpari_pt_vector *v, const dpari_pt_list *l,
+                                 unsigned char *to, int shared)
+{
+    const dpari_pt_list dense = dpari_pt_dense(l->count);
+    const int aside = shared && (l->kind != DPARI_PT_ONE || v->pieces > 1 || v->stride != v->size);
+    int32_t piece;
+    for (piece = 0; piece < v->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
+        dpari_pt_move(&dense, dpari_pt_dense_side(v, aside ? x->aside : to, piece), l, mine,
+                      v->size);
+        if (x->adjoint) {
+            dpari_pt_clear(l, mine, v->size);
+        }
+    }
+    if (aside) {
+        dpari_elements_bits(to, x->aside, (size_t)(l->count * v->point));
+    }
+}
+
+/* Packs what peer i gets of the vectors, but for those that it reads where they lie. */
+static void dpari_pt_pack(dpari_points *x, int32_t i)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    const dpari_pt_list *l = dpari_pt_gives(x, p);
+    unsigned char *to = dpari_pt_packed(x) + dpari_pt_out_at(x, i);
+    int32_t k;
+    p->reads = 0;
+    for (k = 0; k < x->vectors && l->count > 0; k++) {
+        const dpari_pt_vector *v = &x->vector[k];
+        if (dpari_pt_lends(x, p, v)) {
+            p->reads = 1;
+        } else {
+            dpari_pt_pack_vector(x, v, l, to, p->world >= 0 && i != x->self);
+        }
+        to += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
+    }
+}
+
+/* Tells that all is packed, and where vectors lie that are not. */
+static void dpari_pt_tell(dpari_points *x)
+{
+    dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
+    uint64_t word = (uint64_t)x->count << 16 | x->kind;
+    int32_t i, k;
+    for (i = 0; i < x->head.peers; i++) {
+        word |= x->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
+    }
+    for (k = 0; k < x->vectors && (word & DPARI_PT_LENT); k++) {
+        place[k].ref = x->vector[k].ref;
+        place[k].stride = x->vector[k].stride;
+        place[k].component = x->vector[k].component;
+        place[k].size = x->vector[k].size;
+    }
+    dpari_publish(x->world, &x->line->ready, word);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, int32_t kind,
+                          unsigned char *at, int64_t bytes)
+{
+    dpar_call *call = &x->call[n];
+    dpari_zero(call, sizeof *call);
+    call->kind = kind;
+    call->type = DPAR_U8;
+    call->root = p->rank;
+    call->tag = x->tag;
+    call->count = bytes;
+    call->in = kind == DPAR_SEND ? at : NULL;
+    call->out = kind == DPAR_SEND ? NULL : at;
+}
+
+/* Receives come first, so that what arrives has its place: into the ghosts where they are one
+ * piece. */
+static dpar_status dpari_pt_receive(dpari_points *x)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < x->head.peers; i++) {
+        dpari_pt_peer *p = &x->peer[i];
+        const dpari_pt_list *l = dpari_pt_takes(x, p);
+        if (p->world >= 0 || l->count == 0) {
+            continue;
+        }
+        p->in_place = !x->adjoint && dpari_pt_is_whole(x, l);
+        p->arrives = p->in_place ? x->vector[0].ghosts + l->first * x->vector[0].stride
+                                 : x->arrivals + dpari_pt_begins(x->adjoint ? p->sends_before
+                                                                            : p->receives_before,
+                                                                 i, x->point, x->vectors);
+        dpari_pt_call(x, n++, p, DPAR_RECV, p->arrives, dpari_pt_bytes(x, l->count));
+    }
+    x->receives_posted = n;
+    return n > 0 ? dpar_batch(x->head.comm, x->call, n, x->work) : DPAR_OK;
+}
+
+/* Packs for those that get messages, and sends. */
+static dpar_status dpari_pt_send(dpari_points *x)
+{
+    int32_t i, n = x->receives_posted;
+    for (i = 0; i < x->head.peers; i++) {
+        dpari_pt_peer *p = &x->peer[i];
+        const dpari_pt_list *l = dpari_pt_gives(x, p);
+        unsigned char *from;
+        if (p->world >= 0 || l->count == 0) {
+            continue;
+        }
+        if (!x->adjoint && dpari_pt_is_whole(x, l)) {
+            from = x->vector[0].own + l->first * x->vector[0].stride;
+        } else {
+            from = dpari_pt_packed(x) + dpari_pt_out_at(x, i);
+            dpari_pt_pack(x, i);
+        }
+        dpari_pt_call(x, n++, p, DPAR_SEND, from, dpari_pt_bytes(x, l->count));
+    }
+    x->sends_posted = n - x->receives_posted;
+    return x->sends_posted > 0 ? dpar_batch(x->head.comm, x->call + x->receives_posted,
+                                            x->sends_posted, x->work + x->receives_posted)
+                               : DPAR_OK;
+}
+
+/* ---- taking -----------------------------------------------------------------------------------
+ */
+
+/* What was packed, into ghosts, or combined with own values. */
+static void dpari_pt_unpack(const dpari_points *x, const dpari_pt_peer *p, unsigned char *from)
+{
+    const dpari_pt_list *l = dpari_pt_takes(x, p);
+    const dpari_pt_list dense = dpari_pt_dense(l->count);
+    int32_t k, piece;
+    for (k = 0; k < x->vectors; k++) {
+        const dpari_pt_vector *v = &x->vector[k];
+        for (piece = 0; piece < v->pieces; piece++) {
+            const dpari_pt_side mine = dpari_pt_side_of(v, !x->adjoint, piece);
+            const dpari_pt_side theirs = dpari_pt_dense_side(v, from, piece);
+            if (x->adjoint) {
+                dpari_pt_combine(l, mine, theirs, v->numbers, v->type, x->op);
+            } else {
+                dpari_pt_move(l, mine, &dense, theirs, v->size);
+            }
+        }
+        from += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
+    }
+}
+
+/* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
+static void dpari_pt_read(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
+                          const dpari_pt_place *place)
+{
+    const int64_t size = dpari_least(v->size, place->size);
+    dpari_pt_side theirs;
+    int32_t piece;
+    for (piece = 0; piece < v->point / size; piece++) {
+        theirs.at = (unsigned char *)dpari_at(x->world, place->ref) + piece * place->component;
+        theirs.stride = place->stride;
+        dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->source, theirs, size);
+    }
+}
+
+/* The turn of a peer that is ready. */
+static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
+{
+    if (p->turns != p->line->turns) {
+        p->turns = p->line->turns;
+        p->at = (unsigned char *)dpari_at(x->world, p->turns);
+    }
+    return p->at + (x->count & 1) * p->line->turn_bytes;
+}
+
+/* From a rank that shares memory and is ready. */
+static void dpari_pt_take_shared(dpari_points *x, int32_t i)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    unsigned char *turn = dpari_pt_their_turn(x, p);
+    const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
+    unsigned char *from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
+    const dpari_pt_list dense = dpari_pt_dense(p->receive.count);
+    int32_t k, piece;
+    if (x->adjoint) {
+        dpari_pt_unpack(x, p, from);
+        return;
+    }
+    for (k = 0; k < x->vectors && p->receive.count > 0; k++) {
+        const dpari_pt_vector *v = &x->vector[k];
+        if (p->lends &&
+            dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
+            dpari_pt_read(x, p, v, &place[k]);
+        } else {
+            for (piece = 0; piece < v->pieces; piece++) {
+                dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &dense,
+                              dpari_pt_dense_side(v, from, piece), v->size);
+            }
+        }
+        from += x->vectors == 1 ? 0 : dpari_pt_block(p->receive.count, v->point);
+    }
+}
+
+/* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
+ */
+static void dpari_pt_take_self(dpari_points *x)
+{
+    const dpari_pt_peer *p = &x->peer[x->self];
+    int32_t k, piece;
+    if (x->adjoint) {
+        dpari_pt_unpack(x, p, dpari_pt_packed(x) + dpari_pt_out_at(x, x->self));
+        return;
+    }
+    for (k = 0; k < x->vectors; k++) {
+        const dpari_pt_vector *v = &x->vector[k];
+        for (piece = 0; piece < v->pieces; piece++) {
+            dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->send,
+                          dpari_pt_side_of(v, 0, piece), v->size);
+        }
+    }
+}
+
+/* Is the peer ready, for the same exchange? */
+static dpar_status dpari_pt_meet(dpari_points *x, int32_t i, int wait)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    const dpar_status st = dpari_pt_await(x, i, &p->line->ready, (uint64_t)x->count << 16, wait);
+    const uint64_t word = DPARI_LOAD(&p->line->ready);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    p->seen = (int64_t)(word >> 16);
+    p->lends = (word & DPARI_PT_LENT) != 0 && p->seen == x->count;
+    x->lent |= p->lends;
+    return p->seen == x->count && (word & DPARI_PT_KIND) != x->kind
+               ? dpari_pt_differs(x, i, word & DPARI_PT_KIND)
+               : st;
+}
+
+/* Work n of messages: who is to wait need not test before, as messages go on by themselves. */
+static dpar_status dpari_pt_message(dpari_points *x, int32_t n, int wait)
+{
+    const double began = dpari_pt_clock(x);
+    const dpar_status st = wait == DPARI_PT_PEEK ? DPAR_MORE
+                           : wait                ? dpar_wait(&x->work[n])
+                                                 : dpar_test(&x->work[n]);
+    dpari_pt_count(x, DPARI_PT_WAITING, began);
+    return st;
+}
+
+/* Takes from peer i, whose message is work n. */
+static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    dpar_status st = i == x->self    ? DPAR_OK
+                     : p->world >= 0 ? dpari_pt_meet(x, i, wait)
+                                     : dpari_pt_message(x, n, wait);
+    double began;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    began = dpari_pt_clock(x);
+    if (i == x->self) {
+        dpari_pt_take_self(x);
+    } else if (p->world >= 0) {
+        dpari_pt_take_shared(x, i);
+    } else if (!p->in_place) {
+        dpari_pt_unpack(x, p, p->arrives);
+    }
+    dpari_pt_count(x, DPARI_PT_COPYING, began);
+    p->taken = 1;
+    return st;
+}
+
+/* From all peers: forward as they come, adjoint in the order of their ranks. */
+static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, pass, n;
+    for (pass = !wait ? 0 : x->adjoint ? 1 : DPARI_PT_PEEK; pass <= wait; pass += 2) {
+        all = DPAR_OK;
+        for (i = 0, n = 0; i < x->head.peers; i++) {
+            dpari_pt_peer *p = &x->peer[i];
+            const int comes = dpari_pt_takes(x, p)->count > 0;
+            const int32_t message = n;
+            dpar_status st;
+            n += comes && p->world < 0;
+            if (p->taken || !comes) {
+                continue;
+            }
+            st = dpari_pt_take(x, i, message, pass);
+            if (st == DPAR_MORE && !x->adjoint) {
+                all = DPAR_MORE;
+            } else if (st != DPAR_OK) {
+                return st;
+            }
+        }
+        if (all == DPAR_OK) {
+            break;
+        }
+    }
+    return all;
+}
+
+/* Have those who read this rank's vectors read them, and have messages left? */
+static dpar_status dpari_pt_leave(dpari_points *x, int wait)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+        if (x->peer[i].reads && i != x->self) {
+            st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)x->count, wait);
+        }
+    }
+    for (i = 0; i < x->sends_posted && st == DPAR_OK; i++) {
+        st = dpari_pt_message(x, x->receives_posted + i, wait);
+    }
+    return st;
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+/* The ranks of a node that gave up: messages of the others may never come. */
+static void dpari_pt_break_both(dpari_points *x)
+{
+    if (x->node->status != DPAR_OK && x->head.comm->status == DPAR_OK) {
+        dpar_comm_abort(x->head.comm, x->node->status, x->node->why.text);
+    }
+}
+
+/* It failed: nothing of it stays under way. */
+static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *x, dpar_status st)
+{
+    dpari_pt_break_both(x);
+    if (dpari_pt_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->receives_posted + x->sends_posted);
+    }
+    x->receives_posted = x->sends_posted = 0;
+    x->active = 0;
+    return st;
+}
+
+/* Packs for peers that share memory, once they are done with what lies there, and tells them. */
+static dpar_status dpari_pt_offer(dpari_points *x)
+{
+    dpar_status st = dpari_pt_await_done(x, x->count - 2);
+    double began;
+    int32_t i;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    began = dpari_pt_clock(x);
+    for (i = 0; i < x->head.peers; i++) {
+        if (x->peer[i].world >= 0 && (i != x->self || x->adjoint)) {
+            dpari_pt_pack(x, i);
+        }
+    }
+    dpari_pt_count(x, DPARI_PT_PACKING, began);
+    if (x->shared > 0) {
+        dpari_pt_tell(x);
+    }
+    return st;
+}
+
+static dpar_status dpari_pt_start(dpari_points *x)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->head.peers; i++) {
+        x->peer[i].taken = x->peer[i].reads = 0;
+    }
+    if (x->messages_to > 0) {
+        st = dpari_pt_receive(x);
+    }
+    if (st == DPAR_OK && (x->shared > 0 || x->self >= 0)) {
+        st = dpari_pt_offer(x);
+    }
+    if (st == DPAR_OK && x->messages_to > 0) {
+        st = dpari_pt_send(x);
+    }
+    if (st == DPAR_OK && x->self >= 0 && !x->adjoint) {
+        st = dpari_pt_take(x, x->self, 0, 0);
+    }
+    return st;
+}
+
+static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, int32_t n,
+                                  int32_t op)
+{
+    dpar_status st = DPAR_OK;
+    if (x->shared > 0) { /* the others may have given this rank up */
+        st = dpari_group_broken(dpari_group_of(x->node));
+    }
+    st = st == DPAR_OK ? dpari_pt_broken(x) : st;
+    if (st != DPAR_OK) {
+        dpari_pt_break_both(x);
+        return st;
+    }
+    if (x->active) {
+        return dpari_comm_wrong(x->head.comm, DPAR_E_ARG, "points exchange # has not ended",
+                                x->count, 0, 0, 0);
+    }
+    st = dpari_pt_name(x, v, n);
+    st = st == DPAR_OK ? dpari_rest_post(x->head.comm) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x->adjoint = op != DPAR_COPY;
+    x->op = op;
+    x->kind = dpari_pt_kind(x, v, n);
+    x->count++;
+    x->active = 1;
+    x->stage = DPARI_PT_TAKING;
+    x->looked = 0.0;
+    x->lent = 0;
+    x->receives_posted = x->sends_posted = 0;
+    st = dpari_pt_start(x);
+    return st == DPAR_OK ? st : dpari_pt_drop(x, st);
+}
+
+/* This rank has taken all: somebody may wait for that. */
+static void dpari_pt_say_done(dpari_points *x)
+{
+    if (x->lent || x->oneway) {
+        dpari_publish(x->world, &x->line->done, (uint64_t)x->count);
+    } else {
+        DPARI_STORE(&x->line->done, (uint64_t)x->count);
+    }
+}
+
+/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
+static dpar_status dpari_pt_further(dpari_points *x, int wait)
+{
+    dpar_status st = DPAR_OK;
+    if (x->active && x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
+        x->active = x->receives_posted = x->sends_posted = 0;
+    }
+    if (!x->active) {
+        return dpari_pt_broken(x);
+    }
+    if (x->stage == DPARI_PT_TAKING) {
+        st = dpari_pt_take_all(x, wait);
+        if (st == DPAR_OK && x->shared > 0) {
+            dpari_pt_say_done(x);
+        }
+        x->stage = st == DPAR_OK ? DPARI_PT_LEAVING : x->stage;
+    }
+    st = st == DPAR_OK ? dpari_pt_leave(x, wait) : st;
+    x->active = st != DPAR_OK;
+    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_pt_drop(x, st);
+}
+
+DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n)
+{
+    return p ? dpari_pt_begin(dpari_pt_of(p), v, n, DPAR_COPY) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_points_begin_adjoint(dpar_points *p, const dpar_points_values *v,
+                                               int32_t n, int32_t op)
+{
+    int32_t i;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "operation #: sum, max and min are possible",
+                                op, 0, 0, 0);
+    }
+    for (i = 0; i < n && v; i++) {
+        if (!dpar_type_reduces(v[i].type)) {
+            return dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "vector # of @ cannot be combined",
+                                         dpar_type_name(v[i].type), 8, i, 0, 0, 0);
+        }
+    }
+    return dpari_pt_begin(dpari_pt_of(p), v, n, op);
+}
+
+DPAR_API dpar_status dpar_points_test(dpar_points *p)
+{
+    return p ? dpari_pt_further(dpari_pt_of(p), 0) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_points_end(dpar_points *p)
+{
+    return p ? dpari_pt_further(dpari_pt_of(p), 1) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_points_run(dpar_points *p, const dpar_points_values *v, int32_t n)
+{
+    const dpar_status st = dpar_points_begin(p, v, n);
+    return st == DPAR_OK ? dpar_points_end(p) : st;
+}
+
+DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_values *v, int32_t n,
+                                          int32_t op)
+{
+    dpar_status st = dpar_points_begin_adjoint(p, v, n, op);
+    st = st == DPAR_OK ? dpar_points_end(p) : st;
+    return st == DPAR_OK ? dpar_points_run(p, v, n) : st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
+{
+    dpari_points *x = dpari_pt_of(p);
+    dpar_comm *of;
+    dpar_status st;
+    if (!p) {
+        return DPAR_OK;
+    }
+    of = x->world ? x->node : x->head.comm;
+    if (x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
+        x->active = x->receives_posted = x->sends_posted = 0;
+    }
+    st = dpari_pt_broken(x);
+    if (x->active && st == DPAR_OK) {
+        return dpari_comm_wrong(x->head.comm, DPAR_E_ARG, "points exchange # has not ended",
+                                x->count, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_barrier(x->head.comm, NULL); /* peers may still look at this rank's words */
+    } else if (x->active) {
+        st = dpari_pt_drop(x, st);
+    }
+    dpar_comm_release(of, x->staging);
+    dpar_comm_release(of, x->lists);
+    return st;
+}
+
+/* ==== points/points.c ==== */
+
+/* ---- checks -----------------------------------------------------------------------------------
+ */
+
+/* Own ids are named one by one. */
+static int dpari_pt_hashes(const dpar_points_desc *d)
+{
+    return !d->lists && d->own_id && d->own > 0;
+}
+
+static int64_t dpari_pt_named(const dpar_points_desc *d)
+{
+    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own : 0) + d->ghosts;
+}
+
+/* One peer of the lists: s and r values before it. seen: a bit a rank. */
+static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_desc *d, int32_t i,
+                                       int64_t s, dpar_why *why)
+{
+    const dpar_points_lists *l = d->lists;
+    int64_t k;
+    int32_t j;
+    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->receives[i] < 0) {
+        return dpari_say(DPAR_E_ARG, why, "peer # is rank # of #, which is sent # values", i,
+                         l->peer[i], c->size, l->sends[i]);
+    }
+    for (j = 0; j < i; j++) {
+        if (l->peer[j] == l->peer[i]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # is twice among the peers: # and #",
+                             l->peer[i], j, i, 0);
+        }
+    }
+    for (k = s; k < s + l->sends[i]; k++) {
+        if (l->send_at[k] < 0 || l->send_at[k] >= d->own) {
+            return dpari_say(DPAR_E_ARG, why, "send_at[#], to rank #, is #: own values are # ", k,
+                             l->peer[i], l->send_at[k], d->own);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_desc *d,
+                                        dpar_why *why)
+{
+    const dpar_points_lists *l = d->lists;
+    int64_t s = 0, r = 0, k;
+    int32_t i;
+    if (l->peers < 0 || (l->peers > 0 && (!l->peer || !l->sends || !l->receives))) {
+        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL", l->peers, 0,
+                         0, 0);
+    }
+    for (i = 0; i < l->peers; i++) {
+        dpar_status st;
+        if (l->sends[i] > 0 && !l->send_at) {
+            return dpari_say(DPAR_E_ARG, why, "send_at is NULL", 0, 0, 0, 0);
+        }
+        st = dpari_pt_check_list(c, d, i, s, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        s += l->sends[i];
+        r += l->receives[i];
+        if (r > d->ghosts || s > INT32_MAX) {
+            break;
+        }
+    }
+    if (r != d->ghosts || s > INT32_MAX) {
+        return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
+                         d->ghosts, 0);
+    }
+    for (k = 0; k < r && l->receive_at; k++) {
+        if (l->receive_at[k] < d->own || l->receive_at[k] >= d->own + d->ghosts) {
+            return dpari_say(DPAR_E_ARG, why, "receive_at[#] is #: ghosts are # to #", k,
+                             l->receive_at[k], d->own, d->own + d->ghosts - 1);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+{
+    const int64_t own =
+        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_numel(d->rule, c->rank) : 0;
+    if (!d->own_id && own != d->own) {
+        return dpari_say(DPAR_E_ARG, why, "the rule gives rank # # values, own is #", c->rank, own,
+                         d->own, 0);
+    }
+    return DPAR_OK;
+}
+
+/* What this rank says, but for what own_id and ghost_id hold. */
+static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+{
+    if (d->own < 0 || d->ghosts < 0) {
+        return dpari_say(DPAR_E_ARG, why, "own is #, ghosts #", d->own, d->ghosts, 0, 0);
+    }
+    if (d->own > INT32_MAX || d->ghosts > INT32_MAX - d->own) {
+        return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
+                         d->own, d->ghosts, INT32_MAX, 0);
+    }
+    if (d->order < 0 || d->order > DPAR_POINTS_BY_OWNER || d->way < 0 ||
+        d->way > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "order is #, way #, tag #, run_bytes #", d->order, d->way,
+                         d->tag, d->run_bytes);
+    }
+    if (c->mem && !c->node && !dpari_world_of(c)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "points: values are the host's, the communicator's memory is a device's",
+                         0, 0, 0, 0);
+    }
+    if (d->lists) {
+        return dpari_pt_check_lists(c, d, why);
+    }
+    if (d->ghosts > 0 && !d->ghost_id) {
+        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghosts is #", d->ghosts, 0, 0, 0);
+    }
+    return d->rule ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
+}
+
+/* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
+static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *seen, dpar_why *why)
+{
+    int64_t k;
+    for (k = 0; k < d->ghosts && d->lists->receive_at; k++) {
+        const int64_t g = d->lists->receive_at[k] - d->own;
+        if (seen[g / 64] >> g % 64 & 1) {
+            return dpari_say(DPAR_E_ARG, why, "receive_at names # twice", g + d->own, 0, 0, 0);
+        }
+        seen[g / 64] |= UINT64_C(1) << g % 64;
+    }
+    return DPAR_OK;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    dpari_points *x;
+    dpari_pt_entry *entry;
+    const int64_t bits = d->lists ? (d->ghosts + 63) / 64 : 0;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    x = (dpari_points *)dpari_room_take(&r, 1, sizeof *x);
+    entry = (dpari_pt_entry *)dpari_room_take(&r, dpari_pt_table_room(dpari_pt_named(d)) + bits,
+                                              sizeof *entry);
+    if (x) {
+        x->table.entry = entry;
+        x->table.mask = -1;
+    }
+    *bytes = r.used;
+    return x;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
+                                                  int64_t *bytes, dpar_why *why)
+{
+    dpar_status st;
+    int64_t need = 0;
+    if (!c || !d || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "points: communicator, description or bytes is NULL", 0,
+                         0, 0, 0);
+    }
+    st = dpari_pt_check(c, d, why);
+    if (st == DPAR_OK) {
+        (void)dpari_pt_layout(d, NULL, &need);
+        *bytes = need;
+    }
+    return st;
+}
+
+/* ---- agreeing ---------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_pt_given {
+    const dpar_points_desc *d;
+    int64_t all[5]; /* largest of all ranks: see dpari_pt_kinds */
+} dpari_pt_given;
+
+static DPARI_COLD void dpari_pt_state(dpari_facts *f, const void *given)
+{
+    const dpar_points_desc *d = ((const dpari_pt_given *)given)->d;
+    f->of = NULL;
+    dpari_fact(f, "lists (0: ids)", 0, d->lists != NULL);
+    dpari_fact(f, "order", 0, d->order);
+    dpari_fact(f, "way", 0, d->way);
+    dpari_fact(f, "run_bytes", 0, d->run_bytes);
+    dpari_fact(f, "tag", 0, d->tag);
+    dpari_fact(f, "rule (0: none)", 0, d->rule != NULL);
+    if (d->rule) {
+        dpari_fact_hash(f, "the rule", 0, dpari_hash_layout(0, d->rule));
+    }
+}
+
+/* What ranks that have points give: a rank without any says nothing. */
+static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why)
+{
+    const dpar_points_desc *d = g->d;
+    dpar_status st;
+    g->all[0] = d->own > 0 && d->own_id;
+    g->all[1] = d->own > 0 && !d->own_id;
+    g->all[2] = d->ghosts > 0 && d->owner;
+    g->all[3] = d->ghosts > 0 && !d->owner;
+    st = dpar_all_reduce(c, g->all, g->all, 4, DPAR_I64, DPAR_MAX, NULL);
+    g->all[4] = d->own;
+    st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
+                       : st;
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
+        return dpari_say_word(DPAR_E_MISMATCH, why,
+                              "points: @ is NULL on some ranks and given on others",
+                              g->all[0] && g->all[1] ? "own_id" : "owner", 8, 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+/* Numbers of all lists, and the peers. */
+static int64_t dpari_pt_count_peers(const dpari_points *x, const dpari_pt_both *b, int32_t *peers)
+{
+    int64_t numbers = 0, s = 0, r = 0;
+    dpari_pt_list l;
+    int32_t i;
+    *peers = 0;
+    for (i = 0; i < x->head.comm->size; i++) {
+        numbers += dpari_pt_measure(&l, b->send_at + s, b->sends[i]);
+        numbers += dpari_pt_measure(&l, b->receive_at + r, b->receives[i]);
+        s += b->sends[i];
+        r += b->receives[i];
+        *peers += b->sends[i] + b->receives[i] > 0;
+    }
+    return numbers;
+}
+
+/* Registered memory: line, peers, calls, works, records, lists. */
+static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t numbers, dpar_why *why)
+{
+    dpar_comm *of = x->world ? x->node : x->head.comm;
+    void *memory = NULL;
+    dpari_room r;
+    dpar_status st;
+    int32_t pass;
+    r.at = NULL;
+    for (pass = 0; pass < 2; pass++) {
+        r.used = 0;
+        x->line = (dpari_pt_line *)dpari_room_take(&r, 2, sizeof *x->line);
+        x->peer = (dpari_pt_peer *)dpari_room_take(&r, peers, sizeof *x->peer);
+        x->call = (dpar_call *)dpari_room_take(&r, 2 * peers, sizeof *x->call);
+        x->work = (dpar_work *)dpari_room_take(&r, 2 * peers, sizeof *x->work);
+        x->record = (dpari_pt_record *)dpari_room_take(&r, 2 * peers, sizeof *x->record);
+        x->numbers = (int32_t *)dpari_room_take(&r, numbers, sizeof *x->numbers);
+        if (pass == 0) {
+            st = dpar_comm_alloc(of, r.used, &memory);
+            if (st != DPAR_OK) {
+                return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+            }
+            x->lists = r.at = (unsigned char *)memory;
+        }
+    }
+    x->head.peers = peers;
+    return DPAR_OK;
+}
+
+static void dpari_pt_set_list(dpari_pt_list *l, const int32_t *index, int64_t n, int32_t **at)
+{
+    const int64_t numbers = dpari_pt_measure(l, index, n);
+    dpari_pt_fill(l, index, *at);
+    *at += numbers;
+}
+
+static void dpari_pt_set_peers(dpari_points *x, const dpari_pt_both *b)
+{
+    int32_t i, n = 0, *at = x->numbers;
+    for (i = 0; i < x->head.comm->size; i++) {
+        dpari_pt_peer *p = &x->peer[n];
+        if (b->sends[i] + b->receives[i] == 0) {
+            continue;
+        }
+        p->rank = i;
+        p->world = i == x->head.comm->rank ? 0 : -1;
+        p->sends_before = x->sends;
+        p->receives_before = x->receives;
+        dpari_pt_set_list(&p->send, b->send_at + x->sends, b->sends[i], &at);
+        dpari_pt_set_list(&p->receive, b->receive_at + x->receives, b->receives[i], &at);
+        x->self = i == x->head.comm->rank ? n : x->self;
+        x->sends += b->sends[i];
+        x->receives += b->receives[i];
+        n++;
+    }
+}
+
+/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    void *memory = NULL;
+    int32_t *told, i, k;
+    dpar_status st;
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    st = dpar_comm_alloc(x->node, (int64_t)sizeof(int32_t) * x->node->size, &memory);
+    st = dpari_agree(x->node, st, NULL);
+    told = (int32_t *)memory;
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
+    }
+    for (i = 0; i < x->node->size && st == DPAR_OK; i++) {
+        for (k = 0; k < x->head.peers; k++) {
+            if (x->peer[k].rank == told[i]) {
+                x->peer[k].world = g->world_rank[i];
+            }
+        }
+    }
+    dpar_comm_release(x->node, memory);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "@", x->node->why.text, sizeof x->node->why.text,
+                                          0, 0, 0, 0);
+}
+
+static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
+{
+    const dpari_pt_peer *p = &x->peer[i];
+    r->line = p->world >= 0 && x->world ? (int64_t)dpari_ref(x->world, x->line, 1) : 0;
+    r->number = i;
+    r->sends = p->send.count;
+    r->receives = p->receive.count;
+    r->sends_before = p->sends_before;
+    r->receives_before = p->receives_before;
+    r->runs = p->send.runs;
+    r->kind = p->send.kind;
+    r->first = p->send.first;
+    r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
+}
+
+/* What a peer has told. */
+static void dpari_pt_hear(dpari_points *x, int32_t i)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    const dpari_pt_record *r = &p->theirs;
+    if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
+        p->world = -1;
+        x->messages_to++;
+        return;
+    }
+    x->shared++;
+    x->oneway |= p->send.count == 0 || p->receive.count == 0;
+    p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
+    p->source.count = r->sends;
+    p->source.runs = r->runs;
+    p->source.kind = (int32_t)r->kind;
+    p->source.first = (int32_t)r->first;
+    p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
+}
+
+/* Peers tell each other where things lie. */
+static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
+{
+    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peers;
+    int32_t i, pass, n = 0;
+    dpar_status st = DPAR_OK;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->head.peers; i++) {
+            dpar_call *call = &x->call[n];
+            if (i == x->self) {
+                continue;
+            }
+            dpari_zero(call, sizeof *call);
+            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->type = DPAR_I64;
+            call->root = x->peer[i].rank;
+            call->tag = x->tag;
+            call->count = DPARI_PT_WORDS;
+            call->in = pass ? &mine[i] : NULL;
+            call->out = pass ? NULL : &theirs[i];
+            dpari_pt_say(x, i, &mine[i]);
+            n++;
+        }
+    }
+    if (n > 0) {
+        st = dpar_batch(x->head.comm, x->call, n, x->work);
+        st = st == DPAR_OK ? dpar_wait_all(x->work, n) : st;
+    }
+    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+        if (i != x->self) {
+            x->peer[i].theirs = theirs[i];
+            dpari_pt_hear(x, i);
+        }
+    }
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "@", x->head.comm->why.text,
+                                          sizeof x->head.comm->why.text, 0, 0, 0, 0);
+}
+
+static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
+{
+    int32_t peers;
+    const int64_t numbers = dpari_pt_count_peers(x, both, &peers);
+    dpar_status st = both->sent > INT32_MAX
+                         ? dpari_say(DPAR_E_RANGE, why, "# values are sent: # are possible",
+                                     both->sent, INT32_MAX, 0, 0)
+                         : dpari_pt_alloc(x, peers, numbers, why);
+    st = dpari_agree(x->head.comm, st, why);
+    if (st == DPAR_OK) {
+        dpari_pt_set_peers(x, both);
+        st = dpari_pt_find_node(x, why);
+        st = st == DPAR_OK ? dpari_pt_swap(x, why) : st;
+        st = dpari_agree(x->head.comm, st, why);
+    }
+    if (st != DPAR_OK && x->lists) {
+        dpar_comm_release(x->world ? x->node : x->head.comm, x->lists);
+    }
+    return st;
+}
+
+static dpar_status dpari_pt_check_memory(const dpar_points_desc *d, void *memory, int64_t bytes,
+                                         dpar_why *why)
+{
+    int64_t need = 0;
+    (void)dpari_pt_layout(d, NULL, &need);
+    return dpari_room_check(memory, bytes, need, "points", why);
+}
+
+static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
+{
+    const dpar_points_desc *d = g->d;
+    x->head.comm = c;
+    x->head.own = d->own;
+    x->head.ghosts = d->ghosts;
+    x->head.whole = g->all[4];
+    x->node = c->node ? c->node : c;
+    x->world = d->way == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->way = d->way;
+    x->tag = d->tag;
+    x->timers = d->timers;
+    x->listed = d->lists != NULL;
+    x->hashed = !d->lists && g->all[0] != 0;
+    x->given_owner = g->all[2] != 0;
+    x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
+    x->self = -1;
+    if (d->rule) {
+        x->rule = *d->rule;
+        x->ruled = 1;
+    }
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
+                                                 const dpar_points_desc *d, dpar_points **plan,
+                                                 dpar_why *why)
+{
+    dpari_points *x;
+    dpari_pt_given given;
+    dpari_pt_both both;
+    int64_t need;
+    dpar_status st;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&both, sizeof both);
+    dpari_zero(&given, sizeof given);
+    given.d = d;
+    st = !d || !plan ? dpari_say(DPAR_E_ARG, why, "points: description or plan is NULL", 0, 0, 0, 0)
+                     : dpari_pt_check(c, d, why);
+    st = st == DPAR_OK ? dpari_pt_check_memory(d, memory, bytes, why) : st;
+    st = dpari_agree_on(c, st, "points", dpari_pt_state, &given, why);
+    st = st == DPAR_OK ? dpari_pt_kinds(c, &given, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_pt_layout(d, NULL, &need);
+    dpari_zero(memory, (size_t)need);
+    x = dpari_pt_layout(d, memory, &need);
+    dpari_pt_set(x, c, &given);
+    if (d->lists) {
+        st = dpari_pt_check_places(d, (uint64_t *)(void *)x->table.entry, why);
+        st = dpari_agree(c, st, why);
+        st = st == DPAR_OK ? dpari_pt_by_lists(x, d, &both, why) : st;
+    } else {
+        st = dpari_pt_by_ids(x, d, &both, why);
+    }
+    st = st == DPAR_OK ? dpari_pt_plan(x, &both, why) : st;
+    dpari_pt_both_free(&both);
+    if (st == DPAR_OK) {
+        *plan = &x->head;
+    }
+    return st;
+}
+
+/* ---- numbering --------------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                       int32_t *at)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    int64_t i, lost = -1;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    if (x->listed || (n > 0 && (!ids || !at))) {
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                "points have no ids (planned by lists: #), or an array is NULL",
+                                x->listed, 0, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        at[i] = (int32_t)dpari_pt_index(x, ids[i]);
+        lost = at[i] < 0 && lost < 0 ? i : lost;
+    }
+    return lost < 0 ? DPAR_OK
+                    : dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                       "ids[#] is #: rank # neither owns nor reads it", lost,
+                                       ids[lost], p->comm->rank, 0);
+}
+
+/* Does row i read a ghost? -1: a column is no index. */
+static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, const int32_t *column,
+                                int64_t i)
+{
+    int64_t k;
+    int reads = 0;
+    for (k = begin[i]; k < begin[i + 1]; k++) {
+        if (column[k] < 0 || column[k] >= p->own + p->ghosts) {
+            return -1;
+        }
+        reads |= column[k] >= p->own;
+    }
+    return reads;
+}
+
+DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
+                                      const int32_t *column, int32_t *row, int64_t *core)
+{
+    int64_t i, n = 0, rim;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "# rows, or begin, row or core is NULL", rows,
+                                0, 0, 0);
+    }
+    for (i = 0; i < rows; i++) {
+        const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
+                              ? -1
+                              : dpari_pt_reads_ghost(p, begin, column, i);
+        if (reads < 0) {
+            return dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                    "row # (columns # to #) names what is no local index below #",
+                                    i, begin[i], begin[i + 1] - 1, p->own + p->ghosts);
+        }
+        n += !reads;
+    }
+    *core = n;
+    rim = n;
+    for (i = 0, n = 0; i < rows; i++) {
+        if (dpari_pt_reads_ghost(p, begin, column, i)) {
+            row[rim++] = (int32_t)i;
+        } else {
+            row[n++] = (int32_t)i;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what goes where --------------------------------------------------------------------------
+ */
+
+DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    if (!p || !t || k < 0 || k >= p->peers) {
+        return 0;
+    }
+    t->rank = x->peer[k].rank;
+    t->way = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    t->sends = x->peer[k].send.count;
+    t->receives = x->peer[k].receive.count;
+    t->send_runs = x->peer[k].send.runs;
+    t->receive_runs = x->peer[k].receive.runs;
+    return 1;
+}
+
+DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *p, dpar_text *out)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    dpar_points_traffic t;
+    int32_t k;
+    if (!p) {
+        return;
+    }
+    dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n", p->comm->rank,
+                     p->own, p->ghosts, x->count);
+    dpar_text_put(out, "  rank way          sends      runs  receives      runs\n");
+    for (k = 0; dpar_points_peer(p, k, &t); k++) {
+        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", t.rank,
+                         k == x->self                    ? "itself"
+                         : t.way == DPAR_POINTS_MESSAGES ? "messages"
+                                                         : "memory",
+                         t.sends, t.send_runs, t.receives, t.receive_runs);
+    }
+    if (x->timers && x->count > 0) {
+        dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
+                         x->seconds[DPARI_PT_PACKING] * 1e6 / (double)x->count,
+                         x->seconds[DPARI_PT_COPYING] * 1e6 / (double)x->count,
+                         x->seconds[DPARI_PT_WAITING] * 1e6 / (double)x->count);
+    }
+}
+
+enum { DPARI_PT_DRAWN = 64 };
+
+DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    int64_t row[DPARI_PT_DRAWN] = {0}, *all;
+    void *memory = NULL;
+    dpar_comm *c;
+    dpar_status st;
+    int32_t i, k;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    c = p->comm;
+    if (c->size > DPARI_PT_DRAWN) {
+        return dpari_comm_wrong(c, DPAR_E_RANGE, "# ranks: a matrix of # is drawn", c->size,
+                                DPARI_PT_DRAWN, 0, 0);
+    }
+    for (i = 0; i < p->peers; i++) {
+        row[x->peer[i].rank] = x->peer[i].send.count;
+    }
+    st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
+    st = dpari_agree(c, st, NULL);
+    all = (int64_t *)memory;
+    st = st == DPAR_OK ? dpar_all_gather(c, row, all, c->size, DPAR_I64, NULL) : st;
+    for (i = -1; i < c->size && st == DPAR_OK && out; i++) {
+        if (i < 0) {
+            dpar_text_put(out, "values from\\to");
+        } else {
+            dpari_text_print(out, "%14d", i);
+        }
+        for (k = 0; k < c->size; k++) {
+            if (i < 0) {
+                dpari_text_print(out, " %9d", k);
+            } else if (all[i * c->size + k] == 0) {
+                dpar_text_put(out, "         .");
+            } else {
+                dpari_text_print(out, " %9ld", all[i * c->size + k]);
+            }
+        }
+        dpar_text_put(out, "\n");
+    }
+    dpar_comm_release(c, memory);
+    return st;
+}
+
+/* ==== points/points_check.c ==== */
+
+/* Where a number of a vector lies. */
+static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_values *v,
+                                      int64_t index, int32_t component)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    const int64_t n = v->components > 0 ? v->components : 1;
+    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
+    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    const int64_t within = component * apart;
+    return index < p->own || !v->ghosts
+               ? (unsigned char *)v->data + bytes * (index * stride + within)
+               : (unsigned char *)v->ghosts + bytes * ((index - p->own) * stride + within);
+}
+
+static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
+{
+    int64_t i;
+    for (i = 0; i < bytes && at[i] == 0xff; i++) {
+    }
+    return i == bytes;
+}
+
+/* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
+ * write: makes all so instead. */
+static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_values *v, int64_t from,
+                               int64_t to, int write)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    int64_t i, b;
+    int32_t k;
+    for (i = from; i < to; i++) {
+        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
+            unsigned char *at = dpari_pt_number(p, v, i, k);
+            for (b = 0; b < bytes && write; b++) {
+                at[b] = 0xff;
+            }
+            if (!write && dpari_pt_is_poison(at, bytes)) {
+                return i;
+            }
+        }
+    }
+    return -1;
+}
+
+static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_values *v, int32_t n,
+                                     dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        const int64_t at = dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 0);
+        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own, 0) < 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "vector #: ghost #, local index # of rank #, is not filled", i,
+                             at - p->own, at, p->comm->rank);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The first ghost of a vector that is not what came; -1: none. */
+static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_values *v,
+                              const dpar_points_values *copy)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    int64_t i, b;
+    int32_t k;
+    for (i = p->own; i < p->own + p->ghosts; i++) {
+        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
+            const unsigned char *here = dpari_pt_number(p, v, i, k);
+            const unsigned char *came = dpari_pt_number(p, copy, i, k);
+            for (b = 0; b < bytes; b++) {
+                if (here[b] != came[b]) {
+                    return i;
+                }
+            }
+        }
+    }
+    return -1;
+}
+
+/* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
+static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v, int32_t i,
+                                    dpar_why *why)
+{
+    dpar_points_values copy = *v;
+    const int64_t n = v->components > 0 ? v->components : 1;
+    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
+    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    const int64_t numbers = (p->ghosts > 0 ? p->ghosts - 1 : 0) * stride + (n - 1) * apart + 1;
+    int64_t at = -1;
+    dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
+    st = dpari_agree(p->comm, st, NULL);
+    st = st == DPAR_OK ? dpar_points_run(p, &copy, 1) : st;
+    if (st == DPAR_OK) {
+        at = dpari_pt_stale(p, v, &copy);
+    } else {
+        st = dpari_say_word(st, why, "@", p->comm->why.text, sizeof p->comm->why.text, 0, 0, 0, 0);
+    }
+    if (at >= 0) {
+        st = dpari_say(DPAR_E_MISMATCH, why,
+                       "vector #: ghost #, local index # of rank #, is not its owner's value", i,
+                       at - p->own, at, p->comm->rank);
+    }
+    dpar_comm_release(p->comm, copy.ghosts);
+    return dpari_agree(p->comm, st, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v,
+                                                  int32_t n, int32_t what, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
+        return dpari_say(DPAR_E_ARG, why, "points: check # of # vectors", what, n, 0, 0);
+    }
+    if (what == DPAR_POINTS_UNFILLED) {
+        return dpari_pt_unfilled(p, v, n, why);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        if (what == DPAR_POINTS_POISON) {
+            (void)dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 1);
+        } else {
+            st = dpari_pt_compare(p, &v[i], i, why);
+        }
+    }
+    return st;
+}
+
+/* ==== points/points_simple.c ==== */
+
+DPAR_API DPARI_COLD dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc *d,
+                                                    dpar_points **plan, dpar_why *why)
+{
+    int64_t bytes = 0;
+    void *memory = NULL;
+    dpar_status st = dpar_points_bytes(comm, d, &bytes, why);
+    if (!comm) {
+        return st;
+    }
+    if (st == DPAR_OK) {
+        st = dpar_comm_alloc(comm, bytes, &memory);
+        st = st == DPAR_OK
+                 ? st
+                 : dpari_say_word(st, why, "@", comm->why.text, sizeof comm->why.text, 0, 0, 0, 0);
+    }
+    st = dpari_agree(comm, st, why); /* before init, which a rank without memory does not call */
+    st = st == DPAR_OK ? dpar_points_init(memory, bytes, comm, d, plan, why) : st;
+    if (st != DPAR_OK) {
+        dpar_comm_release(comm, memory);
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const int64_t *own, int64_t n,
+                                                 const int64_t *ghosts, int64_t m,
+                                                 dpar_points **plan, dpar_why *why)
+{
+    dpar_points_desc d;
+    dpari_zero(&d, sizeof d);
+    d.own = n;
+    d.own_id = own;
+    d.ghosts = m;
+    d.ghost_id = ghosts;
+    return dpar_points_make_of(comm, &d, plan, why);
+}
+
+DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_t components)
+{
+    int64_t bytes;
+    if (!p) {
+        return NULL;
+    }
+    if (components < 0 || dpar_type_bytes(type) == 0 ||
+        !dpari_mul(p->own + p->ghosts,
+                   dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
+        (void)dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "an array of # components of @",
+                                    dpar_type_name(type), 8, components, 0, 0, 0);
+        return NULL;
+    }
+    return dpar_alloc(p->comm, bytes);
+}
+
+/* x as the one vector of an exchange. */
+static dpar_points_values dpari_pt_doubles(double *x)
+{
+    dpar_points_values v;
+    dpari_zero(&v, sizeof v);
+    v.type = DPAR_F64;
+    v.data = x;
+    return v;
+}
+
+DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x)
+{
+    const dpar_points_values v = dpari_pt_doubles(x);
+    return dpar_points_run(p, &v, 1);
+}
+
+DPAR_API dpar_status dpar_points_add(dpar_points *p, double *x)
+{
+    const dpar_points_values v = dpari_pt_doubles(x);
+    const dpar_status st = dpar_points_begin_adjoint(p, &v, 1, DPAR_SUM);
+    return st == DPAR_OK ? dpar_points_end(p) : st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
+{
+    dpar_comm *c = p ? p->comm : NULL;
+    const dpar_status st = dpar_points_close(p);
+    if (p && st != DPAR_E_ARG) {
+        dpar_comm_release(c, p);
+    }
+    return st;
+}
+
+#endif /* DPAR_POINTS_IMPLEMENTATION */

@@ -1,0 +1,669 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "points.h"
+
+#include "../base/inner.h"
+#include "../comm/agree.h"
+#include "../comm/engine.h"
+#include "../comm/group.h"
+#include "../comm/shm.h"
+#include "points_list.h"
+#include "points_owner.h"
+#include "points_plan.h"
+#include "points_wait.h"
+
+/* ---- checks -----------------------------------------------------------------------------------
+ */
+
+/* Own ids are named one by one. */
+static int dpari_pt_hashes(const dpar_points_desc *d)
+{
+    return !d->lists && d->own_id && d->own > 0;
+}
+
+static int64_t dpari_pt_named(const dpar_points_desc *d)
+{
+    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own : 0) + d->ghosts;
+}
+
+/* One peer of the lists: s and r values before it. seen: a bit a rank. */
+static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_desc *d, int32_t i,
+                                       int64_t s, dpar_why *why)
+{
+    const dpar_points_lists *l = d->lists;
+    int64_t k;
+    int32_t j;
+    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->receives[i] < 0) {
+        return dpari_say(DPAR_E_ARG, why, "peer # is rank # of #, which is sent # values", i,
+                         l->peer[i], c->size, l->sends[i]);
+    }
+    for (j = 0; j < i; j++) {
+        if (l->peer[j] == l->peer[i]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # is twice among the peers: # and #",
+                             l->peer[i], j, i, 0);
+        }
+    }
+    for (k = s; k < s + l->sends[i]; k++) {
+        if (l->send_at[k] < 0 || l->send_at[k] >= d->own) {
+            return dpari_say(DPAR_E_ARG, why, "send_at[#], to rank #, is #: own values are # ", k,
+                             l->peer[i], l->send_at[k], d->own);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_desc *d,
+                                        dpar_why *why)
+{
+    const dpar_points_lists *l = d->lists;
+    int64_t s = 0, r = 0, k;
+    int32_t i;
+    if (l->peers < 0 || (l->peers > 0 && (!l->peer || !l->sends || !l->receives))) {
+        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL", l->peers, 0,
+                         0, 0);
+    }
+    for (i = 0; i < l->peers; i++) {
+        dpar_status st;
+        if (l->sends[i] > 0 && !l->send_at) {
+            return dpari_say(DPAR_E_ARG, why, "send_at is NULL", 0, 0, 0, 0);
+        }
+        st = dpari_pt_check_list(c, d, i, s, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        s += l->sends[i];
+        r += l->receives[i];
+        if (r > d->ghosts || s > INT32_MAX) {
+            break;
+        }
+    }
+    if (r != d->ghosts || s > INT32_MAX) {
+        return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
+                         d->ghosts, 0);
+    }
+    for (k = 0; k < r && l->receive_at; k++) {
+        if (l->receive_at[k] < d->own || l->receive_at[k] >= d->own + d->ghosts) {
+            return dpari_say(DPAR_E_ARG, why, "receive_at[#] is #: ghosts are # to #", k,
+                             l->receive_at[k], d->own, d->own + d->ghosts - 1);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+{
+    const int64_t own =
+        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_numel(d->rule, c->rank) : 0;
+    if (!d->own_id && own != d->own) {
+        return dpari_say(DPAR_E_ARG, why, "the rule gives rank # # values, own is #", c->rank, own,
+                         d->own, 0);
+    }
+    return DPAR_OK;
+}
+
+/* What this rank says, but for what own_id and ghost_id hold. */
+static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+{
+    if (d->own < 0 || d->ghosts < 0) {
+        return dpari_say(DPAR_E_ARG, why, "own is #, ghosts #", d->own, d->ghosts, 0, 0);
+    }
+    if (d->own > INT32_MAX || d->ghosts > INT32_MAX - d->own) {
+        return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
+                         d->own, d->ghosts, INT32_MAX, 0);
+    }
+    if (d->order < 0 || d->order > DPAR_POINTS_BY_OWNER || d->way < 0 ||
+        d->way > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "order is #, way #, tag #, run_bytes #", d->order, d->way,
+                         d->tag, d->run_bytes);
+    }
+    if (c->mem && !c->node && !dpari_world_of(c)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "points: values are the host's, the communicator's memory is a device's",
+                         0, 0, 0, 0);
+    }
+    if (d->lists) {
+        return dpari_pt_check_lists(c, d, why);
+    }
+    if (d->ghosts > 0 && !d->ghost_id) {
+        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghosts is #", d->ghosts, 0, 0, 0);
+    }
+    return d->rule ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
+}
+
+/* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
+static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *seen, dpar_why *why)
+{
+    int64_t k;
+    for (k = 0; k < d->ghosts && d->lists->receive_at; k++) {
+        const int64_t g = d->lists->receive_at[k] - d->own;
+        if (seen[g / 64] >> g % 64 & 1) {
+            return dpari_say(DPAR_E_ARG, why, "receive_at names # twice", g + d->own, 0, 0, 0);
+        }
+        seen[g / 64] |= UINT64_C(1) << g % 64;
+    }
+    return DPAR_OK;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    dpari_points *x;
+    dpari_pt_entry *entry;
+    const int64_t bits = d->lists ? (d->ghosts + 63) / 64 : 0;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    x = (dpari_points *)dpari_room_take(&r, 1, sizeof *x);
+    entry = (dpari_pt_entry *)dpari_room_take(&r, dpari_pt_table_room(dpari_pt_named(d)) + bits,
+                                              sizeof *entry);
+    if (x) {
+        x->table.entry = entry;
+        x->table.mask = -1;
+    }
+    *bytes = r.used;
+    return x;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
+                                                  int64_t *bytes, dpar_why *why)
+{
+    dpar_status st;
+    int64_t need = 0;
+    if (!c || !d || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "points: communicator, description or bytes is NULL", 0,
+                         0, 0, 0);
+    }
+    st = dpari_pt_check(c, d, why);
+    if (st == DPAR_OK) {
+        (void)dpari_pt_layout(d, NULL, &need);
+        *bytes = need;
+    }
+    return st;
+}
+
+/* ---- agreeing ---------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_pt_given {
+    const dpar_points_desc *d;
+    int64_t all[5]; /* largest of all ranks: see dpari_pt_kinds */
+} dpari_pt_given;
+
+static DPARI_COLD void dpari_pt_state(dpari_facts *f, const void *given)
+{
+    const dpar_points_desc *d = ((const dpari_pt_given *)given)->d;
+    f->of = NULL;
+    dpari_fact(f, "lists (0: ids)", 0, d->lists != NULL);
+    dpari_fact(f, "order", 0, d->order);
+    dpari_fact(f, "way", 0, d->way);
+    dpari_fact(f, "run_bytes", 0, d->run_bytes);
+    dpari_fact(f, "tag", 0, d->tag);
+    dpari_fact(f, "rule (0: none)", 0, d->rule != NULL);
+    if (d->rule) {
+        dpari_fact_hash(f, "the rule", 0, dpari_hash_layout(0, d->rule));
+    }
+}
+
+/* What ranks that have points give: a rank without any says nothing. */
+static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why)
+{
+    const dpar_points_desc *d = g->d;
+    dpar_status st;
+    g->all[0] = d->own > 0 && d->own_id;
+    g->all[1] = d->own > 0 && !d->own_id;
+    g->all[2] = d->ghosts > 0 && d->owner;
+    g->all[3] = d->ghosts > 0 && !d->owner;
+    st = dpar_all_reduce(c, g->all, g->all, 4, DPAR_I64, DPAR_MAX, NULL);
+    g->all[4] = d->own;
+    st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
+                       : st;
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
+        return dpari_say_word(DPAR_E_MISMATCH, why,
+                              "points: @ is NULL on some ranks and given on others",
+                              g->all[0] && g->all[1] ? "own_id" : "owner", 8, 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+/* Numbers of all lists, and the peers. */
+static int64_t dpari_pt_count_peers(const dpari_points *x, const dpari_pt_both *b, int32_t *peers)
+{
+    int64_t numbers = 0, s = 0, r = 0;
+    dpari_pt_list l;
+    int32_t i;
+    *peers = 0;
+    for (i = 0; i < x->head.comm->size; i++) {
+        numbers += dpari_pt_measure(&l, b->send_at + s, b->sends[i]);
+        numbers += dpari_pt_measure(&l, b->receive_at + r, b->receives[i]);
+        s += b->sends[i];
+        r += b->receives[i];
+        *peers += b->sends[i] + b->receives[i] > 0;
+    }
+    return numbers;
+}
+
+/* Registered memory: line, peers, calls, works, records, lists. */
+static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t numbers, dpar_why *why)
+{
+    dpar_comm *of = x->world ? x->node : x->head.comm;
+    void *memory = NULL;
+    dpari_room r;
+    dpar_status st;
+    int32_t pass;
+    r.at = NULL;
+    for (pass = 0; pass < 2; pass++) {
+        r.used = 0;
+        x->line = (dpari_pt_line *)dpari_room_take(&r, 2, sizeof *x->line);
+        x->peer = (dpari_pt_peer *)dpari_room_take(&r, peers, sizeof *x->peer);
+        x->call = (dpar_call *)dpari_room_take(&r, 2 * peers, sizeof *x->call);
+        x->work = (dpar_work *)dpari_room_take(&r, 2 * peers, sizeof *x->work);
+        x->record = (dpari_pt_record *)dpari_room_take(&r, 2 * peers, sizeof *x->record);
+        x->numbers = (int32_t *)dpari_room_take(&r, numbers, sizeof *x->numbers);
+        if (pass == 0) {
+            st = dpar_comm_alloc(of, r.used, &memory);
+            if (st != DPAR_OK) {
+                return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+            }
+            x->lists = r.at = (unsigned char *)memory;
+        }
+    }
+    x->head.peers = peers;
+    return DPAR_OK;
+}
+
+static void dpari_pt_set_list(dpari_pt_list *l, const int32_t *index, int64_t n, int32_t **at)
+{
+    const int64_t numbers = dpari_pt_measure(l, index, n);
+    dpari_pt_fill(l, index, *at);
+    *at += numbers;
+}
+
+static void dpari_pt_set_peers(dpari_points *x, const dpari_pt_both *b)
+{
+    int32_t i, n = 0, *at = x->numbers;
+    for (i = 0; i < x->head.comm->size; i++) {
+        dpari_pt_peer *p = &x->peer[n];
+        if (b->sends[i] + b->receives[i] == 0) {
+            continue;
+        }
+        p->rank = i;
+        p->world = i == x->head.comm->rank ? 0 : -1;
+        p->sends_before = x->sends;
+        p->receives_before = x->receives;
+        dpari_pt_set_list(&p->send, b->send_at + x->sends, b->sends[i], &at);
+        dpari_pt_set_list(&p->receive, b->receive_at + x->receives, b->receives[i], &at);
+        x->self = i == x->head.comm->rank ? n : x->self;
+        x->sends += b->sends[i];
+        x->receives += b->receives[i];
+        n++;
+    }
+}
+
+/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
+{
+    const dpari_group *g = dpari_group_of(x->node);
+    void *memory = NULL;
+    int32_t *told, i, k;
+    dpar_status st;
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    st = dpar_comm_alloc(x->node, (int64_t)sizeof(int32_t) * x->node->size, &memory);
+    st = dpari_agree(x->node, st, NULL);
+    told = (int32_t *)memory;
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
+    }
+    for (i = 0; i < x->node->size && st == DPAR_OK; i++) {
+        for (k = 0; k < x->head.peers; k++) {
+            if (x->peer[k].rank == told[i]) {
+                x->peer[k].world = g->world_rank[i];
+            }
+        }
+    }
+    dpar_comm_release(x->node, memory);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "@", x->node->why.text, sizeof x->node->why.text,
+                                          0, 0, 0, 0);
+}
+
+static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
+{
+    const dpari_pt_peer *p = &x->peer[i];
+    r->line = p->world >= 0 && x->world ? (int64_t)dpari_ref(x->world, x->line, 1) : 0;
+    r->number = i;
+    r->sends = p->send.count;
+    r->receives = p->receive.count;
+    r->sends_before = p->sends_before;
+    r->receives_before = p->receives_before;
+    r->runs = p->send.runs;
+    r->kind = p->send.kind;
+    r->first = p->send.first;
+    r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
+}
+
+/* What a peer has told. */
+static void dpari_pt_hear(dpari_points *x, int32_t i)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    const dpari_pt_record *r = &p->theirs;
+    if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
+        p->world = -1;
+        x->messages_to++;
+        return;
+    }
+    x->shared++;
+    x->oneway |= p->send.count == 0 || p->receive.count == 0;
+    p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
+    p->source.count = r->sends;
+    p->source.runs = r->runs;
+    p->source.kind = (int32_t)r->kind;
+    p->source.first = (int32_t)r->first;
+    p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
+}
+
+/* Peers tell each other where things lie. */
+static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
+{
+    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peers;
+    int32_t i, pass, n = 0;
+    dpar_status st = DPAR_OK;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->head.peers; i++) {
+            dpar_call *call = &x->call[n];
+            if (i == x->self) {
+                continue;
+            }
+            dpari_zero(call, sizeof *call);
+            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->type = DPAR_I64;
+            call->root = x->peer[i].rank;
+            call->tag = x->tag;
+            call->count = DPARI_PT_WORDS;
+            call->in = pass ? &mine[i] : NULL;
+            call->out = pass ? NULL : &theirs[i];
+            dpari_pt_say(x, i, &mine[i]);
+            n++;
+        }
+    }
+    if (n > 0) {
+        st = dpar_batch(x->head.comm, x->call, n, x->work);
+        st = st == DPAR_OK ? dpar_wait_all(x->work, n) : st;
+    }
+    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+        if (i != x->self) {
+            x->peer[i].theirs = theirs[i];
+            dpari_pt_hear(x, i);
+        }
+    }
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "@", x->head.comm->why.text,
+                                          sizeof x->head.comm->why.text, 0, 0, 0, 0);
+}
+
+static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
+{
+    int32_t peers;
+    const int64_t numbers = dpari_pt_count_peers(x, both, &peers);
+    dpar_status st = both->sent > INT32_MAX
+                         ? dpari_say(DPAR_E_RANGE, why, "# values are sent: # are possible",
+                                     both->sent, INT32_MAX, 0, 0)
+                         : dpari_pt_alloc(x, peers, numbers, why);
+    st = dpari_agree(x->head.comm, st, why);
+    if (st == DPAR_OK) {
+        dpari_pt_set_peers(x, both);
+        st = dpari_pt_find_node(x, why);
+        st = st == DPAR_OK ? dpari_pt_swap(x, why) : st;
+        st = dpari_agree(x->head.comm, st, why);
+    }
+    if (st != DPAR_OK && x->lists) {
+        dpar_comm_release(x->world ? x->node : x->head.comm, x->lists);
+    }
+    return st;
+}
+
+static dpar_status dpari_pt_check_memory(const dpar_points_desc *d, void *memory, int64_t bytes,
+                                         dpar_why *why)
+{
+    int64_t need = 0;
+    (void)dpari_pt_layout(d, NULL, &need);
+    return dpari_room_check(memory, bytes, need, "points", why);
+}
+
+static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
+{
+    const dpar_points_desc *d = g->d;
+    x->head.comm = c;
+    x->head.own = d->own;
+    x->head.ghosts = d->ghosts;
+    x->head.whole = g->all[4];
+    x->node = c->node ? c->node : c;
+    x->world = d->way == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->way = d->way;
+    x->tag = d->tag;
+    x->timers = d->timers;
+    x->listed = d->lists != NULL;
+    x->hashed = !d->lists && g->all[0] != 0;
+    x->given_owner = g->all[2] != 0;
+    x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
+    x->self = -1;
+    if (d->rule) {
+        x->rule = *d->rule;
+        x->ruled = 1;
+    }
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
+                                                 const dpar_points_desc *d, dpar_points **plan,
+                                                 dpar_why *why)
+{
+    dpari_points *x;
+    dpari_pt_given given;
+    dpari_pt_both both;
+    int64_t need;
+    dpar_status st;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&both, sizeof both);
+    dpari_zero(&given, sizeof given);
+    given.d = d;
+    st = !d || !plan ? dpari_say(DPAR_E_ARG, why, "points: description or plan is NULL", 0, 0, 0, 0)
+                     : dpari_pt_check(c, d, why);
+    st = st == DPAR_OK ? dpari_pt_check_memory(d, memory, bytes, why) : st;
+    st = dpari_agree_on(c, st, "points", dpari_pt_state, &given, why);
+    st = st == DPAR_OK ? dpari_pt_kinds(c, &given, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_pt_layout(d, NULL, &need);
+    dpari_zero(memory, (size_t)need);
+    x = dpari_pt_layout(d, memory, &need);
+    dpari_pt_set(x, c, &given);
+    if (d->lists) {
+        st = dpari_pt_check_places(d, (uint64_t *)(void *)x->table.entry, why);
+        st = dpari_agree(c, st, why);
+        st = st == DPAR_OK ? dpari_pt_by_lists(x, d, &both, why) : st;
+    } else {
+        st = dpari_pt_by_ids(x, d, &both, why);
+    }
+    st = st == DPAR_OK ? dpari_pt_plan(x, &both, why) : st;
+    dpari_pt_both_free(&both);
+    if (st == DPAR_OK) {
+        *plan = &x->head;
+    }
+    return st;
+}
+
+/* ---- numbering --------------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_status dpar_points_local(const dpar_points *p, const int64_t *ids, int64_t n,
+                                       int32_t *at)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    int64_t i, lost = -1;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    if (x->listed || (n > 0 && (!ids || !at))) {
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                "points have no ids (planned by lists: #), or an array is NULL",
+                                x->listed, 0, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        at[i] = (int32_t)dpari_pt_index(x, ids[i]);
+        lost = at[i] < 0 && lost < 0 ? i : lost;
+    }
+    return lost < 0 ? DPAR_OK
+                    : dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                       "ids[#] is #: rank # neither owns nor reads it", lost,
+                                       ids[lost], p->comm->rank, 0);
+}
+
+/* Does row i read a ghost? -1: a column is no index. */
+static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, const int32_t *column,
+                                int64_t i)
+{
+    int64_t k;
+    int reads = 0;
+    for (k = begin[i]; k < begin[i + 1]; k++) {
+        if (column[k] < 0 || column[k] >= p->own + p->ghosts) {
+            return -1;
+        }
+        reads |= column[k] >= p->own;
+    }
+    return reads;
+}
+
+DPAR_API dpar_status dpar_points_rows(const dpar_points *p, int64_t rows, const int64_t *begin,
+                                      const int32_t *column, int32_t *row, int64_t *core)
+{
+    int64_t i, n = 0, rim;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
+        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "# rows, or begin, row or core is NULL", rows,
+                                0, 0, 0);
+    }
+    for (i = 0; i < rows; i++) {
+        const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
+                              ? -1
+                              : dpari_pt_reads_ghost(p, begin, column, i);
+        if (reads < 0) {
+            return dpari_comm_wrong(p->comm, DPAR_E_ARG,
+                                    "row # (columns # to #) names what is no local index below #",
+                                    i, begin[i], begin[i + 1] - 1, p->own + p->ghosts);
+        }
+        n += !reads;
+    }
+    *core = n;
+    rim = n;
+    for (i = 0, n = 0; i < rows; i++) {
+        if (dpari_pt_reads_ghost(p, begin, column, i)) {
+            row[rim++] = (int32_t)i;
+        } else {
+            row[n++] = (int32_t)i;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what goes where --------------------------------------------------------------------------
+ */
+
+DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    if (!p || !t || k < 0 || k >= p->peers) {
+        return 0;
+    }
+    t->rank = x->peer[k].rank;
+    t->way = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    t->sends = x->peer[k].send.count;
+    t->receives = x->peer[k].receive.count;
+    t->send_runs = x->peer[k].send.runs;
+    t->receive_runs = x->peer[k].receive.runs;
+    return 1;
+}
+
+DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *p, dpar_text *out)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    dpar_points_traffic t;
+    int32_t k;
+    if (!p) {
+        return;
+    }
+    dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n", p->comm->rank,
+                     p->own, p->ghosts, x->count);
+    dpar_text_put(out, "  rank way          sends      runs  receives      runs\n");
+    for (k = 0; dpar_points_peer(p, k, &t); k++) {
+        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", t.rank,
+                         k == x->self                    ? "itself"
+                         : t.way == DPAR_POINTS_MESSAGES ? "messages"
+                                                         : "memory",
+                         t.sends, t.send_runs, t.receives, t.receive_runs);
+    }
+    if (x->timers && x->count > 0) {
+        dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
+                         x->seconds[DPARI_PT_PACKING] * 1e6 / (double)x->count,
+                         x->seconds[DPARI_PT_COPYING] * 1e6 / (double)x->count,
+                         x->seconds[DPARI_PT_WAITING] * 1e6 / (double)x->count);
+    }
+}
+
+enum { DPARI_PT_DRAWN = 64 };
+
+DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out)
+{
+    const dpari_points *x = dpari_pt_of(p);
+    int64_t row[DPARI_PT_DRAWN] = {0}, *all;
+    void *memory = NULL;
+    dpar_comm *c;
+    dpar_status st;
+    int32_t i, k;
+    if (!p) {
+        return DPAR_E_ARG;
+    }
+    c = p->comm;
+    if (c->size > DPARI_PT_DRAWN) {
+        return dpari_comm_wrong(c, DPAR_E_RANGE, "# ranks: a matrix of # is drawn", c->size,
+                                DPARI_PT_DRAWN, 0, 0);
+    }
+    for (i = 0; i < p->peers; i++) {
+        row[x->peer[i].rank] = x->peer[i].send.count;
+    }
+    st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
+    st = dpari_agree(c, st, NULL);
+    all = (int64_t *)memory;
+    st = st == DPAR_OK ? dpar_all_gather(c, row, all, c->size, DPAR_I64, NULL) : st;
+    for (i = -1; i < c->size && st == DPAR_OK && out; i++) {
+        if (i < 0) {
+            dpar_text_put(out, "values from\\to");
+        } else {
+            dpari_text_print(out, "%14d", i);
+        }
+        for (k = 0; k < c->size; k++) {
+            if (i < 0) {
+                dpari_text_print(out, " %9d", k);
+            } else if (all[i * c->size + k] == 0) {
+                dpar_text_put(out, "         .");
+            } else {
+                dpari_text_print(out, " %9ld", all[i * c->size + k]);
+            }
+        }
+        dpar_text_put(out, "\n");
+    }
+    dpar_comm_release(c, memory);
+    return st;
+}

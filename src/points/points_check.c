@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "points_check.h"
+
+#include "../base/arith.h"
+#include "../comm/agree.h"
+#include "points.h"
+
+/* Where a number of a vector lies. */
+static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_values *v,
+                                      int64_t index, int32_t component)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    const int64_t n = v->components > 0 ? v->components : 1;
+    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
+    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    const int64_t within = component * apart;
+    return index < p->own || !v->ghosts
+               ? (unsigned char *)v->data + bytes * (index * stride + within)
+               : (unsigned char *)v->ghosts + bytes * ((index - p->own) * stride + within);
+}
+
+static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
+{
+    int64_t i;
+    for (i = 0; i < bytes && at[i] == 0xff; i++) {
+    }
+    return i == bytes;
+}
+
+/* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
+ * write: makes all so instead. */
+static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_values *v, int64_t from,
+                               int64_t to, int write)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    int64_t i, b;
+    int32_t k;
+    for (i = from; i < to; i++) {
+        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
+            unsigned char *at = dpari_pt_number(p, v, i, k);
+            for (b = 0; b < bytes && write; b++) {
+                at[b] = 0xff;
+            }
+            if (!write && dpari_pt_is_poison(at, bytes)) {
+                return i;
+            }
+        }
+    }
+    return -1;
+}
+
+static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_values *v, int32_t n,
+                                     dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        const int64_t at = dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 0);
+        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own, 0) < 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "vector #: ghost #, local index # of rank #, is not filled", i,
+                             at - p->own, at, p->comm->rank);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The first ghost of a vector that is not what came; -1: none. */
+static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_values *v,
+                              const dpar_points_values *copy)
+{
+    const int64_t bytes = dpar_type_bytes(v->type);
+    int64_t i, b;
+    int32_t k;
+    for (i = p->own; i < p->own + p->ghosts; i++) {
+        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
+            const unsigned char *here = dpari_pt_number(p, v, i, k);
+            const unsigned char *came = dpari_pt_number(p, copy, i, k);
+            for (b = 0; b < bytes; b++) {
+                if (here[b] != came[b]) {
+                    return i;
+                }
+            }
+        }
+    }
+    return -1;
+}
+
+/* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
+static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v, int32_t i,
+                                    dpar_why *why)
+{
+    dpar_points_values copy = *v;
+    const int64_t n = v->components > 0 ? v->components : 1;
+    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
+    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    const int64_t numbers = (p->ghosts > 0 ? p->ghosts - 1 : 0) * stride + (n - 1) * apart + 1;
+    int64_t at = -1;
+    dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
+    st = dpari_agree(p->comm, st, NULL);
+    st = st == DPAR_OK ? dpar_points_run(p, &copy, 1) : st;
+    if (st == DPAR_OK) {
+        at = dpari_pt_stale(p, v, &copy);
+    } else {
+        st = dpari_say_word(st, why, "@", p->comm->why.text, sizeof p->comm->why.text, 0, 0, 0, 0);
+    }
+    if (at >= 0) {
+        st = dpari_say(DPAR_E_MISMATCH, why,
+                       "vector #: ghost #, local index # of rank #, is not its owner's value", i,
+                       at - p->own, at, p->comm->rank);
+    }
+    dpar_comm_release(p->comm, copy.ghosts);
+    return dpari_agree(p->comm, st, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v,
+                                                  int32_t n, int32_t what, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
+        return dpari_say(DPAR_E_ARG, why, "points: check # of # vectors", what, n, 0, 0);
+    }
+    if (what == DPAR_POINTS_UNFILLED) {
+        return dpari_pt_unfilled(p, v, n, why);
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        if (what == DPAR_POINTS_POISON) {
+            (void)dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 1);
+        } else {
+            st = dpari_pt_compare(p, &v[i], i, why);
+        }
+    }
+    return st;
+}

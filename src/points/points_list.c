@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "points_list.h"
+
+#include "../base/type.h"
+#include "../comm/elements.h"
+#include "../comm/kernel.h"
+
+/* ---- lists ---- */
+
+enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
+
+DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+{
+    int64_t i;
+    l->count = n;
+    l->runs = n > 0;
+    l->first = n > 0 ? index[0] : 0;
+    l->at = NULL;
+    for (i = 1; i < n; i++) {
+        l->runs += index[i] != index[i - 1] + 1;
+    }
+    l->kind = l->runs <= 1                   ? DPARI_PT_ONE
+              : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
+                                             : DPARI_PT_EACH;
+    return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
+}
+
+DPARI_API void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+{
+    int64_t i, r = -1;
+    if (l->kind == DPARI_PT_ONE) {
+        return;
+    }
+    l->at = at;
+    if (l->kind == DPARI_PT_EACH) {
+        dpari_kern_copy(at, index, l->count * (int64_t)sizeof *at, 0);
+        return;
+    }
+    for (i = 0; i < l->count; i++) {
+        if (i == 0 || index[i] != index[i - 1] + 1) {
+            r++;
+            at[2 * r] = index[i];
+            at[2 * r + 1] = 0;
+        }
+        at[2 * r + 1]++;
+    }
+}
+
+DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
+{
+    dpari_pt_list l;
+    l.count = n;
+    l.runs = 1;
+    l.kind = DPARI_PT_ONE;
+    l.first = 0;
+    l.at = NULL;
+    return l;
+}
+
+DPARI_API int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+                                int32_t *first)
+{
+    if (l->kind == DPARI_PT_EACH) {
+        *first = l->at[cursor];
+        return 1;
+    }
+    if (l->kind == DPARI_PT_RUNS) {
+        *first = l->at[2 * cursor] + (int32_t)within;
+        return l->at[2 * cursor + 1] - within;
+    }
+    *first = l->first + (int32_t)within;
+    return l->count - within;
+}
+
+/* ---- copies ---- */
+
+/* Inlined for each size that is a constant. */
+DPARI_AT_ONCE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
+                                   int64_t stride, const int32_t *at, int64_t n, size_t size)
+{
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        dpari_elements_bits(to + k * step, from + at[k] * stride, size);
+    }
+}
+
+DPARI_AT_ONCE void dpari_pt_scatter(unsigned char *to, int64_t stride, const unsigned char *from,
+                                    int64_t step, const int32_t *at, int64_t n, size_t size)
+{
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        dpari_elements_bits(to + at[k] * stride, from + k * step, size);
+    }
+}
+
+DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned char *from,
+                                int64_t stride, int64_t n, size_t size)
+{
+    int64_t k;
+    for (k = 0; k < n; k++) {
+        dpari_elements_bits(to + k * step, from + k * stride, size);
+    }
+}
+
+/* Eight at a time. */
+static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
+                                    int64_t n)
+{
+    int64_t k;
+    for (k = 0; k + 8 <= n; k += 8) {
+        dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, 8, 8);
+    }
+    dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
+}
+
+static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
+                                int64_t stride, const int32_t *at, int64_t n, int64_t size)
+{
+    if (size == 8 && step == 8 && stride == 8) {
+        dpari_pt_gather_doubles(to, from, at, n);
+    } else if (size == 8) {
+        dpari_pt_gather(to, step, from, stride, at, n, 8);
+    } else if (size == 4) {
+        dpari_pt_gather(to, step, from, stride, at, n, 4);
+    } else if (size == 24) {
+        dpari_pt_gather(to, step, from, stride, at, n, 24);
+    } else {
+        dpari_pt_gather(to, step, from, stride, at, n, (size_t)size);
+    }
+}
+
+static void dpari_pt_scatter_any(unsigned char *to, int64_t stride, const unsigned char *from,
+                                 int64_t step, const int32_t *at, int64_t n, int64_t size)
+{
+    if (size == 8) {
+        dpari_pt_scatter(to, stride, from, step, at, n, 8);
+    } else if (size == 4) {
+        dpari_pt_scatter(to, stride, from, step, at, n, 4);
+    } else if (size == 24) {
+        dpari_pt_scatter(to, stride, from, step, at, n, 24);
+    } else {
+        dpari_pt_scatter(to, stride, from, step, at, n, (size_t)size);
+    }
+}
+
+static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned char *from,
+                             int64_t stride, int64_t n, int64_t size)
+{
+    if (step == size && stride == size) {
+        dpari_elements_bits(to, from, (size_t)(n * size));
+    } else if (size == 8) {
+        dpari_pt_row(to, step, from, stride, n, 8);
+    } else if (size == 4) {
+        dpari_pt_row(to, step, from, stride, n, 4);
+    } else {
+        dpari_pt_row(to, step, from, stride, n, (size_t)size);
+    }
+}
+
+/* Run after run, each as far as both lists have it in one piece. */
+static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
+                               const dpari_pt_list *from, dpari_pt_side of, int64_t size)
+{
+    int64_t k, n, a = 0, in_a = 0, b = 0, in_b = 0;
+    for (k = 0; k < into->count; k += n) {
+        int32_t at, source;
+        const int64_t left = dpari_pt_next(into, a, in_a, &at);
+        const int64_t more = dpari_pt_next(from, b, in_b, &source);
+        n = dpari_least(left, more);
+        dpari_pt_row_any(to.at + at * to.stride, to.stride, of.at + source * of.stride, of.stride,
+                         n, size);
+        a += left == n;
+        in_a = left == n ? 0 : in_a + n;
+        b += more == n;
+        in_b = more == n ? 0 : in_b + n;
+    }
+}
+
+DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
+                             dpari_pt_side of, int64_t size)
+{
+    if (into->kind == DPARI_PT_ONE && from->kind == DPARI_PT_EACH) {
+        dpari_pt_gather_any(to.at + into->first * to.stride, to.stride, of.at, of.stride, from->at,
+                            from->count, size);
+    } else if (into->kind == DPARI_PT_EACH && from->kind == DPARI_PT_ONE) {
+        dpari_pt_scatter_any(to.at, to.stride, of.at + from->first * of.stride, of.stride, into->at,
+                             from->count, size);
+    } else {
+        dpari_pt_move_runs(into, to, from, of, size);
+    }
+}
+
+DPARI_API void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+{
+    int64_t k, n, i, cursor = 0;
+    for (k = 0; k < l->count; k += n, cursor++) {
+        int32_t at;
+        n = dpari_pt_next(l, cursor, 0, &at);
+        for (i = 0; i < n; i++) {
+            dpari_zero(to.at + (at + i) * to.stride, (size_t)size);
+        }
+    }
+}
+
+/* ---- sums ---- */
+
+/* The numbers of a run lie together on both sides. */
+static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int64_t n,
+                                 int32_t type, int32_t op)
+{
+    void *out[1];
+    const void *in[2];
+    out[0] = to;
+    in[0] = to;
+    in[1] = of;
+    dpari_kern_reduce(out, 1, in, 2, n, type, op, 0);
+}
+
+DPARI_AT_ONCE void dpari_pt_add_f64(unsigned char *to, const unsigned char *of)
+{
+    double a, b;
+    dpari_elements_bits(&a, to, 8);
+    dpari_elements_bits(&b, of, 8);
+    a += b;
+    dpari_elements_bits(to, &a, 8);
+}
+
+static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of, int32_t n)
+{
+    int64_t k;
+    int32_t i;
+    for (k = 0; k < l->count; k++) {
+        for (i = 0; i < n; i++) {
+            dpari_pt_add_f64(to.at + l->at[k] * to.stride + 8 * i, of.at + k * of.stride + 8 * i);
+        }
+    }
+}
+
+DPARI_API void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+                                int32_t n, int32_t type, int32_t op)
+{
+    const int64_t size = n * (int64_t)dpar_type_bytes(type);
+    int64_t k, run, i, cursor = 0;
+    if (type == DPAR_F64 && op == DPAR_SUM && l->kind == DPARI_PT_EACH) {
+        dpari_pt_sum_f64(l, to, of, n);
+        return;
+    }
+    for (k = 0; k < l->count; k += run, cursor++) {
+        int32_t first;
+        unsigned char *at;
+        run = dpari_pt_next(l, cursor, 0, &first);
+        at = to.at + first * to.stride;
+        if (to.stride == size && of.stride == size) {
+            dpari_pt_combine_row(at, of.at + k * size, run * n, type, op);
+            continue;
+        }
+        for (i = 0; i < run; i++) {
+            dpari_pt_combine_row(at + i * to.stride, of.at + (k + i) * of.stride, n, type, op);
+        }
+    }
+}

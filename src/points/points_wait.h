@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* points_wait - waiting for peers that share memory: they are gone, late, or do something else.
+ * Private. */
+#ifndef DPARI_POINTS_POINTS_WAIT_H
+#define DPARI_POINTS_POINTS_WAIT_H
+
+#include "points_plan.h"
+
+/* How the plan's communicators broke; OK. */
+DPARI_API dpar_status dpari_pt_broken(const dpari_points *x);
+/* *word >= value, of peer i? MORE: not yet, and wait is not 1. Errors break the communicator, which
+ * PEEK does not look for. */
+enum { DPARI_PT_PEEK = -1 };
+DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+                                     uint64_t value, int wait);
+/* The peer runs another exchange than this rank: E_MISMATCH. */
+DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
+/* Timers: 0 where there are none. */
+DPARI_API double dpari_pt_clock(const dpari_points *x);
+DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
+
+#endif

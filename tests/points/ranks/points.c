@@ -1,0 +1,888 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* points: exchanges by ids and by lists against brute force. Every rank knows the whole world that
+ * a seed makes: who owns each id, what each rank reads. What an exchange must bring is looked up
+ * there, what an adjoint must add is added in the order that the header says.
+ *     ./points [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+#include "dpar_points.h"
+#include "rank_program.h"
+
+enum { IDS = 60, GHOSTS = 40, RANKS = 8, VECTORS = 3, COMPONENTS = 3 };
+
+/* ---- a world ----------------------------------------------------------------------------------
+ */
+
+enum { BY_DIRECTORY, BY_RANGE, BY_OWNER, BY_RULE, BY_LISTS, KINDS };
+
+typedef struct world {
+    int ranks, kind, order, given; /* given: own ids are listed, of a kind that need not */
+    int64_t own[RANKS], ghosts[RANKS], whole;
+    int64_t own_id[RANKS][IDS], ghost_id[RANKS][GHOSTS];
+    int32_t owner[RANKS][GHOSTS], owner_at[RANKS][GHOSTS]; /* and where it lies there */
+    int64_t place[RANKS][GHOSTS];                          /* in the vectors, behind own values */
+    int64_t name[IDS];
+    dpar_mesh mesh;
+    dpar_layout rule;
+} world;
+
+/* own[] of the ranks: some have none; in a third of the worlds one has all. */
+static void deal(world *w, uint64_t *seed)
+{
+    const int all = lot_below(seed, 3) == 0 ? (int)lot_below(seed, w->ranks) : -1;
+    int64_t i, r;
+    int owner[IDS];
+    w->whole = lot_below(seed, IDS + 1);
+    for (i = 0; i < w->whole; i++) {
+        owner[i] = all >= 0 ? all : (int)lot_below(seed, w->ranks);
+        w->own[owner[i]]++;
+    }
+    for (i = 0; i < w->whole; i++) { /* any numbers, each once */
+        w->name[i] =
+            w->kind == BY_RANGE ? i : (int64_t)(lot_next(seed) >> 1) / IDS * IDS + i - 1000;
+    }
+    if (w->kind == BY_RANGE) {
+        for (r = 0, i = 0; r < w->ranks; r++) {
+            int64_t k;
+            for (k = 0; k < w->own[r]; k++, i++) {
+                w->own_id[r][k] = i;
+            }
+        }
+        return;
+    }
+    for (r = 0; r < w->ranks; r++) {
+        w->own[r] = 0;
+    }
+    for (i = 0; i < w->whole; i++) {
+        w->own_id[owner[i]][w->own[owner[i]]++] = w->name[i];
+    }
+}
+
+/* Ids are elements of a 2-d array on a mesh of all ranks. */
+static void deal_by_rule(world *w, uint64_t *seed)
+{
+    const int64_t extent[2] = {1 + lot_below(seed, 7), 1 + lot_below(seed, 8)};
+    const int32_t size = w->ranks;
+    const dpar_placement cut = lot_below(seed, 2)
+                                   ? dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 1 + lot_below(seed, 2))
+                                   : dpar_shard((int32_t)lot_below(seed, 2));
+    int64_t i;
+    CHECK_INT(dpar_mesh_init(&w->mesh, "r", &size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&w->rule, &w->mesh, 2, extent, &cut, NULL), DPAR_OK);
+    w->whole = extent[0] * extent[1];
+    for (i = 0; i < w->whole; i++) {
+        const int64_t index[2] = {i / extent[1], i % extent[1]};
+        const int32_t r = dpar_layout_owner(&w->rule, index, 0, NULL);
+        w->name[i] = i;
+        w->own_id[r][w->own[r]++] = i;
+    }
+}
+
+static void find(world *w, int r, int g)
+{
+    int32_t o;
+    int64_t k;
+    for (o = 0; o < w->ranks; o++) {
+        for (k = 0; k < w->own[o]; k++) {
+            if (w->own_id[o][k] == w->ghost_id[r][g]) {
+                w->owner[r][g] = o;
+                w->owner_at[r][g] = (int32_t)k;
+                return;
+            }
+        }
+    }
+    CHECK(!"an owner");
+}
+
+/* Is ghost a before ghost b in the order by owner? */
+static int before(const world *w, int r, int a, int b)
+{
+    return w->owner[r][a] != w->owner[r][b]         ? w->owner[r][a] < w->owner[r][b]
+           : w->ghost_id[r][a] != w->ghost_id[r][b] ? w->ghost_id[r][a] < w->ghost_id[r][b]
+                                                    : a < b;
+}
+
+static void read_others(world *w, int r, uint64_t *seed)
+{
+    int g, k;
+    w->ghosts[r] = w->whole == 0 ? 0 : lot_below(seed, GHOSTS + 1);
+    if (lot_below(seed, 4) == 0) {
+        w->ghosts[r] = 0;
+    }
+    for (g = 0; g < w->ghosts[r]; g++) {
+        const int in_a_row = g > 0 && lot_below(seed, 2);
+        const int64_t i = lot_below(seed, w->whole);
+        w->ghost_id[r][g] =
+            in_a_row && w->kind == BY_RANGE ? (w->ghost_id[r][g - 1] + 1) % w->whole : w->name[i];
+        find(w, r, g);
+    }
+    for (g = 0; g < w->ghosts[r]; g++) {
+        w->place[r][g] = g;
+        if (w->order == DPAR_POINTS_BY_OWNER) {
+            for (k = 0, w->place[r][g] = 0; k < w->ghosts[r]; k++) {
+                w->place[r][g] += before(w, r, k, g);
+            }
+        }
+    }
+}
+
+static void build(world *w, int ranks, int kind, uint64_t *seed)
+{
+    int r;
+    memset(w, 0, sizeof *w);
+    w->ranks = ranks;
+    w->kind = kind;
+    w->order = kind == BY_LISTS ? DPAR_POINTS_GIVEN : (int)lot_below(seed, 2);
+    w->given = (int)lot_below(seed, 2);
+    if (kind == BY_RULE) {
+        deal_by_rule(w, seed);
+    } else {
+        deal(w, seed);
+    }
+    for (r = 0; r < ranks; r++) {
+        read_others(w, r, seed);
+    }
+}
+
+/* ---- as a plan --------------------------------------------------------------------------------
+ */
+
+typedef struct both_sides {
+    int32_t peer[RANKS], send_at[RANKS * GHOSTS], receive_at[GHOSTS];
+    int64_t sends[RANKS], receives[RANKS];
+    dpar_points_lists lists;
+} both_sides;
+
+/* What HPCG has: for each peer what is sent, what is received; peers in descending order. */
+static void list_both(const world *w, int me, both_sides *b)
+{
+    int r, g, s = 0, n = 0;
+    memset(b, 0, sizeof *b);
+    for (r = w->ranks - 1; r >= 0; r--) {
+        const int32_t k = b->lists.peers;
+        for (g = 0; g < w->ghosts[r]; g++) {
+            if (w->owner[r][g] == me) {
+                b->send_at[s++] = w->owner_at[r][g];
+                b->sends[k]++;
+            }
+        }
+        for (g = 0; g < w->ghosts[me]; g++) {
+            if (w->owner[me][g] == r) {
+                b->receive_at[n++] = (int32_t)(w->own[me] + g);
+                b->receives[k]++;
+            }
+        }
+        b->peer[k] = r;
+        b->lists.peers += b->sends[k] + b->receives[k] > 0;
+    }
+    b->lists.peer = b->peer;
+    b->lists.sends = b->sends;
+    b->lists.receives = b->receives;
+    b->lists.send_at = b->send_at;
+    b->lists.receive_at = b->receive_at;
+}
+
+static void describe(const world *w, int me, both_sides *b, dpar_points_desc *d)
+{
+    memset(d, 0, sizeof *d);
+    d->own = w->own[me];
+    d->ghosts = w->ghosts[me];
+    d->order = w->order;
+    if (w->kind == BY_LISTS) {
+        list_both(w, me, b);
+        d->lists = &b->lists;
+        return;
+    }
+    d->ghost_id = w->ghost_id[me];
+    d->own_id = w->kind == BY_DIRECTORY || w->kind == BY_OWNER || w->given ? w->own_id[me] : NULL;
+    d->owner = w->kind == BY_OWNER ? w->owner[me] : NULL;
+    d->rule = w->kind == BY_RULE ? &w->rule : NULL;
+}
+
+/* ---- vectors ----------------------------------------------------------------------------------
+ */
+
+typedef struct vectors {
+    dpar_points_values v[VECTORS];
+    void *memory[VECTORS], *apart[VECTORS];
+} vectors;
+
+static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_I32, DPAR_I64, DPAR_U8, DPAR_BF16};
+
+/* Interleaved, padded, in planes; ghosts apart; registered or not. */
+static void make(dpar_comm *c, const world *w, int me, vectors *x, int n, uint64_t *seed)
+{
+    const int64_t all = w->own[me] + w->ghosts[me] + 1;
+    int i;
+    memset(x, 0, sizeof *x);
+    for (i = 0; i < n; i++) {
+        dpar_points_values *v = &x->v[i];
+        const uint64_t mine = lot_next(seed) + (uint64_t)me * 7;
+        const int64_t room = all * 2 * COMPONENTS * 8;
+        v->type = types[lot_below(seed, 6)];
+        v->components = (int32_t)lot_below(seed, COMPONENTS + 1);
+        if (mine % 3 == 1) { /* each rank as it likes */
+            v->stride = (v->components ? v->components : 1) + 1;
+        } else if (mine % 3 == 2) {
+            v->component_stride = all + 1;
+        }
+        if (mine / 4 % 2) {
+            x->memory[i] = dpar_alloc(c, room);
+            v->data = x->memory[i];
+        } else {
+            v->data = zeroed(room);
+        }
+        if (mine / 8 % 2) {
+            v->ghosts = x->apart[i] = zeroed(room);
+        }
+    }
+}
+
+static void drop(dpar_comm *c, vectors *x, int n)
+{
+    int i;
+    for (i = 0; i < n; i++) {
+        if (x->memory[i]) {
+            dpar_comm_release(c, x->memory[i]);
+        } else {
+            free(x->v[i].data);
+        }
+        free(x->apart[i]);
+    }
+}
+
+static unsigned char *number(const dpar_points_values *v, int64_t own, int64_t i, int k)
+{
+    const int64_t bytes = dpar_type_bytes(v->type), n = v->components ? v->components : 1;
+    const int64_t stride = v->stride ? v->stride : v->component_stride ? 1 : n;
+    const int64_t apart = v->component_stride ? v->component_stride : 1;
+    unsigned char *base = (unsigned char *)(i >= own && v->ghosts ? v->ghosts : v->data);
+    return base + bytes * ((i >= own && v->ghosts ? i - own : i) * stride + k * apart);
+}
+
+static double get(int32_t type, const unsigned char *at)
+{
+    double d;
+    float f;
+    int32_t i;
+    int64_t l;
+    uint16_t b;
+    uint32_t u;
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); return d;
+    case DPAR_F32: memcpy(&f, at, 4); return (double)f;
+    case DPAR_I32: memcpy(&i, at, 4); return i;
+    case DPAR_I64: memcpy(&l, at, 8); return (double)l;
+    case DPAR_BF16:
+        memcpy(&b, at, 2);
+        u = (uint32_t)b << 16;
+        memcpy(&f, &u, 4);
+        return (double)f;
+    default: return *at;
+    }
+}
+
+static void put(int32_t type, unsigned char *at, double value)
+{
+    const float f = (float)value;
+    const int32_t i = (int32_t)value;
+    const int64_t l = (int64_t)value;
+    uint32_t u;
+    uint16_t b;
+    switch (type) {
+    case DPAR_F64: memcpy(at, &value, 8); break;
+    case DPAR_F32: memcpy(at, &f, 4); break;
+    case DPAR_I32: memcpy(at, &i, 4); break;
+    case DPAR_I64: memcpy(at, &l, 8); break;
+    case DPAR_BF16: /* whole numbers that it holds */
+        memcpy(&u, &f, 4);
+        b = (uint16_t)(u >> 16);
+        memcpy(at, &b, 2);
+        break;
+    default: *at = (unsigned char)i; break;
+    }
+}
+
+/* Small whole numbers, which all types hold; of F64 thirds, whose sums depend on their order. */
+static double content(int32_t type, int round, int64_t rank, int64_t i, int vector, int k)
+{
+    const uint32_t h = scrambled((uint32_t)(round * 31 + vector * 7 + k), rank * 1000 + i);
+    return type == DPAR_F64 ? (double)(h % 100000) / 3.0 : (double)(h % 6);
+}
+
+static void fill(const world *w, int me, vectors *x, int n, int round)
+{
+    const int64_t own = w->own[me], all = own + w->ghosts[me];
+    int64_t i;
+    int j, k;
+    for (j = 0; j < n; j++) {
+        for (i = 0; i < all; i++) {
+            for (k = 0; k < (x->v[j].components ? x->v[j].components : 1); k++) {
+                put(x->v[j].type, number(&x->v[j], own, i, k),
+                    content(x->v[j].type, round, me, i, j, k));
+            }
+        }
+    }
+}
+
+/* ---- what must come ---------------------------------------------------------------------------
+ */
+
+/* Ghosts are their owners' values, which `value` says; own values are as they were or as it says.
+ */
+typedef double value_of(const world *w, int round, int op, int rank, int64_t i, int32_t type, int j,
+                        int k);
+
+static double plain(const world *w, int round, int op, int rank, int64_t i, int32_t type, int j,
+                    int k)
+{
+    (void)w;
+    (void)op;
+    return content(type, round, rank, i, j, k);
+}
+
+/* own op the ghosts of rank 0 in their order, of rank 1, ... */
+static double combined(const world *w, int round, int op, int rank, int64_t i, int32_t type, int j,
+                       int k)
+{
+    double sum = content(type, round, rank, i, j, k);
+    int r, g, place;
+    for (r = 0; r < w->ranks; r++) {
+        for (place = 0; place < w->ghosts[r]; place++) {
+            for (g = 0; w->place[r][g] != place; g++) {
+            }
+            if (w->owner[r][g] == rank && w->owner_at[r][g] == i) {
+                const double add = content(type, round, r, w->own[r] + place, j, k);
+                sum = op == DPAR_SUM   ? sum + add
+                      : op == DPAR_MAX ? (add > sum ? add : sum)
+                                       : (add < sum ? add : sum);
+                sum = type == DPAR_U8 ? (double)((int)sum & 255) : sum;
+            }
+        }
+    }
+    return sum;
+}
+
+/* ghosts 1: what owners have; 0: nothing, they were added. */
+static void compare(const world *w, int me, const vectors *x, int n, int round, int op,
+                    value_of *value, int ghosts)
+{
+    int64_t i;
+    int j, k, g;
+    for (j = 0; j < n; j++) {
+        const dpar_points_values *v = &x->v[j];
+        for (k = 0; k < (v->components ? v->components : 1); k++) {
+            for (i = 0; i < w->own[me]; i++) {
+                CHECK(get(v->type, number(v, w->own[me], i, k)) ==
+                      value(w, round, op, me, i, v->type, j, k));
+            }
+            for (g = 0; g < w->ghosts[me]; g++) {
+                const double at =
+                    get(v->type, number(v, w->own[me], w->own[me] + w->place[me][g], k));
+                CHECK(at == (ghosts ? value(w, round, op, w->owner[me][g], w->owner_at[me][g],
+                                            v->type, j, k)
+                                    : 0.0));
+            }
+        }
+    }
+}
+
+/* ---- tests ------------------------------------------------------------------------------------
+ */
+
+static void exchange(dpar_points *p, const world *w, int me, uint64_t *seed)
+{
+    static const int ops[3] = {DPAR_SUM, DPAR_MAX, DPAR_MIN};
+    int round, n, op;
+    vectors x;
+    dpar_why why;
+    for (round = 0; round < 5; round++) {
+        n = 1 + (int)lot_below(seed, VECTORS);
+        op = ops[lot_below(seed, 3)];
+        make(p->comm, w, me, &x, n, seed);
+        fill(w, me, &x, n, round);
+        CHECK_INT(dpar_points_begin(p, x.v, n), DPAR_OK);
+        while (round == 2 && dpar_points_test(p) == DPAR_MORE) {
+        }
+        CHECK_INT(dpar_points_end(p), DPAR_OK);
+        compare(w, me, &x, n, round, 0, plain, 1);
+        CHECK_INT(dpar_points_check(p, x.v, n, DPAR_POINTS_STALE, &why), DPAR_OK);
+        fill(w, me, &x, n, round);
+        CHECK_INT(dpar_points_begin_adjoint(p, x.v, n, op), DPAR_OK);
+        CHECK_INT(dpar_points_end(p), DPAR_OK);
+        compare(w, me, &x, n, round, op, combined, 0);
+        fill(w, me, &x, n, round);
+        CHECK_INT(dpar_points_assemble(p, x.v, n, op), DPAR_OK);
+        compare(w, me, &x, n, round, op, combined, 1);
+        drop(p->comm, &x, n);
+    }
+}
+
+static void numbering(const dpar_points *p, const world *w, int me)
+{
+    int32_t at[IDS + GHOSTS];
+    int64_t g, k, first;
+    CHECK_INT(p->whole, w->whole);
+    if (w->kind == BY_LISTS) {
+        CHECK_INT(dpar_points_local(p, w->own_id[me], 1, at), DPAR_E_ARG);
+        return;
+    }
+    CHECK_INT(dpar_points_local(p, w->own_id[me], w->own[me], at), DPAR_OK);
+    for (g = 0; g < w->own[me]; g++) {
+        CHECK_INT(at[g], g);
+    }
+    CHECK_INT(dpar_points_local(p, w->ghost_id[me], w->ghosts[me], at), DPAR_OK);
+    for (g = 0; g < w->ghosts[me]; g++) {
+        first = w->owner[me][g] == me ? w->owner_at[me][g] : INT64_MAX;
+        for (k = 0; k < w->ghosts[me] && first == INT64_MAX; k++) {
+            if (w->ghost_id[me][k] == w->ghost_id[me][g]) {
+                first = w->own[me] + w->place[me][k];
+                break;
+            }
+        }
+        for (k = 0; k < w->ghosts[me] && first >= w->own[me]; k++) {
+            if (w->ghost_id[me][k] == w->ghost_id[me][g] && w->own[me] + w->place[me][k] < first) {
+                first = w->own[me] + w->place[me][k];
+            }
+        }
+        CHECK_INT(at[g], first);
+    }
+}
+
+/* What peers say of each other fits, and adds up. */
+static void traffic(const dpar_points *p, const world *w, int me)
+{
+    dpar_points_traffic t;
+    int64_t received = 0, last = -1;
+    int32_t k;
+    for (k = 0; dpar_points_peer(p, k, &t); k++) {
+        int64_t sends = 0, receives = 0;
+        int g;
+        for (g = 0; g < w->ghosts[t.rank]; g++) {
+            sends += w->owner[t.rank][g] == me;
+        }
+        for (g = 0; g < w->ghosts[me]; g++) {
+            receives += w->owner[me][g] == t.rank;
+        }
+        CHECK_INT(t.sends, sends);
+        CHECK_INT(t.receives, receives);
+        CHECK(t.rank > last);
+        last = t.rank;
+        received += t.receives;
+    }
+    CHECK_INT(k, p->peers);
+    CHECK_INT(received, w->ghosts[me]);
+}
+
+static void random_worlds(dpar_comm *c, int rounds)
+{
+    uint64_t seed = 12345 + (uint64_t)c->size;
+    world *w = (world *)zeroed(sizeof *w);
+    both_sides *b = (both_sides *)zeroed(sizeof *b);
+    int i;
+    for (i = 0; i < rounds && c->status == DPAR_OK; i++) {
+        dpar_points_desc d;
+        dpar_points *p = NULL;
+        dpar_why why;
+        build(w, c->size, i % KINDS, &seed);
+        describe(w, c->rank, b, &d);
+        d.way = (int32_t)lot_below(&seed, 4);
+        d.run_bytes = lot_below(&seed, 2) * 16;
+        why.text[0] = 0;
+        CHECK_INT(dpar_points_make_of(c, &d, &p, &why), DPAR_OK);
+        if (!p) {
+            fprintf(stderr, "rank %d: %s\n", (int)c->rank, why.text);
+            break;
+        }
+        numbering(p, w, c->rank);
+        traffic(p, w, c->rank);
+        exchange(p, w, c->rank, &seed);
+        CHECK_INT(dpar_points_free(p), DPAR_OK);
+    }
+    free(b);
+    free(w);
+}
+
+/* ---- what is wrong, all hear ------------------------------------------------------------------
+ */
+
+static void refused(dpar_comm *c, const dpar_points_desc *d, dpar_status want, const char *words)
+{
+    dpar_points *p = NULL;
+    dpar_why why;
+    why.text[0] = 0;
+    CHECK_INT(dpar_points_make_of(c, d, &p, &why), want);
+    CHECK(p == NULL && strstr(why.text, words) != NULL);
+    if (!strstr(why.text, words)) {
+        fprintf(stderr, "rank %d says '%s', not '%s'\n", (int)c->rank, why.text, words);
+    }
+}
+
+static void faults(dpar_comm *c)
+{
+    const int last = c->size - 1, me = c->rank;
+    int64_t own[2] = {10 + 2 * (int64_t)me, 11 + 2 * (int64_t)me}, ghost[2] = {10, 11};
+    int32_t owner[2] = {0, 0}, send_at[1] = {0}, receive_at[2] = {2, 3};
+    int32_t peer[2] = {(me + 1) % c->size, (me + last) % c->size};
+    int64_t sends[2] = {0, 0}, receives[2] = {0, 0};
+    dpar_points_lists lists = {1, peer, sends, receives, send_at, receive_at};
+    char word[80];
+    dpar_points_desc d;
+    memset(&d, 0, sizeof d);
+    d.own = d.ghosts = 2;
+    d.own_id = own;
+    d.ghost_id = ghost;
+    ghost[1] = me == last ? 7 : 11;
+    refused(c, &d, DPAR_E_ARG, "id 7, ghost 1 of rank ");
+    refused(c, &d, DPAR_E_ARG, "is owned by nobody");
+    ghost[1] = 11;
+    if (c->size > 1) {
+        own[1] = me == last ? 10 : own[1];
+        refused(c, &d, DPAR_E_ARG, "id 10 is owned by two ranks, 0 and ");
+        d.own_id = me == last ? NULL : own;
+        refused(c, &d, DPAR_E_MISMATCH, "own_id is NULL on some ranks");
+        d.own_id = own;
+        d.order = me == last;
+        refused(c, &d, DPAR_E_MISMATCH, "order is 0 on rank 0, 1 on rank");
+        d.order = 0;
+    }
+    own[1] = me == last ? own[0] : 11 + 2 * me;
+    (void)snprintf(word, sizeof word, "id %d is twice among the own ids of rank %d", 10 + 2 * last,
+                   last);
+    refused(c, &d, DPAR_E_ARG, word);
+    own[1] = 11 + 2 * me;
+    d.owner = owner;
+    owner[1] = me == last ? last : 0;
+    if (c->size > 1) {
+        (void)snprintf(word, sizeof word,
+                       "id 11, which rank %d reads, is not among the own ids of rank %d", last,
+                       last);
+        refused(c, &d, DPAR_E_ARG, word);
+    }
+    owner[1] = me == last ? c->size : 0;
+    (void)snprintf(word, sizeof word, "ghost 1, id 11: its owner is rank %d of %d", last + 1,
+                   last + 1);
+    refused(c, &d, DPAR_E_ARG, word);
+    d.owner = NULL;
+    d.own_id = NULL;
+    ghost[0] = me == 0 ? 2 * c->size : 0;
+    ghost[1] = 0;
+    (void)snprintf(word, sizeof word, "id %d, ghost 0 of rank 0, is owned by nobody", 2 * c->size);
+    refused(c, &d, DPAR_E_ARG, word);
+    d.own = me == last ? -1 : 2;
+    refused(c, &d, DPAR_E_ARG, "own is -1");
+    d.own = 2;
+    d.lists = &lists;
+    d.ghosts = me == last;
+    refused(c, &d, DPAR_E_ARG, "0 values are received, 0 sent: ghosts are 1");
+    d.ghosts = 0;
+    if (c->size > 1) { /* rank 0 sends, nobody receives */
+        sends[0] = me == 0;
+        refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which receives 0");
+        send_at[0] = me == 0 ? 2 : 0;
+        refused(c, &d, DPAR_E_ARG, "send_at[0], to rank 1, is 2");
+        send_at[0] = 0;
+        sends[0] = 0;
+        lists.peers = me == last ? 2 : 1;
+        peer[1] = me == last ? peer[0] : peer[1];
+        refused(c, &d, DPAR_E_ARG, "is twice among the peers");
+    }
+    lists.peers = 1;
+    receives[0] = sends[0] = 2;
+    d.ghosts = 2;
+    receive_at[1] = me == last ? 2 : 3;
+    lists.send_at = receive_at;
+    d.own = 2;
+    receive_at[0] = 2;
+    peer[0] = me;
+    {
+        static const int32_t both[2] = {0, 1};
+        lists.send_at = both;
+    }
+    refused(c, &d, DPAR_E_ARG, "receive_at names 2 twice");
+    receive_at[1] = me == last ? 4 : 3;
+    refused(c, &d, DPAR_E_ARG, "receive_at[1] is 4: ghosts are 2 to 3");
+}
+
+/* One number of what this rank says, changed. Arrays have room for all counts that come of it. */
+static void spoil(world *w, int me, both_sides *b, dpar_points_desc *d, uint64_t *seed)
+{
+    const int64_t any = (int64_t)lot_next(seed) >> lot_below(seed, 64),
+                  one = lot_below(seed, 3) - 1;
+    const int64_t g = d->ghosts > 0 ? lot_below(seed, d->ghosts) : 0;
+    switch (lot_below(seed, 13)) {
+    case 0: d->own = d->own > 0 ? d->own + (one > 0 ? -1 : one) : -any; break;
+    case 1: d->ghosts = d->ghosts > 0 ? d->ghosts - 1 : -1; break;
+    case 2: d->order = (int32_t)any; break;
+    case 3: d->way = (int32_t)any; break;
+    case 4: d->tag = (int32_t)any; break;
+    case 5: d->run_bytes = any; break;
+    case 6: w->ghost_id[me][g] += one ? one : any; break;
+    case 7: w->own_id[me][d->own > 0 ? lot_below(seed, d->own) : 0] = one ? any : w->name[0]; break;
+    case 8: w->owner[me][g] = (int32_t)(one ? w->owner[me][g] + one : any); break;
+    case 9: b->sends[lot_below(seed, RANKS)] += one; break;
+    case 10: b->receives[lot_below(seed, RANKS)] += one; break;
+    case 11: b->peer[lot_below(seed, RANKS)] = (int32_t)(one ? lot_below(seed, RANKS) : any); break;
+    default: (one ? b->send_at : b->receive_at)[g] = (int32_t)any; break;
+    }
+}
+
+/* Whatever one rank says wrongly: all ranks plan, or all are refused with a sentence. */
+static void fuzz(dpar_comm *c, int rounds)
+{
+    uint64_t seed = 777 + (uint64_t)c->size;
+    world *w = (world *)zeroed(sizeof *w);
+    both_sides *b = (both_sides *)zeroed(sizeof *b);
+    int i;
+    for (i = 0; i < rounds && c->status == DPAR_OK; i++) {
+        dpar_points_desc d;
+        dpar_points *p = NULL;
+        dpar_why why;
+        dpar_status st;
+        int who;
+        build(w, c->size, i % KINDS, &seed);
+        describe(w, c->rank, b, &d);
+        who = (int)lot_below(&seed, c->size);
+        if (who == c->rank) {
+            uint64_t own_seed = seed;
+            spoil(w, who, b, &d, &own_seed);
+        }
+        why.text[0] = 0;
+        st = dpar_points_make_of(c, &d, &p, &why);
+        CHECK((st == DPAR_OK) == (why.text[0] == 0));
+        CHECK_INT(all_sum(c, st == DPAR_OK), st == DPAR_OK ? c->size : 0);
+        if (p) {
+            CHECK_INT(dpar_points_free(p), DPAR_OK);
+        }
+    }
+    free(b);
+    free(w);
+}
+
+/* Calls that are wrong on a rank leave the plan as it was. */
+static void wrong_calls(dpar_comm *c)
+{
+    const int64_t ghost[1] = {(c->rank + 1) % c->size};
+    double x[2] = {(double)c->rank, -1.0};
+    dpar_points_values v;
+    dpar_points *p = NULL;
+    int32_t at[2];
+    int64_t id[2] = {0, 99};
+    dpar_why why;
+    memset(&v, 0, sizeof v);
+    CHECK_INT(dpar_points_make(c, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
+    if (!p) {
+        return;
+    }
+    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    v.type = DPAR_F4;
+    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    v.type = DPAR_F64;
+    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "data is NULL") != NULL);
+    v.data = x;
+    CHECK_INT(dpar_points_run(p, &v, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_points_begin_adjoint(p, &v, 1, DPAR_PRODUCT), DPAR_E_ARG);
+    v.components = 2;
+    v.stride = 1;
+    CHECK_INT(dpar_points_run(p, &v, 1), DPAR_E_ARG);
+    v.components = 0;
+    v.stride = 0;
+    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_OK);
+    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_close(p), DPAR_E_ARG);
+    CHECK_INT(dpar_points_end(p), DPAR_OK);
+    CHECK(x[1] == (double)((c->rank + 1) % c->size));
+    CHECK_INT(dpar_points_local(p, id, 2, at), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "ids[1] is 99") != NULL || c->size > 2);
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_POISON, &why), DPAR_OK);
+    CHECK(x[1] != x[1]);
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_UNFILLED, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_UNFILLED, &why), DPAR_OK);
+    x[1] += c->rank == c->size - 1;
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "vector 0: ghost 0, local index 1 of rank ") != NULL);
+    x[0] = 1.0;
+    x[1] = 2.0;
+    CHECK_INT(dpar_points_add(p, x), DPAR_OK);
+    CHECK(x[0] == 3.0 && x[1] == 0.0);
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+    CHECK_INT(dpar_points_free(NULL), DPAR_OK);
+}
+
+/* Ranks that name different vectors all hear of it, and no one waits for ever. */
+static void other_vectors(dpar_comm *c)
+{
+    const int64_t ghost[1] = {(c->rank + 1) % c->size};
+    dpar_points_values v;
+    dpar_points *p = NULL;
+    double x[4] = {0.0, 0.0, 0.0, 0.0};
+    dpar_comm *own = NULL;
+    dpar_why why;
+    dpar_status st;
+    memset(&v, 0, sizeof v);
+    v.data = x;
+    CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
+    CHECK_INT(dpar_points_make(own, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
+    v.type = c->rank == 0 ? DPAR_F64 : DPAR_F32;
+    st = dpar_points_run(p, &v, 1);
+    if (c->size == 1) {
+        CHECK_INT(st, DPAR_OK);
+    } else { /* who takes from another notices, the rest hear of it in their next call */
+        CHECK(st == DPAR_E_MISMATCH || (c->rank > 0 && c->rank < c->size - 1 && st == DPAR_OK));
+        CHECK_INT(dpar_barrier(own, NULL), DPAR_E_MISMATCH);
+    }
+    (void)dpar_points_free(p);
+    (void)dpar_comm_close(own);
+}
+
+static void rows(dpar_comm *c)
+{
+    const int64_t ghost[1] = {(c->rank + 1) % c->size}, begin[6] = {0, 2, 2, 3, 5, 6};
+    const int32_t column[6] = {0, 2, 1, 1, 0, 2};
+    int32_t row[5];
+    int64_t core = -1;
+    dpar_points *p = NULL;
+    dpar_why why;
+    CHECK_INT(dpar_points_make(c, NULL, 2, ghost, 1, &p, &why), DPAR_OK);
+    CHECK_INT(dpar_points_rows(p, 5, begin, column, row, &core), DPAR_OK);
+    CHECK(core == 3 && row[0] == 1 && row[1] == 2 && row[2] == 3 && row[3] == 0 && row[4] == 4);
+    {
+        const int32_t wrong[6] = {0, 2, 1, 3, 0, 2};
+        CHECK_INT(dpar_points_rows(p, 5, begin, wrong, row, &core), DPAR_E_ARG);
+        CHECK(strstr(c->why.text, "row 3 (columns 3 to 4)") != NULL);
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
+/* Rank 0 only gives, and is done at once; the others take later. It must not run ahead of them by
+ * more than its two turns. */
+static void ahead(dpar_comm *c)
+{
+    enum { N = 32, ROUNDS = 12 };
+    const int64_t ghost[2] = {5, 17}; /* scattered: packed */
+    double x[N + 2];
+    dpar_points *p = NULL;
+    dpar_why why;
+    int k, i;
+    CHECK_INT(
+        dpar_points_make(c, NULL, c->rank == 0 ? N : 0, ghost, c->rank == 0 ? 0 : 2, &p, &why),
+        DPAR_OK);
+    for (k = 0; k < ROUNDS && p; k++) {
+        for (i = 0; i < N && c->rank == 0; i++) {
+            x[i] = 100.0 * k + i;
+        }
+        if (c->rank > 0) {
+            const struct timespec t = {0, 1000000};
+            nanosleep(&t, NULL);
+        }
+        CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+        CHECK(c->rank == 0 || (x[0] == 100.0 * k + 5 && x[1] == 100.0 * k + 17));
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
+/* One long run, of vectors that lie otherwise on every other rank: planes here, interleaved there.
+ */
+static void long_run(dpar_comm *c)
+{
+    enum { N = 200 };
+    int64_t ghost[N];
+    dpar_points_values v[2];
+    dpar_points *p = NULL;
+    dpar_why why;
+    double *x;
+    int i, k, shape;
+    for (i = 0; i < N; i++) {
+        ghost[i] = N * ((c->rank + 1) % c->size) + i;
+    }
+    CHECK_INT(dpar_points_make(c, NULL, N, ghost, N, &p, &why), DPAR_OK);
+    x = (double *)dpar_points_array(p, DPAR_F64, 4);
+    for (shape = 0; shape < 4 && x; shape++) {
+        memset(v, 0, sizeof v);
+        v[0].type = DPAR_F64;
+        v[0].components = 3;
+        v[0].data = x;
+        v[0].component_stride = (shape + c->rank) % 2 ? 2 * N : 0;
+        v[0].stride = (shape + c->rank) % 4 == 2 ? 4 : 0;
+        for (i = 0; i < 2 * N; i++) {
+            for (k = 0; k < 3; k++) {
+                double *at = (double *)(void *)number(&v[0], N, i, k);
+                *at = i < N ? 1000.0 * c->rank + i + 0.25 * k : -1.0;
+            }
+        }
+        CHECK_INT(dpar_points_run(p, v, 1), DPAR_OK);
+        for (i = 0; i < N; i++) {
+            for (k = 0; k < 3; k++) {
+                CHECK(*(double *)(void *)number(&v[0], N, N + i, k) ==
+                      1000.0 * ((c->rank + 1) % c->size) + i + 0.25 * k);
+            }
+        }
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+    dpar_comm_release(c, x);
+}
+
+/* The full floor in memory of one's own, what it draws, arrays of the simple one. */
+static void full(dpar_comm *c)
+{
+    const int64_t ghost[3] = {(2 * c->rank + 2) % (2 * c->size), (2 * c->rank + 3) % (2 * c->size),
+                              (2 * c->rank + 2) % (2 * c->size)};
+    char text[4000];
+    dpar_points_desc d;
+    dpar_points *p = NULL;
+    dpar_text t;
+    int64_t bytes = 0;
+    void *memory, *whole;
+    dpar_why why;
+    double *x;
+    memset(&d, 0, sizeof d);
+    d.own = 2;
+    d.ghosts = 3;
+    d.ghost_id = ghost;
+    d.timers = 1;
+    CHECK_INT(dpar_points_bytes(c, &d, &bytes, &why), DPAR_OK);
+    CHECK(bytes > 0 && bytes < 2048);
+    memory = zeroed_aligned(bytes, &whole);
+    CHECK_INT(dpar_points_init(memory, bytes - (c->rank == 0), c, &d, &p, &why), DPAR_E_ROOM);
+    CHECK(p == NULL && strstr(why.text, "dpar_points_bytes") != NULL);
+    CHECK_INT(dpar_points_init(memory, bytes, c, &d, &p, &why), DPAR_OK);
+    CHECK(p && p->own == 2 && p->ghosts == 3 && p->first == 2 * c->rank && p->whole == 2 * c->size);
+    x = (double *)dpar_points_array(p, DPAR_F64, 1);
+    CHECK(x != NULL && dpar_points_array(p, DPAR_F4, 1) == NULL);
+    x[0] = 1.0 + (double)c->rank;
+    x[1] = -x[0];
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    CHECK(x[2] == 1.0 + (double)((c->rank + 1) % c->size) && x[3] == -x[2] && x[4] == x[2]);
+    dpar_text_init(&t, text, sizeof text);
+    dpar_points_report(p, &t);
+    CHECK(strstr(text, "2 own values, 3 ghosts, 1 exchanges") && strstr(text, "us an exchange"));
+    dpar_text_init(&t, text, sizeof text);
+    CHECK_INT(dpar_points_draw(p, &t), DPAR_OK);
+    CHECK(strstr(text, "values from") != NULL && strstr(text, "         3") != NULL);
+    CHECK_INT(dpar_points_close(p), DPAR_OK);
+    dpar_comm_release(c, x);
+    free(whole);
+}
+
+static int test(dpar_comm *c, void *arg)
+{
+    const int rounds = getenv("POINTS_ROUNDS") ? atoi(getenv("POINTS_ROUNDS")) : 60;
+    (void)arg;
+    random_worlds(c, rounds);
+    faults(c);
+    fuzz(c, 5 * rounds);
+    wrong_calls(c);
+    rows(c);
+    full(c);
+    ahead(c);
+    long_run(c);
+#ifndef USE_MPI
+    other_vectors(c);
+#endif
+    return failures() > 0;
+}
+
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, test, NULL, 6, 4, NULL);
+}
