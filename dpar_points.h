@@ -280,8 +280,7 @@ DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
  * and ids it comes to this:
  *
  *     dpar_points_make(comm, own, n, ghosts, m, &p, &why);     ids that this rank owns, and reads
- *     dpar_points_local(p, column_id, entries, column);        columns of the matrix in local
- * numbers
+ *     dpar_points_local(p, column_id, entries, column);   columns of the matrix, as local indices
  *     ...
  *     dpar_points_exchange(p, x);                              x[n .. n + m - 1] are the owners'
  *     ...

@@ -14,7 +14,7 @@ flags='-O2 -Wno-stringop-overflow -Wno-stringop-overread -I. -Ibench -DDPAR_IMPL
 
 table() {
     awk -F, -v label="$1" '
-        $2 == "plan" { printf "%s: %d ids a rank planned (%s) in %.4f s\n", label, $3, $4, $5; next }
+        $2 == "plan" { printf "%s%s: %d ids a rank planned (%s) in %.4f s", "\n", label, $3, $4, $5; next }
         $4 == "hand" { hand = $5; printf "\n%s, cut in %s, %d^3 a rank: by hand %.3f us", label, $2, $3, $5 }
         $4 != "hand" { printf "; %s %.3f (%.2f)", $4, $5, $5 / hand }
         $6 != 1 { wrong = 1; printf " WRONG VALUES" }
