@@ -6535,7 +6535,7 @@ static const char *dpari_plan_words(void)
            "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
            "refuses=fsdp|fsdp=fsdp load|"
            "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
-           "spatial layer=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
+           "spatial layer=points|an exchange of points=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
            "dpar_comm_agree=";
 }
 

@@ -1018,7 +1018,7 @@ static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *
         st = dpari_pt_said(c, dpar_comm_alloc(c, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
     }
     m->count = (int64_t *)counts;
-    st = dpari_agree(c, st, why);
+    st = dpari_agree_on(c, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1035,7 +1035,7 @@ static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *
     }
     m->out = (int64_t *)m->memory;
     m->in = m->out ? m->out + m->outs : NULL;
-    return dpari_agree(c, st, why);
+    return dpari_agree_on(c, st, "points", NULL, NULL, why);
 }
 
 /* out to their ranks; back: answers, which take the place of what came in. */
@@ -1090,7 +1090,7 @@ static dpar_status dpari_pt_by_range(dpari_points *x, const dpar_points_desc *d,
     int64_t *count, g, all = 0;
     void *memory = NULL;
     dpar_status st = dpari_pt_said(c, dpar_comm_alloc(c, bytes, &memory), why);
-    st = dpari_agree(c, st, why);
+    st = dpari_agree_on(c, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         dpar_comm_release(c, memory);
         return st;
@@ -1363,7 +1363,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_poi
     int64_t *spare;
     dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghosts + most, d->ghosts, why);
     st = st == DPAR_OK ? dpari_pt_enter(x, d, why) : st;
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1381,7 +1381,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_poi
         st = dpari_pt_go(&m, 0, why);
         st = st == DPAR_OK ? dpari_pt_set_both(both, &m, x->head.comm->size, why) : st;
         st = st == DPAR_OK ? dpari_pt_look_up(x, &m, both, why) : st;
-        st = dpari_agree(x->head.comm, st, why);
+        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     }
     dpari_pt_close(&m);
     return st;
@@ -1421,7 +1421,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_p
     }
     st = dpari_pt_pages(both, 0, d->ghosts, 4 * size, why);
     st = st == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : st;
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1444,7 +1444,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_p
                           i, told[i], x->head.comm->rank, both->receives[i]);
         }
     }
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st == DPAR_OK) {
         dpari_pt_sort_lists(d, both, size);
     }
@@ -2759,7 +2759,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
         return DPAR_OK;
     }
     st = dpar_comm_alloc(x->node, (int64_t)sizeof(int32_t) * x->node->size, &memory);
-    st = dpari_agree(x->node, st, NULL);
+    st = dpari_agree_on(x->node, st, "points", NULL, NULL, NULL);
     told = (int32_t *)memory;
     if (st == DPAR_OK) {
         st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
@@ -2859,12 +2859,12 @@ static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpa
                          ? dpari_say(DPAR_E_RANGE, why, "# values are sent: # are possible",
                                      both->sent, INT32_MAX, 0, 0)
                          : dpari_pt_alloc(x, peers, numbers, why);
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st == DPAR_OK) {
         dpari_pt_set_peers(x, both);
         st = dpari_pt_find_node(x, why);
         st = st == DPAR_OK ? dpari_pt_swap(x, why) : st;
-        st = dpari_agree(x->head.comm, st, why);
+        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     }
     if (st != DPAR_OK && x->lists) {
         dpar_comm_release(x->world ? x->node : x->head.comm, x->lists);
@@ -2932,7 +2932,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dp
     dpari_pt_set(x, c, &given);
     if (d->lists) {
         st = dpari_pt_check_places(d, (uint64_t *)(void *)x->table.entry, why);
-        st = dpari_agree(c, st, why);
+        st = dpari_agree_on(c, st, "points", NULL, NULL, why);
         st = st == DPAR_OK ? dpari_pt_by_lists(x, d, &both, why) : st;
     } else {
         st = dpari_pt_by_ids(x, d, &both, why);
@@ -3086,7 +3086,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
         row[x->peer[i].rank] = x->peer[i].send.count;
     }
     st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
-    st = dpari_agree(c, st, NULL);
+    st = dpari_agree_on(c, st, "points", NULL, NULL, NULL);
     all = (int64_t *)memory;
     st = st == DPAR_OK ? dpar_all_gather(c, row, all, c->size, DPAR_I64, NULL) : st;
     for (i = -1; i < c->size && st == DPAR_OK && out; i++) {
@@ -3257,7 +3257,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_
                  ? st
                  : dpari_say_word(st, why, "@", comm->why.text, sizeof comm->why.text, 0, 0, 0, 0);
     }
-    st = dpari_agree(comm, st, why); /* before init, which a rank without memory does not call */
+    st = dpari_agree_on(comm, st, "points", NULL, NULL,
+                        why); /* before init, which a rank without memory does not call */
     st = st == DPAR_OK ? dpar_points_init(memory, bytes, comm, d, plan, why) : st;
     if (st != DPAR_OK) {
         dpar_comm_release(comm, memory);

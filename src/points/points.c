@@ -317,7 +317,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
         return DPAR_OK;
     }
     st = dpar_comm_alloc(x->node, (int64_t)sizeof(int32_t) * x->node->size, &memory);
-    st = dpari_agree(x->node, st, NULL);
+    st = dpari_agree_on(x->node, st, "points", NULL, NULL, NULL);
     told = (int32_t *)memory;
     if (st == DPAR_OK) {
         st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
@@ -417,12 +417,12 @@ static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpa
                          ? dpari_say(DPAR_E_RANGE, why, "# values are sent: # are possible",
                                      both->sent, INT32_MAX, 0, 0)
                          : dpari_pt_alloc(x, peers, numbers, why);
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st == DPAR_OK) {
         dpari_pt_set_peers(x, both);
         st = dpari_pt_find_node(x, why);
         st = st == DPAR_OK ? dpari_pt_swap(x, why) : st;
-        st = dpari_agree(x->head.comm, st, why);
+        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     }
     if (st != DPAR_OK && x->lists) {
         dpar_comm_release(x->world ? x->node : x->head.comm, x->lists);
@@ -490,7 +490,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dp
     dpari_pt_set(x, c, &given);
     if (d->lists) {
         st = dpari_pt_check_places(d, (uint64_t *)(void *)x->table.entry, why);
-        st = dpari_agree(c, st, why);
+        st = dpari_agree_on(c, st, "points", NULL, NULL, why);
         st = st == DPAR_OK ? dpari_pt_by_lists(x, d, &both, why) : st;
     } else {
         st = dpari_pt_by_ids(x, d, &both, why);
@@ -644,7 +644,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
         row[x->peer[i].rank] = x->peer[i].send.count;
     }
     st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
-    st = dpari_agree(c, st, NULL);
+    st = dpari_agree_on(c, st, "points", NULL, NULL, NULL);
     all = (int64_t *)memory;
     st = st == DPAR_OK ? dpar_all_gather(c, row, all, c->size, DPAR_I64, NULL) : st;
     for (i = -1; i < c->size && st == DPAR_OK && out; i++) {

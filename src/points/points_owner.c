@@ -145,7 +145,7 @@ static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *
         st = dpari_pt_said(c, dpar_comm_alloc(c, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
     }
     m->count = (int64_t *)counts;
-    st = dpari_agree(c, st, why);
+    st = dpari_agree_on(c, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -162,7 +162,7 @@ static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *
     }
     m->out = (int64_t *)m->memory;
     m->in = m->out ? m->out + m->outs : NULL;
-    return dpari_agree(c, st, why);
+    return dpari_agree_on(c, st, "points", NULL, NULL, why);
 }
 
 /* out to their ranks; back: answers, which take the place of what came in. */
@@ -217,7 +217,7 @@ static dpar_status dpari_pt_by_range(dpari_points *x, const dpar_points_desc *d,
     int64_t *count, g, all = 0;
     void *memory = NULL;
     dpar_status st = dpari_pt_said(c, dpar_comm_alloc(c, bytes, &memory), why);
-    st = dpari_agree(c, st, why);
+    st = dpari_agree_on(c, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         dpar_comm_release(c, memory);
         return st;
@@ -490,7 +490,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_poi
     int64_t *spare;
     dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghosts + most, d->ghosts, why);
     st = st == DPAR_OK ? dpari_pt_enter(x, d, why) : st;
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -508,7 +508,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_poi
         st = dpari_pt_go(&m, 0, why);
         st = st == DPAR_OK ? dpari_pt_set_both(both, &m, x->head.comm->size, why) : st;
         st = st == DPAR_OK ? dpari_pt_look_up(x, &m, both, why) : st;
-        st = dpari_agree(x->head.comm, st, why);
+        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     }
     dpari_pt_close(&m);
     return st;
@@ -548,7 +548,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_p
     }
     st = dpari_pt_pages(both, 0, d->ghosts, 4 * size, why);
     st = st == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : st;
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -571,7 +571,7 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_p
                           i, told[i], x->head.comm->rank, both->receives[i]);
         }
     }
-    st = dpari_agree(x->head.comm, st, why);
+    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st == DPAR_OK) {
         dpari_pt_sort_lists(d, both, size);
     }

@@ -21,7 +21,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_
                  ? st
                  : dpari_say_word(st, why, "@", comm->why.text, sizeof comm->why.text, 0, 0, 0, 0);
     }
-    st = dpari_agree(comm, st, why); /* before init, which a rank without memory does not call */
+    st = dpari_agree_on(comm, st, "points", NULL, NULL,
+                        why); /* before init, which a rank without memory does not call */
     st = st == DPAR_OK ? dpar_points_init(memory, bytes, comm, d, plan, why) : st;
     if (st != DPAR_OK) {
         dpar_comm_release(comm, memory);
