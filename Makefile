@@ -12,7 +12,7 @@ HEADERS = dpar.h dpar_schedule.h dpar_cost.h dpar_comm.h dpar_halo.h dpar_points
 OBJECTS = $(B)/dpar.o $(B)/dpar_schedule.o $(B)/dpar_cost.o $(B)/dpar_comm.o $(B)/dpar_halo.o \
 	$(B)/dpar_points.o $(B)/dpar_train.o $(B)/dpar_spatial.o $(B)/dpar_debug.o
 COMMANDS = $(B)/plan $(B)/pipeline $(B)/doctor $(B)/decompose $(shell command -v $(MPICC) > /dev/null 2>&1 && echo $(B)/doctor_mpi)
-APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/unet $(B)/train_gpt
+APPS = $(B)/ranks $(B)/reshard $(B)/shallow_water $(B)/mg $(B)/fem $(B)/unet $(B)/train_gpt
 SPEEDS = $(B)/plan_speed $(B)/index_speed $(B)/order_speed $(B)/kernel_speed $(B)/p2p_speed $(B)/grid_speed $(B)/strategies \
 	$(B)/overlap $(B)/host_kernels $(B)/scale
 RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
@@ -34,7 +34,7 @@ help:
 	@echo 'make commands   build/plan build/pipeline build/doctor build/decompose; where there is an mpicc (or'
 	@echo '                MPICC=...) build/doctor_mpi, the doctor for jobs on several nodes'
 	@echo 'make man        build/man/plan.1, ...: what the commands say by --help'
-	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg'
+	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg build/fem'
 	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
 	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
 	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
@@ -132,6 +132,8 @@ $(B)/reshard: apps/reshard.c commands/options.h $(B)/libdpar.a
 $(B)/shallow_water: apps/shallow_water.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/mg: apps/mg.c apps/start.h commands/options.h $(B)/libdpar.a
+	$(LINK)
+$(B)/fem: apps/fem.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
 $(B)/unet: apps/unet.c apps/start.h commands/options.h $(B)/libdpar.a
 	$(LINK)
@@ -253,7 +255,7 @@ docs/gpu.md: tools/gpu-record tests/gpu/record
 	tools/gpu-record
 docs/api.md: tools/api tools/headers dpar_mpi.h dpar_nccl.h dpar_cuda.h $(HEADERS)
 	tools/api > $@.new && mv $@.new $@
-DRAWN = layouts meshes moving halo points pipeline memory time training trouble
+DRAWN = layouts meshes moving halo points partition pipeline memory time training trouble
 PICTURES = $(DRAWN:%=docs/guide/%.svg)
 DRAW = $(wildcard docs/guide/pictures/*.c)
 $(B)/pictures: $(DRAW) docs/guide/pictures/pictures.h $(B)/libdpar.a

@@ -115,6 +115,26 @@ DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_ha
 DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
                                            dpar_halo_grid *grid, dpar_why *why);
 
+/* What comes from a neighbour at each exchange, where no grid says it: lists of ids or indices
+ * (dpar_points_peer counts them). */
+typedef struct dpar_neighbour {
+    int64_t bytes;
+    int64_t runs;   /* pieces without gaps in which they are copied, of both copies together */
+    int32_t copies; /* 1: read where they lie; 2: packed and unpacked, as messages are */
+    int32_t away;   /* 1: on another node; 2 where the neighbour is the rank itself */
+} dpar_neighbour;
+
+/* The seconds of such an exchange on a rank, as dpar_halo_grid_cost counts them:
+ *
+ *     copies = sum of copies bytes / copy_Bps + runs run_s
+ *     seconds = copies + peers peer_s, or + messages message_s + network_bytes / nic_Bps if longer
+ *
+ * The job waits for the rank with the most (dpar_max of it). n neighbours, with none of them 0.
+ * per_node: ranks that share the node's NIC and send as much. rates: those of a dpar_cluster
+ * (`halo`); NULL: the default. Numbers are not checked. Local. O(n). */
+DPAR_API double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n, int32_t per_node,
+                                     const dpar_halo_rates *rates);
+
 /* ==== cost/cluster.h ==== */
 
 /* cluster - a machine as its costs are seen: a chip, the links inside a node, a node's NICs, the
@@ -12066,6 +12086,28 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_grid_choose(const dpar_halo_job *job,
     }
     *grid = best;
     return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n,
+                                                int32_t per_node, const dpar_halo_rates *rates)
+{
+    dpar_halo_rates usual;
+    double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
+    dpar_halo_rates_init(&usual);
+    rates = rates ? rates : &usual;
+    for (; n > 0; n--, neighbour++) {
+        const double bytes = (double)neighbour->bytes;
+        copies +=
+            neighbour->copies * bytes / rates->copy_Bps + (double)neighbour->runs * rates->run_s;
+        if (neighbour->away == 1) {
+            away += per_node * bytes;
+            messages += rates->message_s;
+        } else if (neighbour->away == 0) {
+            peers += rates->peer_s;
+        }
+    }
+    messages += rates->nic_Bps > 0 ? away / rates->nic_Bps : 0.0;
+    return copies + dpari_mostf(peers, messages);
 }
 
 /* ==== cost/plan_show.c ==== */

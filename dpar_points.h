@@ -340,6 +340,140 @@ enum {
 DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v, int32_t n,
                                        int32_t what, dpar_why *why);
 
+/* ==== points/points_part.h ==== */
+
+/* points_part - a partition to start from: points, or the centres of elements, cut along Hilbert's
+ * curve into parts of equal weight. Each part is a compact piece of space.
+ *
+ *     dpar_points_cloud d = {0};
+ *     d.dims = 3;
+ *     d.points = n;
+ *     d.at = xyz;                                     x, y, z of each
+ *     d.id = id;                                      of all ranks different
+ *     bad = dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: whose point i is to be
+ *     bad = bad || dpar_points_move(...);             points_move.h
+ *
+ * A partition of ParMETIS or Scotch is the same array: for each local point or element the rank
+ * that is to own it. It is `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart.
+ * (Where idx_t or SCOTCH_Num has 64 bits, copy it.) What follows does not ask who made it. */
+
+/* Points of this rank. Zero it and fill it in. */
+typedef struct dpar_points_cloud {
+    int32_t dims;         /* 2 or 3 */
+    int32_t parts;        /* 0: as many as there are ranks; to 2^20 */
+    int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
+    const double *at;     /* [points][dims] where they are; finite */
+    const double *weight; /* [points] 0 and more, finite; NULL: 1 each */
+    const int64_t *id;    /* [points] each once in the job: it decides where points lie together.
+                             NULL: numbered from rank to rank */
+} dpar_points_cloud;
+
+/* Which part is each point to belong to? The points of all ranks lie along the curve, those of one
+ * place by their ids. Where the weights so far reach k / parts of the whole, part k begins: before
+ * or behind the point in which that is, whichever is nearer.
+ *
+ * So the weight of a part differs from the mean by less than the largest weight of a point: by less
+ * than 1 % where a part has 100 points of equal weight or more. Some parts may have no points where
+ * a point weighs more than the mean. Ids that are equal at the same place stay together.
+ *
+ * owner[points] does not depend on how the points were spread over the ranks, if they have ids. It
+ * is the same on all machines whose doubles are IEEE's. key NULL, or key[points]: where each point
+ * lies on the curve, for dpar_points_move's order.
+ *
+ * Places: the smallest cube that holds all points, in 2^31 steps a side in 2 dims, 2^21 in 3.
+ * Weights: rounded to the largest one / 2^k, where points of all ranks times 2^k <= 2^61; k <= 52.
+ *
+ * COLLECTIVE. What any rank gives wrongly all ranks hear, with a sentence. E_ARG: dims, parts, a
+ * coordinate or weight that is not finite, a negative weight, weights that are all 0, NULL.
+ * E_RANGE: more points. E_MISMATCH: ranks give different dims or parts. E_MEMORY, and errors
+ * of the communicator.
+ *
+ * Sorts its own points, O(points). The cuts are searched by counts: about 25 all-reduces
+ * of 56 bytes a part, 20 more where points lie at one place or have long ids. No rank has all
+ * points. It needs 56 bytes a point for a while, and 100 a part. */
+DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d, int32_t *owner,
+                                           int64_t *key, dpar_why *why);
+
+/* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21, by
+ * the transform of J. Skilling, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
+ * 381). Cells that follow each other on it have a side in common. -1: dims is not 2 or 3, or the
+ * cell lies outside. Local. O(1). */
+DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
+
+/* ==== points/points_move.h ==== */
+
+/* points_move - a mesh goes to new owners: points with their ids, elements with the ids of their
+ * corners, and any values of both.
+ *
+ *     dpar_points_piece d = {0};
+ *     d.points = n, d.id = id;
+ *     d.elements = m, d.corners = 4, d.corner = corner;          ids of 4 points each
+ *     d.element_owner = owner;                     of dpar_points_partition, METIS, Scotch, yours
+ *     bad = dpar_points_move(c, &d, &to, &why);    points go with elements that have them
+ *     v.type = DPAR_F64, v.components = 3;
+ *     v.data = xyz;                                [n][3] as they lay
+ *     v.ghosts = xyz_new;                          [to->desc.own][3]
+ *     bad = bad || dpar_points_run(to->points, &v, 1);           values move, any number of times
+ *     bad = bad || dpar_points_make_of(c, &to->desc, &p, &why);  exchanges from now on
+ *     ... to->corner[4 * e + k]: local indices ...
+ *
+ * A movement is a plan of points.h: its own values are the old ones, its ghosts the new ones. All
+ * that such a plan can do it can: several vectors in one message a peer, of any type. Back: begin
+ * with 0 in the old array, dpar_points_begin_adjoint with DPAR_SUM, dpar_points_end. */
+
+/* What this rank has of a mesh, and whose it is to be. Zero it and fill it in. One of owner and
+ * element_owner is given on all ranks, or both; ranks without points may leave owner out. */
+typedef struct dpar_points_piece {
+    int64_t points;        /* of this rank */
+    const int64_t *id;     /* [points] each once in the job. NULL on all ranks: consecutive, rank
+                              after rank, from 0 */
+    const int32_t *owner;  /* [points] the rank that is to have it. NULL: one of those that are to
+                              have an element with it; without an element it stays */
+    const int64_t *order;  /* [points] at its new rank they lie in ascending order of these, where
+                              equal of their ids. NULL: of ids */
+    int64_t elements;      /* of this rank */
+    int32_t corners;       /* of each element, 1 to 64, the same on all ranks with elements. Of
+                              mixed shapes: the most; repeat the last corner */
+    const int64_t *corner; /* [elements][corners] ids of points, of any rank */
+    const int64_t *element_id;    /* [elements] as id */
+    const int32_t *element_owner; /* [elements] as owner. NULL: the rank that is to have most of its
+                                     corners; of several the smallest */
+    const int64_t *element_order; /* [elements] as order */
+} dpar_points_piece;
+
+/* What this rank has after the movement. Read it; change desc as you like (its way, tag, timers;
+ * with another order than GIVEN `corner` counts otherwise). All arrays are its own. */
+typedef struct dpar_points_moved {
+    dpar_points_desc desc; /* its points, and as ghosts those that its elements read: by owner's
+                              rank, then id, with the owners. For dpar_points_make_of */
+    int64_t elements;
+    int64_t *element_id;      /* [elements] */
+    int32_t *corner;          /* [elements][corners] local indices: own points, then ghosts */
+    dpar_points *points;      /* plan: old points are its own values, new ones its ghosts */
+    dpar_points *of_elements; /* the same of elements; NULL where no rank has any */
+    dpar_comm *comm;          /* private, as all that follows */
+    void *memory[3];
+} dpar_points_moved;
+
+/* Plans the movement of a mesh, moves ids and corners, numbers the corners anew. Values are moved
+ * by the plans in `moved`. COLLECTIVE.
+ *
+ * The result depends on ids, corners, owners and orders, not on how points and elements were spread
+ * before (but for points without elements that stay). Of several ranks that may have a point, a
+ * hash of rank and id takes one: no rank gets all of them.
+ *
+ * What any rank gives wrongly all ranks hear, with a sentence. E_ARG: a rank that is none, an id
+ * that two ranks have or none, neither owner nor element_owner, NULL; E_MISMATCH: some ranks give
+ * what others do not, or other corners. E_RANGE, E_MEMORY, and errors of the communicator.
+ *
+ * Costs sorting what it has and gets, O(n), and about 12 all-to-alls; 80 bytes a corner and a point
+ * for a while. What is kept: 4 bytes a corner, 12 a ghost, 8 an id, and the two plans. */
+DPAR_API dpar_status dpar_points_move(dpar_comm *c, const dpar_points_piece *d,
+                                      dpar_points_moved **moved, dpar_why *why);
+/* Ends it: the plans, then its arrays, which plans made of its desc no longer need. COLLECTIVE;
+ * errors as dpar_points_close. NULL is fine. */
+DPAR_API dpar_status dpar_points_move_free(dpar_points_moved *moved);
+
 #endif /* DPAR_POINTS_H */
 
 /* Stop here if you only want the API. The implementation follows. */
@@ -618,6 +752,45 @@ DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind
 /* Timers: 0 where there are none. */
 DPARI_API double dpari_pt_clock(const dpari_points *x);
 DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
+
+/* ==== points/points_order.h ==== */
+
+/* points_order - what partitions and movements share: sorting, numbers from rank to rank, pages for
+ * a while. Private: it stands on comm alone. */
+
+/* What is sorted: by key, then by id. `at` says where it was. */
+typedef struct dpari_po_item {
+    int64_t key, id, at;
+} dpari_po_item;
+
+/* Is a before b (-1), equal (0), behind (1)? */
+DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
+{
+    return a->key != key ? (a->key < key ? -1 : 1) : a->id != id ? (a->id < id ? -1 : 1) : 0;
+}
+/* Sorts n items, equal ones as they are; spare: room for n. Returns where they are then: one of
+ * both. O(n): a pass for each byte
+ * in which they differ. */
+DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
+
+/* Pages that are needed for a while. Zero it; dpari_po_free gives all of them back. */
+enum { DPARI_PO_PAGES = 8 };
+typedef struct dpari_po_pages {
+    void *at[DPARI_PO_PAGES];
+    int64_t bytes[DPARI_PO_PAGES];
+    int32_t used;
+} dpari_po_pages;
+/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a sentence. */
+DPARI_API void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
+                              dpar_why *why);
+DPARI_API void dpari_po_free(dpari_po_pages *p);
+
+/* E_ARG: the communicator reaches a device's memory alone. */
+DPARI_API dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
+/* st, with the sentence of c where it is an error. */
+DPARI_API dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+/* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
+DPARI_API dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
 
 /* ==== points/points_list.c ==== */
 
@@ -3326,6 +3499,1130 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
         dpar_comm_release(c, p);
     }
     return st;
+}
+
+/* ==== points/points_order.c ==== */
+
+/* A byte of a number, so that numbers ascend with their bytes: the sign is turned. */
+DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
+{
+    const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
+    return (size_t)(v >> shift & 255u);
+}
+
+/* Deals the items out by one byte, in their order. 0: all have the same one, nothing was done. */
+static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
+                         int32_t shift)
+{
+    int64_t next[256], i, all = 0;
+    int32_t k;
+    dpari_zero(next, sizeof next);
+    for (i = 0; i < n; i++) {
+        next[dpari_po_digit(&item[i], by_id, shift)]++;
+    }
+    if (next[dpari_po_digit(item, by_id, shift)] == n) {
+        return 0;
+    }
+    for (k = 0; k < 256; k++) {
+        const int64_t count = next[k];
+        next[k] = all;
+        all += count;
+    }
+    for (i = 0; i < n; i++) {
+        out[next[dpari_po_digit(&item[i], by_id, shift)]++] = item[i];
+    }
+    return 1;
+}
+
+DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
+{
+    int32_t by_id, shift;
+    int64_t i;
+    for (by_id = 1; by_id >= 0; by_id--) { /* what decides less first */
+        for (i = 1; i < n && (by_id ? item[i - 1].id <= item[i].id
+                                    : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) <= 0);
+             i++) {
+        }
+        for (shift = 0; shift < 64 && i < n; shift += 8) {
+            if (dpari_po_deal(item, spare, n, by_id, shift)) {
+                dpari_po_item *const t = item;
+                item = spare;
+                spare = t;
+            }
+        }
+    }
+    return item;
+}
+
+DPARI_API DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
+                                         dpar_status *st, dpar_why *why)
+{
+    int64_t all = 0;
+    void *at = NULL;
+    if (*st != DPAR_OK) {
+        return NULL;
+    }
+    if (dpari_mul(n, bytes, &all) && p->used < DPARI_PO_PAGES) {
+        at = dpari_os_pages(all + 8);
+    }
+    if (!at) {
+        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: # times # bytes are needed for a while", n,
+                        bytes, 0, 0);
+        return NULL;
+    }
+    p->at[p->used] = at;
+    p->bytes[p->used++] = all + 8;
+    return at;
+}
+
+DPARI_API DPARI_COLD void dpari_po_free(dpari_po_pages *p)
+{
+    while (p->used > 0) {
+        p->used--;
+        dpari_os_unmap(p->at[p->used], p->bytes[p->used]);
+    }
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
+{
+    return !c->mem || c->node || dpari_world_of(c)
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why,
+                           "points lie in the host's memory, the communicator's is a device's", 0,
+                           0, 0, 0);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
+                                                dpar_why *why)
+{
+    dpari_po_pages pages;
+    dpar_status st = DPAR_OK;
+    int64_t *all;
+    int32_t r;
+    dpari_zero(&pages, sizeof pages);
+    all = (int64_t *)dpari_po_take(&pages, c->size, 8, &st, why);
+    st = dpari_agree(c, st, why);
+    if (st == DPAR_OK) {
+        st = dpari_po_said(c, dpar_all_gather(c, &n, all, 1, DPAR_I64, NULL), why);
+    }
+    for (r = 0, *first = 0; r < c->rank && st == DPAR_OK; r++) {
+        *first += all[r];
+    }
+    dpari_po_free(&pages);
+    return st;
+}
+
+/* ==== points/points_part.c ==== */
+
+enum {
+    DPARI_PC_PROBES = 7,        /* counts of each cut in a round: a bracket becomes an eighth */
+    DPARI_PC_PARTS = 1 << 20,   /* at most */
+    DPARI_PC_WEIGHT_BITS = 61,  /* of all weights together */
+    DPARI_PC_MANTISSA_BITS = 52 /* a weight has no more */
+};
+
+/* ---- the curve --------------------------------------------------------------------------------
+ */
+
+DPARI_FN int32_t dpari_pc_bits(int32_t dims)
+{
+    return dims == 2 ? 31 : 21;
+}
+
+/* From the coarsest level on: at each, the digit that says which half of every dim the cell is in,
+ * as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as that
+ * half says. */
+DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell)
+{
+    uint32_t x[3] = {0, 0, 0}, level, flip = 0;
+    int64_t place = 0;
+    int32_t d;
+    if (dims < 2 || dims > 3) {
+        return -1;
+    }
+    for (d = 0; d < dims; d++) {
+        x[d] = cell[d];
+        if (x[d] >> dpari_pc_bits(dims) != 0) {
+            return -1;
+        }
+    }
+    for (level = UINT32_C(1) << (dpari_pc_bits(dims) - 1); level > 0; level >>= 1) {
+        const uint32_t below = level - 1;
+        uint32_t code = 0;
+        for (d = 0; d < dims; d++) {
+            code ^= (x[d] & level) != 0;
+            place = place * 2 + (int64_t)(code ^ flip);
+        }
+        flip ^= code;
+        for (d = 0; d < dims; d++) {
+            const uint32_t change = (x[0] ^ x[d]) & below;
+            if ((x[d] & level) != 0) {
+                x[0] ^= below;
+            } else {
+                x[0] ^= change;
+                x[d] ^= change;
+            }
+        }
+    }
+    return place;
+}
+
+/* ---- what is cut ------------------------------------------------------------------------------
+ */
+
+/* A cut: the first point of a part, by place and id. */
+typedef struct dpari_pc_cut {
+    int64_t key, id;
+    int64_t low, high; /* what is searched lies between these */
+    int64_t weight;    /* of the points before the part begins */
+    int32_t behind;    /* 1: the part begins behind that point */
+} dpari_pc_cut;
+
+typedef struct dpari_pc {
+    dpar_comm *c;
+    const dpar_points_cloud *d;
+    int32_t parts;
+    double low[3], half; /* the cube: its corner, half its side */
+    double largest;      /* weight */
+    double steps;        /* weights of it become so many */
+    int64_t first;       /* id of point 0, where they have none */
+    int64_t points;      /* of all ranks */
+    int64_t weight;      /* in steps, of all ranks */
+    dpari_po_item *item; /* sorted: place, id, index */
+    int64_t *before;     /* [points + 1] weight of the sorted ones before each */
+    dpari_pc_cut *cut;   /* [parts - 1] */
+    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] */
+    dpari_po_pages pages;
+} dpari_pc;
+
+static DPARI_COLD void dpari_pc_state(dpari_facts *f, const void *given)
+{
+    const dpar_points_cloud *d = (const dpar_points_cloud *)given;
+    dpari_fact(f, "dims", 0, d->dims);
+    dpari_fact(f, "parts", 0, d->parts);
+}
+
+static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_cloud *d, const int32_t *owner,
+                                             dpar_why *why)
+{
+    int64_t i;
+    int32_t k;
+    if (!d || d->dims < 2 || d->dims > 3) {
+        return dpari_say(DPAR_E_ARG, why, "# dims: there are 2 or 3", d ? d->dims : 0, 0, 0, 0);
+    }
+    if (d->points < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
+        (d->points > 0 && (!d->at || !owner))) {
+        return dpari_say(DPAR_E_ARG, why, "# points, # parts, at or owner is NULL", d->points,
+                         d->parts, 0, 0);
+    }
+    if (d->points > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->points, 0, 0,
+                         0);
+    }
+    for (i = 0; i < d->points; i++) {
+        for (k = 0; k < d->dims; k++) {
+            if (!dpari_finite(d->at[i * d->dims + k])) {
+                return dpari_say(DPAR_E_ARG, why, "point #: coordinate # is not finite", i, k, 0,
+                                 0);
+            }
+        }
+        if (d->weight && !(d->weight[i] >= 0 && dpari_finite(d->weight[i]))) {
+            return dpari_say(DPAR_E_ARG, why, "point #: its weight is negative or not finite", i, 0,
+                             0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The cube of all points, the largest weight, the number of points. */
+static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
+{
+    const dpar_points_cloud *d = x->d;
+    const double none = 1.7976931348623157e308;
+    double least[7] = {none, none, none, none, none, none, 0.0}; /* low, -high, -weight */
+    int64_t i, all;
+    int32_t k;
+    dpar_status st;
+    for (i = 0; i < d->points; i++) {
+        for (k = 0; k < d->dims; k++) {
+            least[k] = dpari_leastf(least[k], d->at[i * d->dims + k]);
+            least[3 + k] = dpari_leastf(least[3 + k], -d->at[i * d->dims + k]);
+        }
+        least[6] = dpari_leastf(least[6], d->weight ? -d->weight[i] : -1.0);
+    }
+    st = dpar_all_reduce(x->c, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(x->c, &d->points, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_po_said(x->c, st, why);
+    }
+    if (x->points > 0 && !(least[6] < 0)) {
+        return dpari_say(DPAR_E_ARG, why, "the weights of all # points are 0", x->points, 0, 0, 0);
+    }
+    x->largest = -least[6];
+    for (k = 0; k < d->dims; k++) { /* halves: no difference is infinite */
+        x->low[k] = least[k];
+        x->half = dpari_mostf(x->half, -least[3 + k] / 2 - least[k] / 2);
+    }
+    x->steps = 1.0;
+    for (all = x->points, k = 0;
+         k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1); k++) {
+        all *= 2;
+        x->steps *= 2;
+    }
+    return DPAR_OK;
+}
+
+static int64_t dpari_pc_place(const dpari_pc *x, const double *at)
+{
+    const double side = (double)(UINT32_C(1) << dpari_pc_bits(x->d->dims));
+    uint32_t cell[3];
+    int32_t k;
+    for (k = 0; k < x->d->dims; k++) {
+        const double share = x->half > 0 ? (at[k] / 2 - x->low[k] / 2) / x->half : 0.0;
+        cell[k] = (uint32_t)dpari_leastf(share * side, side - 1);
+    }
+    return dpar_points_curve(x->d->dims, cell);
+}
+
+static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
+{
+    return (int64_t)((x->d->weight ? x->d->weight[i] / x->largest : 1.0) * x->steps + 0.5);
+}
+
+/* Own points along the curve, and their weights. */
+static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
+{
+    const dpar_points_cloud *d = x->d;
+    const int64_t n = d->points, cuts = x->parts - 1;
+    dpar_status st = DPAR_OK;
+    dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
+    int64_t i;
+    x->before = (int64_t *)dpari_po_take(&x->pages, n + 1, 8, &st, why);
+    x->cut = (dpari_pc_cut *)dpari_po_take(&x->pages, cuts, sizeof *x->cut, &st, why);
+    x->count = (int64_t *)dpari_po_take(&x->pages, DPARI_PC_PROBES * cuts, 8, &st, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; i < n; i++) {
+        item[i].key = dpari_pc_place(x, d->at + i * d->dims);
+        item[i].id = d->id ? d->id[i] : x->first + i;
+        item[i].at = i;
+    }
+    x->item = dpari_po_sort(item, item + n, n);
+    for (i = 0; i < n; i++) {
+        x->before[i + 1] = x->before[i] + dpari_pc_steps(x, x->item[i].at);
+    }
+    return DPAR_OK;
+}
+
+/* ---- cuts -------------------------------------------------------------------------------------
+ */
+
+/* How many own points come before (key, id); with = 1: and are there. */
+static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t with)
+{
+    int64_t low = 0, high = x->d->points;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (dpari_po_compare(&x->item[middle], key, id) < with) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* ceil(times k T / parts) without overflow: times <= 2, k < parts <= 2^20, T <= 2^61. */
+static int64_t dpari_pc_share(const dpari_pc *x, int64_t k, int64_t times)
+{
+    return times * (x->weight / x->parts) * k +
+           dpari_ceil_div(times * (x->weight % x->parts) * k, x->parts);
+}
+
+/* Where probe j of a bracket is: low + an eighth of it, two eighths, ..., below high. */
+static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
+{
+    const uint64_t span = (uint64_t)cut->high - (uint64_t)cut->low;
+    const uint64_t part = span / (DPARI_PC_PROBES + 1) + 1;
+    uint64_t at = part * (uint64_t)(j + 1) - 1;
+    at = at < span ? at : span - 1;
+    return (int64_t)((uint64_t)cut->low + at);
+}
+
+static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *x, int64_t each, dpar_why *why)
+{
+    return dpari_po_said(
+        x->c,
+        dpar_all_reduce(x->c, x->count, x->count, each * (x->parts - 1), DPAR_I64, DPAR_SUM, NULL),
+        why);
+}
+
+/* Searches for each cut the smallest number in its bracket up to which points weigh as much as it
+ * wants: places, then ids at its place. */
+static dpar_status dpari_pc_search(dpari_pc *x, int by_id, dpar_why *why)
+{
+    const int64_t cuts = x->parts - 1;
+    dpar_status st = DPAR_OK;
+    int64_t i, j, open = cuts;
+    while (open > 0 && st == DPAR_OK) {
+        for (i = open = 0; i < cuts; i++) {
+            const dpari_pc_cut *cut = &x->cut[i];
+            open += cut->low < cut->high;
+            for (j = 0; j < DPARI_PC_PROBES; j++) {
+                const int64_t at = cut->low < cut->high ? dpari_pc_probe(cut, j) : cut->low;
+                x->count[i * DPARI_PC_PROBES + j] =
+                    x->before[by_id ? dpari_pc_rank(x, cut->key, at, 1)
+                                    : dpari_pc_rank(x, at, INT64_MAX, 1)];
+            }
+        }
+        st = open > 0 ? dpari_pc_add(x, DPARI_PC_PROBES, why) : st;
+        for (i = 0; i < cuts && open > 0 && st == DPAR_OK; i++) {
+            dpari_pc_cut *cut = &x->cut[i];
+            const dpari_pc_cut was = *cut;
+            if (was.low == was.high) {
+                continue;
+            }
+            for (j = 0; j < DPARI_PC_PROBES && x->count[i * DPARI_PC_PROBES + j] < cut->weight;
+                 j++) {
+            }
+            cut->low = j > 0 ? dpari_pc_probe(&was, j - 1) + 1 : was.low;
+            cut->high = j < DPARI_PC_PROBES ? dpari_pc_probe(&was, j) : was.high;
+        }
+    }
+    return st;
+}
+
+/* The place of each cut is known: which ids are there, of all ranks? */
+static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
+{
+    const int64_t cuts = x->parts - 1;
+    dpar_status st;
+    int64_t i;
+    for (i = 0; i < cuts; i++) {
+        dpari_pc_cut *cut = &x->cut[i];
+        int64_t first, last;
+        cut->key = cut->low;
+        first = dpari_pc_rank(x, cut->key, INT64_MIN, 0);
+        last = dpari_pc_rank(x, cut->key, INT64_MAX, 1);
+        x->count[2 * i] = first < last ? x->item[first].id : INT64_MAX;
+        x->count[2 * i + 1] = first < last ? ~x->item[last - 1].id : INT64_MAX; /* falls with it */
+    }
+    st = dpar_all_reduce(x->c, x->count, x->count, 2 * cuts, DPAR_I64, DPAR_MIN, NULL);
+    for (i = 0; i < cuts && st == DPAR_OK; i++) {
+        x->cut[i].low = x->count[2 * i];
+        x->cut[i].high = ~x->count[2 * i + 1];
+    }
+    return dpari_po_said(x->c, st, why);
+}
+
+/* On which side of a cut's point does the part begin? Its middle decides. */
+static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
+{
+    const int64_t cuts = x->parts - 1;
+    dpar_status st;
+    int64_t i;
+    for (i = 0; i < cuts; i++) {
+        dpari_pc_cut *cut = &x->cut[i];
+        cut->id = cut->low;
+        x->count[i] = x->before[dpari_pc_rank(x, cut->key, cut->id, 0)] +
+                      x->before[dpari_pc_rank(x, cut->key, cut->id, 1)];
+    }
+    st = dpari_pc_add(x, 1, why);
+    for (i = 0; i < cuts && st == DPAR_OK; i++) {
+        x->cut[i].behind = x->count[i] < dpari_pc_share(x, i + 1, 2);
+    }
+    return st;
+}
+
+static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *x, dpar_why *why)
+{
+    dpar_status st =
+        dpar_all_reduce(x->c, &x->before[x->d->points], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
+    int32_t i;
+    if (st != DPAR_OK || x->parts == 1 || x->points == 0) {
+        return dpari_po_said(x->c, st, why);
+    }
+    for (i = 0; i < x->parts - 1; i++) {
+        x->cut[i].high = INT64_MAX;
+        x->cut[i].weight = dpari_pc_share(x, i + 1, 1);
+    }
+    st = dpari_pc_search(x, 0, why);
+    st = st == DPAR_OK ? dpari_pc_ids(x, why) : st;
+    st = st == DPAR_OK ? dpari_pc_search(x, 1, why) : st;
+    return st == DPAR_OK ? dpari_pc_sides(x, why) : st;
+}
+
+/* Parts of own points: both go on along the curve. */
+static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
+{
+    int32_t part = 0;
+    int64_t i;
+    for (i = 0; i < x->d->points; i++) {
+        const dpari_po_item *item = &x->item[i];
+        while (part < x->parts - 1 &&
+               dpari_po_compare(item, x->cut[part].key, x->cut[part].id) >= x->cut[part].behind) {
+            part++;
+        }
+        owner[item->at] = part;
+        if (key) {
+            key[item->at] = item->key;
+        }
+    }
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d,
+                                                      int32_t *owner, int64_t *key, dpar_why *why)
+{
+    dpari_pc x;
+    dpar_status st;
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
+    }
+    dpari_zero(&x, sizeof x);
+    st = dpari_po_host(c, why);
+    st = st == DPAR_OK ? dpari_pc_check(d, owner, why) : st;
+    st = dpari_agree_on(c, st, "partition", dpari_pc_state, d, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x.c = c;
+    x.d = d;
+    x.parts = d->parts > 0 ? d->parts : c->size;
+    st = dpari_po_first(c, d->points, &x.first, why);
+    st = st == DPAR_OK ? dpari_pc_measure(&x, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_agree(c, dpari_pc_line_up(&x, why), why);
+    }
+    st = st == DPAR_OK ? dpari_pc_cuts(&x, why) : st;
+    if (st == DPAR_OK) {
+        dpari_pc_deal(&x, owner, key);
+    }
+    dpari_po_free(&x.pages);
+    return st;
+}
+
+/* ==== points/points_move.c ==== */
+
+/* What the ranks say of what they give: the largest of each over all of them. */
+enum {
+    DPARI_PM_OWNER, /* a rank with points gives it; the next: one does not */
+    DPARI_PM_NO_OWNER,
+    DPARI_PM_ELEMENT_OWNER,
+    DPARI_PM_NO_ELEMENT_OWNER,
+    DPARI_PM_ID,
+    DPARI_PM_NO_ID,
+    DPARI_PM_ELEMENT_ID,
+    DPARI_PM_NO_ELEMENT_ID,
+    DPARI_PM_CORNERS, /* and their negative */
+    DPARI_PM_NO_CORNERS,
+    DPARI_PM_SAID,
+    DPARI_PM_MOST_CORNERS = 64
+};
+
+typedef struct dpari_pm {
+    dpar_comm *c;
+    const dpar_points_piece *d;
+    dpar_points_moved *to;
+    int64_t said[DPARI_PM_SAID];
+    int32_t corners;        /* of all ranks with elements; 0: there are none */
+    int64_t slots;          /* corners of own elements */
+    int64_t reads;          /* distinct ids among them, */
+    int64_t *reading;       /* [reads] ascending; */
+    int32_t *slot;          /* [slots] which of them each is */
+    dpar_points *old;       /* exchanges of the mesh as it lies: the reads are ghosts */
+    int32_t *owner;         /* [points + reads] who is to have each */
+    int32_t *element_owner; /* [elements] */
+    dpari_po_pages pages;
+} dpari_pm;
+
+/* ---- what is given ----------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_pm_check_owners(const dpar_comm *c, const int32_t *owner, int64_t n,
+                                         const char *what, dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; owner && i < n; i++) {
+        if (owner[i] < 0 || owner[i] >= c->size) {
+            return dpari_say_word(DPAR_E_ARG, why, "@ #: its owner is to be rank # of #", what,
+                                  DPARI_WHOLE, i, owner[i], c->size, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c, const dpar_points_piece *d,
+                                             dpar_why *why)
+{
+    dpar_status st = dpari_po_host(c, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!d || d->points < 0 || d->elements < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->points : 0,
+                         d ? d->elements : 0, 0, 0);
+    }
+    if (d->elements > 0 && (!d->corner || d->corners < 1 || d->corners > DPARI_PM_MOST_CORNERS)) {
+        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #", d->corners,
+                         DPARI_PM_MOST_CORNERS, 0, 0);
+    }
+    if (d->points > INT32_MAX ||
+        (d->elements > 0 && d->elements > (INT32_MAX - d->points) / d->corners)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# points and # elements of # corners: 2^31 - 1 numbers are possible",
+                         d->points, d->elements, d->corners, 0);
+    }
+    st = dpari_pm_check_owners(c, d->owner, d->points, "point", why);
+    return st != DPAR_OK ? st
+                         : dpari_pm_check_owners(c, d->element_owner, d->elements, "element", why);
+}
+
+static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *what, dpar_why *why)
+{
+    return said[0] && said[1]
+               ? dpari_say_word(DPAR_E_MISMATCH, why, "@ is given on some ranks, NULL on others",
+                                what, DPARI_WHOLE, 0, 0, 0, 0)
+               : DPAR_OK;
+}
+
+/* Do all give the same? COLLECTIVE; all ranks come to the same sentence. */
+static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
+{
+    const dpar_points_piece *d = x->d;
+    int64_t *s = x->said;
+    dpar_status st;
+    s[DPARI_PM_OWNER] = d->points > 0 && d->owner;
+    s[DPARI_PM_NO_OWNER] = d->points > 0 && !d->owner;
+    s[DPARI_PM_ELEMENT_OWNER] = d->elements > 0 && d->element_owner;
+    s[DPARI_PM_NO_ELEMENT_OWNER] = d->elements > 0 && !d->element_owner;
+    s[DPARI_PM_ID] = d->points > 0 && d->id;
+    s[DPARI_PM_NO_ID] = d->points > 0 && !d->id;
+    s[DPARI_PM_ELEMENT_ID] = d->elements > 0 && d->element_id;
+    s[DPARI_PM_NO_ELEMENT_ID] = d->elements > 0 && !d->element_id;
+    s[DPARI_PM_CORNERS] = d->elements > 0 ? d->corners : 0;
+    s[DPARI_PM_NO_CORNERS] = d->elements > 0 ? -d->corners : -INT32_MAX;
+    st = dpar_all_reduce(x->c, s, s, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    if (st != DPAR_OK) {
+        return dpari_po_said(x->c, st, why);
+    }
+    st = dpari_pm_some(s + DPARI_PM_OWNER, "owner", why);
+    st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ELEMENT_OWNER, "element_owner", why) : st;
+    st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ID, "id", why) : st;
+    st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ELEMENT_ID, "element_id", why) : st;
+    if (st == DPAR_OK && s[DPARI_PM_CORNERS] > 0 &&
+        s[DPARI_PM_CORNERS] != -s[DPARI_PM_NO_CORNERS]) {
+        st = dpari_say(DPAR_E_MISMATCH, why, "elements have # corners on one rank, # on another",
+                       -s[DPARI_PM_NO_CORNERS], s[DPARI_PM_CORNERS], 0, 0);
+    }
+    if (st == DPAR_OK && (s[DPARI_PM_NO_OWNER] || s[DPARI_PM_NO_ELEMENT_OWNER]) &&
+        !s[DPARI_PM_OWNER] && !s[DPARI_PM_ELEMENT_OWNER]) {
+        st = dpari_say(DPAR_E_ARG, why, "neither owner nor element_owner is given", 0, 0, 0, 0);
+    }
+    x->corners = (int32_t)s[DPARI_PM_CORNERS];
+    x->slots = d->elements * x->corners;
+    return st;
+}
+
+/* ---- the mesh as it lies ----------------------------------------------------------------------
+ */
+
+/* Distinct ids among n, ascending, into id[]; which[i]: which of them number i is. */
+static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *item, int64_t *id,
+                                 int32_t *which)
+{
+    int64_t i, distinct = 0;
+    for (i = 0; i < n; i++) {
+        item[i].key = of[i];
+        item[i].id = 0;
+        item[i].at = i;
+    }
+    item = dpari_po_sort(item, item + n, n);
+    for (i = 0; i < n; i++) {
+        if (i == 0 || item[i].key != item[i - 1].key) {
+            id[distinct++] = item[i].key;
+        }
+        which[item[i].at] = (int32_t)(distinct - 1);
+    }
+    return distinct;
+}
+
+static dpar_status dpari_pm_read(dpari_pm *x, dpar_why *why)
+{
+    const dpar_points_piece *d = x->d;
+    dpar_status st = DPAR_OK;
+    dpari_po_pages pages;
+    dpari_po_item *item;
+    dpari_zero(&pages, sizeof pages);
+    item = (dpari_po_item *)dpari_po_take(&pages, 2 * x->slots, sizeof *item, &st, why);
+    x->reading = (int64_t *)dpari_po_take(&x->pages, x->slots, 8, &st, why);
+    x->slot = (int32_t *)dpari_po_take(&x->pages, x->slots, 4, &st, why);
+    x->element_owner = (int32_t *)dpari_po_take(&x->pages, d->elements, 4, &st, why);
+    if (st == DPAR_OK) {
+        x->reads = dpari_pm_distinct(d->corner, x->slots, item, x->reading, x->slot);
+        x->owner = (int32_t *)dpari_po_take(&x->pages, d->points + x->reads, 4, &st, why);
+    }
+    dpari_po_free(&pages);
+    return st;
+}
+
+static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *x, dpar_why *why)
+{
+    dpar_points_desc d;
+    dpari_zero(&d, sizeof d);
+    d.own = x->d->points;
+    d.own_id = !x->said[DPARI_PM_ID] ? NULL : x->d->id ? x->d->id : x->reading; /* of no ids */
+    d.ghosts = x->reads;
+    d.ghost_id = x->reading;
+    return dpar_points_make_of(x->c, &d, &x->old, why);
+}
+
+/* ---- owners -----------------------------------------------------------------------------------
+ */
+
+/* What a rank bids for a point: the least gets it. A hash, then the rank. */
+static int64_t dpari_pm_bid(int64_t id, int32_t rank)
+{
+    return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
+}
+
+/* A point goes to a rank that is to have an element with it. */
+static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
+{
+    const dpar_points_piece *d = x->d;
+    const int64_t all = d->points + x->reads;
+    dpari_po_pages pages;
+    dpar_points_values v;
+    dpar_status st = DPAR_OK;
+    int64_t i, k, *bid;
+    dpari_zero(&pages, sizeof pages);
+    bid = (int64_t *)dpari_po_take(&pages, all, 8, &st, why);
+    st = dpari_agree(x->c, st, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; i < all; i++) {
+        bid[i] = INT64_MAX;
+    }
+    for (i = 0; i < d->elements; i++) {
+        for (k = i * x->corners; k < (i + 1) * x->corners; k++) {
+            const int64_t at = d->points + x->slot[k];
+            bid[at] =
+                dpari_least(bid[at], dpari_pm_bid(x->reading[x->slot[k]], d->element_owner[i]));
+        }
+    }
+    dpari_zero(&v, sizeof v);
+    v.type = DPAR_I64;
+    v.data = bid;
+    st = dpar_points_begin_adjoint(x->old, &v, 1, DPAR_MIN);
+    st = dpari_po_said(x->c, st == DPAR_OK ? dpar_points_end(x->old) : st, why);
+    for (i = 0; i < d->points && st == DPAR_OK; i++) {
+        x->owner[i] = bid[i] == INT64_MAX ? x->c->rank : (int32_t)(bid[i] & INT32_MAX);
+    }
+    dpari_po_free(&pages);
+    return st;
+}
+
+/* The rank that is to have most of an element's corners. */
+static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
+{
+    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->points;
+    int32_t i, k, best = INT32_MAX, most = 0;
+    for (i = 0; i < x->corners; i++) {
+        int32_t n = 0;
+        for (k = 0; k < x->corners; k++) {
+            n += owner[slot[k]] == owner[slot[i]];
+        }
+        if (n > most || (n == most && owner[slot[i]] < best)) {
+            most = n;
+            best = owner[slot[i]];
+        }
+    }
+    return best;
+}
+
+/* Who is to have each point, those that own elements read, and each element. */
+static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
+{
+    dpar_points_values v;
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    if (x->said[DPARI_PM_NO_OWNER]) {
+        st = dpari_pm_bids(x, why);
+    }
+    for (i = 0; x->said[DPARI_PM_OWNER] && i < x->d->points; i++) {
+        x->owner[i] = x->d->owner[i];
+    }
+    dpari_zero(&v, sizeof v);
+    v.type = DPAR_I32;
+    v.data = x->owner;
+    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_run(x->old, &v, 1), why) : st;
+    for (i = 0; i < x->d->elements && st == DPAR_OK; i++) {
+        x->element_owner[i] =
+            x->said[DPARI_PM_ELEMENT_OWNER] ? x->d->element_owner[i] : dpari_pm_majority(x, i);
+    }
+    return st;
+}
+
+/* ---- things that move -------------------------------------------------------------------------
+ */
+
+/* n things with ids, or numbered from `first`, their new owners; and what came of it. */
+typedef struct dpari_pm_move {
+    int64_t n;
+    const int64_t *id, *order;
+    const int32_t *owner;
+    int64_t first;
+    int64_t came; /* things of this rank afterwards, */
+    void *ids;    /* and their ids, of dpar_comm_alloc */
+    dpar_points *plan;
+    /* while it is planned */
+    int64_t *sends, *receives; /* [size] */
+    int64_t *twice;            /* [2 * size] */
+    int32_t *peer;             /* [size] */
+    int64_t *out, *in;         /* [2 * n], [2 * came] order and id of each */
+    int32_t *send_at, *receive_at;
+    dpari_po_item *item;
+    dpari_po_pages pages;
+} dpari_pm_move;
+
+/* By rank what goes there, in its order; counts to all ranks. */
+static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int64_t i, at = 0;
+    int32_t r;
+    m->sends = (int64_t *)dpari_po_take(&m->pages, 5 * (int64_t)c->size, 8, &st, why);
+    m->out = (int64_t *)dpari_po_take(&m->pages, 2 * m->n, 8, &st, why);
+    m->send_at = (int32_t *)dpari_po_take(&m->pages, m->n, 4, &st, why);
+    st = dpari_agree(c, st, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    m->receives = m->sends + c->size;
+    m->twice = m->receives + c->size;
+    m->peer = (int32_t *)(void *)(m->twice + 2 * c->size);
+    for (i = 0; i < m->n; i++) {
+        m->sends[m->owner[i]]++;
+    }
+    for (r = 0; r < c->size; r++) { /* twice: where the next for r goes */
+        m->twice[r] = at;
+        at += m->sends[r];
+    }
+    for (i = 0; i < m->n; i++) {
+        const int64_t id = m->id ? m->id[i] : m->first + i;
+        at = m->twice[m->owner[i]]++;
+        m->send_at[at] = (int32_t)i;
+        m->out[2 * at] = m->order ? m->order[i] : id;
+        m->out[2 * at + 1] = id;
+    }
+    return dpari_po_said(c, dpar_all_to_all(c, m->sends, m->receives, 1, DPAR_I64, NULL), why);
+}
+
+/* Orders and ids come; where each thing lies. */
+static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    int32_t r;
+    for (r = 0; r < c->size; r++) {
+        m->twice[r] = 2 * m->sends[r];
+        m->twice[c->size + r] = 2 * m->receives[r];
+        m->came += m->receives[r];
+    }
+    if (m->n + m->came > INT32_MAX) {
+        st = dpari_say(DPAR_E_RANGE, why, "# go from and # come to rank #: together at most #",
+                       m->n, m->came, c->rank, INT32_MAX);
+    }
+    m->in = (int64_t *)dpari_po_take(&m->pages, 2 * m->came, 8, &st, why);
+    m->receive_at = (int32_t *)dpari_po_take(&m->pages, m->came, 4, &st, why);
+    m->item = (dpari_po_item *)dpari_po_take(&m->pages, 2 * m->came, sizeof *m->item, &st, why);
+    if (st == DPAR_OK) {
+        st = dpari_po_said(c, dpar_comm_alloc(c, 8 * m->came + 8, &m->ids), why);
+    }
+    st = dpari_agree(c, st, why);
+    if (st == DPAR_OK) {
+        st = dpari_po_said(c,
+                           dpar_all_to_all_v(c, m->out, m->twice, NULL, m->in, m->twice + c->size,
+                                             NULL, DPAR_I64, NULL),
+                           why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; i < m->came; i++) {
+        m->item[i].key = m->in[2 * i];
+        m->item[i].id = m->in[2 * i + 1];
+        m->item[i].at = i;
+    }
+    m->item = dpari_po_sort(m->item, m->item + m->came, m->came);
+    for (i = 0; i < m->came; i++) {
+        ((int64_t *)m->ids)[i] = m->item[i].id;
+        m->receive_at[m->item[i].at] = (int32_t)(m->n + i);
+    }
+    return DPAR_OK;
+}
+
+/* The plan from where things lie to where they are to lie. */
+static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+{
+    dpar_points_desc d;
+    dpar_points_lists l;
+    dpar_status st = dpari_pm_send(c, m, why);
+    int32_t r;
+    st = st == DPAR_OK ? dpari_pm_receive(c, m, why) : st;
+    if (st == DPAR_OK) {
+        dpari_zero(&d, sizeof d);
+        dpari_zero(&l, sizeof l);
+        for (r = 0; r < c->size; r++) {
+            if (m->sends[r] + m->receives[r] > 0) {
+                m->sends[l.peers] = m->sends[r];
+                m->receives[l.peers] = m->receives[r];
+                m->peer[l.peers++] = r;
+            }
+        }
+        l.peer = m->peer;
+        l.sends = m->sends;
+        l.receives = m->receives;
+        l.send_at = m->send_at;
+        l.receive_at = m->receive_at;
+        d.own = m->n;
+        d.ghosts = m->came;
+        d.lists = &l;
+        st = dpar_points_make_of(c, &d, &m->plan, why);
+    }
+    dpari_po_free(&m->pages);
+    return st;
+}
+
+/* ---- the mesh as it is to lie -----------------------------------------------------------------
+ */
+
+typedef struct dpari_pm_new {
+    int64_t slots;
+    int64_t *corner;     /* [slots] ids */
+    int32_t *owner;      /* [slots] who has each */
+    int64_t *reading;    /* [slots] distinct ones */
+    int32_t *slot;       /* [slots] */
+    int32_t *local;      /* [slots] of each distinct one: local index */
+    dpari_po_item *item; /* [2 * the larger of slots and own points] */
+    dpari_po_pages pages;
+} dpari_pm_new;
+
+/* Elements' corners, with their owners, go where the elements go. */
+static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
+{
+    const int64_t own = x->to->desc.own;
+    dpari_po_pages pages;
+    dpar_points_values v[2];
+    dpar_status st = DPAR_OK;
+    int32_t *owner;
+    int64_t i;
+    dpari_zero(&pages, sizeof pages);
+    owner = (int32_t *)dpari_po_take(&pages, x->slots, 4, &st, why);
+    if (!dpari_mul(x->to->elements, x->corners, &n->slots) || n->slots > INT32_MAX) {
+        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #", x->to->elements,
+                       x->corners, x->c->rank, 0);
+    }
+    n->corner = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
+    n->owner = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
+    n->reading = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
+    n->slot = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
+    n->local = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
+    n->item = (dpari_po_item *)dpari_po_take(&n->pages, 2 * dpari_most(n->slots, own),
+                                             sizeof *n->item, &st, why);
+    st = dpari_agree(x->c, st, why);
+    for (i = 0; i < x->slots && st == DPAR_OK; i++) {
+        owner[i] = x->owner[x->d->points + x->slot[i]];
+    }
+    dpari_zero(v, sizeof v);
+    v[0].type = DPAR_I64;
+    v[1].type = DPAR_I32;
+    v[0].components = v[1].components = x->corners;
+    v[0].data = x->slots > 0 ? (void *)(uintptr_t)x->d->corner : x->reading; /* read alone */
+    v[1].data = owner;
+    v[0].ghosts = n->corner;
+    v[1].ghosts = n->owner;
+    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_run(x->to->of_elements, v, 2), why) : st;
+    dpari_po_free(&pages);
+    return st;
+}
+
+/* Local indices of those distinct ids that are own points; -1 of the others, and how many. */
+static int64_t dpari_pm_own(const dpari_pm *x, const dpari_pm_new *n, int64_t reads)
+{
+    const dpar_points_desc *d = &x->to->desc;
+    dpari_po_item *item = n->item;
+    int64_t i, k = 0, others = 0;
+    for (i = 0; i < d->own; i++) {
+        item[i].key = d->own_id[i];
+        item[i].id = 0;
+        item[i].at = i;
+    }
+    item = dpari_po_sort(item, item + d->own, d->own);
+    for (i = 0; i < reads; i++) {
+        while (k < d->own && item[k].key < n->reading[i]) {
+            k++;
+        }
+        n->local[i] = k < d->own && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
+        others += n->local[i] < 0;
+    }
+    return others;
+}
+
+/* Ghosts by owner, then id; corners become local indices. `memory`: of their arrays. */
+static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, int64_t *memory)
+{
+    dpar_points_desc *d = &x->to->desc;
+    int64_t *const id = memory;
+    int32_t *const owner = (int32_t *)(void *)(id + d->ghosts);
+    dpari_po_item *item = n->item;
+    int64_t i, k = 0;
+    x->to->corner = owner + d->ghosts;
+    for (i = 0; i < n->slots; i++) { /* the owner of each distinct id, for a while */
+        x->to->corner[n->slot[i]] = n->owner[i];
+    }
+    for (i = 0; i < reads; i++) {
+        if (n->local[i] < 0) {
+            item[k].key = x->to->corner[i];
+            item[k].id = n->reading[i];
+            item[k++].at = i;
+        }
+    }
+    item = dpari_po_sort(item, item + k, k);
+    for (i = 0; i < k; i++) {
+        id[i] = item[i].id;
+        owner[i] = (int32_t)item[i].key;
+        n->local[item[i].at] = (int32_t)(d->own + i);
+    }
+    for (i = 0; i < n->slots; i++) {
+        x->to->corner[i] = n->local[n->slot[i]];
+    }
+    d->ghost_id = id;
+    d->owner = owner;
+}
+
+static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *x, dpar_why *why)
+{
+    dpari_pm_new n;
+    dpar_status st;
+    int64_t reads, ghosts;
+    dpari_zero(&n, sizeof n);
+    st = dpari_pm_corners(x, &n, why);
+    if (st == DPAR_OK) {
+        reads = dpari_pm_distinct(n.corner, n.slots, n.item, n.reading, n.slot);
+        ghosts = dpari_pm_own(x, &n, reads);
+        st = dpari_po_said(
+            x->c, dpar_comm_alloc(x->c, 12 * ghosts + 4 * n.slots + 8, &x->to->memory[2]), why);
+        if (st == DPAR_OK) {
+            x->to->desc.ghosts = ghosts;
+            dpari_pm_number(x, &n, reads, (int64_t *)x->to->memory[2]);
+        }
+        st = dpari_agree(x->c, st, why);
+    }
+    dpari_po_free(&n.pages);
+    return st;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
+{
+    const dpar_points_piece *d = x->d;
+    dpar_points_moved *to = x->to;
+    dpari_pm_move m;
+    dpar_status st = dpari_pm_owners(x, why);
+    dpari_zero(&m, sizeof m);
+    m.n = d->points;
+    m.id = d->id;
+    m.order = d->order;
+    m.owner = x->owner;
+    m.first = x->old->first;
+    st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
+    to->points = m.plan;
+    to->memory[0] = m.ids;
+    to->desc.own = m.came;
+    to->desc.own_id = (const int64_t *)m.ids;
+    if (st != DPAR_OK || x->corners == 0) {
+        return st;
+    }
+    dpari_zero(&m, sizeof m);
+    m.n = d->elements;
+    m.id = d->element_id;
+    m.order = d->element_order;
+    m.owner = x->element_owner;
+    st = dpari_po_first(x->c, d->elements, &m.first, why);
+    st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
+    to->of_elements = m.plan;
+    to->memory[1] = m.ids;
+    to->elements = m.came;
+    to->element_id = (int64_t *)m.ids;
+    return st == DPAR_OK ? dpari_pm_renumber(x, why) : st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points_piece *d,
+                                                 dpar_points_moved **moved, dpar_why *why)
+{
+    dpari_pm x;
+    void *memory = NULL;
+    dpar_status st, closed;
+    if (!c || !moved) {
+        return dpari_say(DPAR_E_ARG, why, "no communicator, or moved is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&x, sizeof x);
+    x.c = c;
+    x.d = d;
+    st = dpari_agree(c, dpari_pm_check(c, d, why), why);
+    st = st == DPAR_OK ? dpari_pm_alike(&x, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_po_said(c, dpar_comm_alloc(c, sizeof *x.to, &memory), why);
+    st = dpari_agree(c, st == DPAR_OK ? dpari_pm_read(&x, why) : st, why);
+    x.to = (dpar_points_moved *)memory;
+    st = st == DPAR_OK ? dpari_pm_plan(&x, why) : st;
+    if (st == DPAR_OK) {
+        x.to->comm = c;
+        st = dpari_pm_go(&x, why);
+        closed = dpar_points_free(x.old);
+        st = st == DPAR_OK ? dpari_po_said(c, closed, why) : st;
+    }
+    dpari_po_free(&x.pages);
+    if (st == DPAR_OK) {
+        *moved = x.to;
+    } else if (x.to && x.to->comm) {
+        (void)dpar_points_move_free(x.to);
+    } else {
+        dpar_comm_release(c, memory);
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_move_free(dpar_points_moved *moved)
+{
+    dpar_comm *c = moved ? moved->comm : NULL;
+    dpar_status st, of_elements;
+    int32_t i;
+    if (!moved) {
+        return DPAR_OK;
+    }
+    st = dpar_points_free(moved->points);
+    of_elements = dpar_points_free(moved->of_elements);
+    for (i = 0; i < 3; i++) {
+        dpar_comm_release(c, moved->memory[i]);
+    }
+    dpar_comm_release(c, moved);
+    return st != DPAR_OK ? st : of_elements;
 }
 
 #endif /* DPAR_POINTS_IMPLEMENTATION */

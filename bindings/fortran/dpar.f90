@@ -562,6 +562,17 @@ module dpar
         integer(c_int32_t) :: peers = 0 ! of a rank in the middle, besides itself
     end type
 
+    ! What comes from a neighbour at each exchange, where no grid says it.
+    type, bind(c) :: dpar_neighbour
+        integer(c_int64_t) :: bytes = 0
+        ! pieces without gaps in which they are copied, of both copies together
+        integer(c_int64_t) :: runs = 0
+        ! 1: read where they lie; 2: packed and unpacked, as messages are
+        integer(c_int32_t) :: copies = 0
+        ! 1: on another node; 2 where the neighbour is the rank itself
+        integer(c_int32_t) :: away = 0
+    end type
+
     ! ==== comm ====
     ! a communicator: ranks that move and add memory together.
 
@@ -1918,6 +1929,16 @@ module dpar
             type(dpar_halo_grid), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_grid_choose
+        end function
+
+        ! The seconds of such an exchange on a rank, as dpar_halo_grid_cost counts them.
+        function dpar_neighbours_cost(neighbour, n, per_node, rates) bind(c)
+            import
+            type(dpar_neighbour), intent(in), target :: neighbour(*)
+            integer(c_int32_t), value :: n
+            integer(c_int32_t), value :: per_node
+            type(dpar_halo_rates), intent(in), optional, target :: rates
+            real(c_double) :: dpar_neighbours_cost
         end function
 
         ! ==== comm ====

@@ -69,13 +69,13 @@ DPARI_DOOR DPARI_COLD const char *dpari_op_name(int32_t op)
 /* "=plan|what a user calls it". */
 static const char *dpari_plan_words(void)
 {
-    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter=grid exchange|a first "
-           "dpar_grid_exchange=halo|a halo exchange=ddp|ddp=ddp end|a first dpar_ddp_end "
-           "or dpar_zero1_step=zero1|zero1=zero1 refused|a dpar_zero1_step that it "
-           "refuses=fsdp|fsdp=fsdp load|"
-           "dpar_fsdp_load=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a "
-           "spatial layer=points|an exchange of points=transfers|dpar_transfers_run=redistribute|dpar_redistribute_run=agree|"
-           "dpar_comm_agree=";
+    return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
+           "=grid exchange|a first dpar_grid_exchange=halo|a halo exchange=ddp|ddp"
+           "=ddp end|a first dpar_ddp_end or dpar_zero1_step=zero1|zero1"
+           "=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp=fsdp load|dpar_fsdp_load"
+           "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
+           "=points|an exchange of points=transfers|dpar_transfers_run"
+           "=redistribute|dpar_redistribute_run=agree|dpar_comm_agree=";
 }
 
 DPARI_DOOR DPARI_COLD int32_t dpari_plan_tag(const char *plan)

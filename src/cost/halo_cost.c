@@ -338,3 +338,25 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_grid_choose(const dpar_halo_job *job,
     *grid = best;
     return DPAR_OK;
 }
+
+DPAR_API DPARI_COLD double dpar_neighbours_cost(const dpar_neighbour *neighbour, int32_t n,
+                                                int32_t per_node, const dpar_halo_rates *rates)
+{
+    dpar_halo_rates usual;
+    double copies = 0.0, peers = 0.0, messages = 0.0, away = 0.0;
+    dpar_halo_rates_init(&usual);
+    rates = rates ? rates : &usual;
+    for (; n > 0; n--, neighbour++) {
+        const double bytes = (double)neighbour->bytes;
+        copies +=
+            neighbour->copies * bytes / rates->copy_Bps + (double)neighbour->runs * rates->run_s;
+        if (neighbour->away == 1) {
+            away += per_node * bytes;
+            messages += rates->message_s;
+        } else if (neighbour->away == 0) {
+            peers += rates->peer_s;
+        }
+    }
+    messages += rates->nic_Bps > 0 ? away / rates->nic_Bps : 0.0;
+    return copies + dpari_mostf(peers, messages);
+}

@@ -161,6 +161,48 @@ static void far(void)
     CHECK_INT(dpar_halo_grid_cost(&j, &r, &g, NULL), DPAR_E_ARG);
 }
 
+/* The same exchange told by neighbours has the halo's price: a ring of 2 x 2 x 2 blocks, in one
+ * node, in nodes of one rank, with the default rates and with a cluster's. */
+static void neighbours(const dpar_halo_rates *rates, int64_t n, int64_t width)
+{
+    dpar_neighbour to[6];
+    int32_t per_node, d, i;
+    for (per_node = 0; per_node < 2; per_node++) {
+        dpar_halo_job j = job_of(8, per_node, 2 * n, width);
+        const dpar_halo_rates r = rates ? *rates : usual_rates();
+        double copies = 0.0;
+        dpar_halo_grid g;
+        memset(&g, 0, sizeof g);
+        for (d = 0; d < 3; d++) {
+            g.parts[d] = 2;
+            g.stride[d] = 4 >> d;
+        }
+        CHECK_INT(dpar_halo_grid_cost(&j, rates, &g, NULL), DPAR_OK);
+        memset(to, 0, sizeof to);
+        for (i = 0; i < 6; i++) {
+            const int64_t row = i / 2 == 2 ? width : n; /* cells of a run */
+            to[i].bytes = width * n * n * 8;
+            to[i].away = per_node > 0;
+            to[i].copies = per_node > 0 || row * 8 < 64 ? 2 : 1;
+            to[i].runs = to[i].copies * (to[i].bytes / 8 / row);
+            copies += to[i].copies * (double)to[i].bytes / r.copy_Bps +
+                      (double)to[i].runs * r.run_s;
+        }
+        CHECK_NEAR(copies, g.copy_s, 1e-12);
+        CHECK_NEAR(dpar_neighbours_cost(to, 6, 1, rates), g.seconds, 1e-12);
+        if (per_node > 0) { /* three more ranks share the NIC */
+            CHECK_NEAR(dpar_neighbours_cost(to, 6, 4, rates),
+                       g.seconds + 3.0 * 6.0 * (double)to[0].bytes / r.nic_Bps, 1e-12);
+        }
+        to[5].away = 2; /* itself: neither a peer nor a message */
+        CHECK_NEAR(dpar_neighbours_cost(to, 6, 1, rates),
+                   g.seconds - (per_node > 0 ? r.message_s + (double)to[5].bytes / r.nic_Bps
+                                             : r.peer_s),
+                   1e-12);
+    }
+    CHECK(dpar_neighbours_cost(to, 0, 1, rates) == 0.0);
+}
+
 static void bad(void)
 {
     dpar_halo_job j = job_of(4, 0, 8, 1);
@@ -199,6 +241,7 @@ int main(void)
     static const int32_t ranks[] = {1, 2, 3, 4, 6, 8, 12, 16, 24};
     dpar_halo_grid g;
     dpar_halo_job j;
+    dpar_cluster cluster;
     size_t i;
     far();
     for (i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
@@ -227,6 +270,12 @@ int main(void)
     j = job_of(512, 8, 512, 1);
     CHECK_INT(dpar_halo_grid_choose(&j, NULL, &g, NULL), DPAR_OK);
     CHECK(g.network_bytes > 0 && g.peers >= 4);
+    neighbours(NULL, 6, 1);
+    neighbours(NULL, 64, 2);
+    CHECK_INT(dpar_cluster_find(&cluster, "derecho", NULL), DPAR_OK);
+    cluster.halo.message_s *= 1.5;
+    cluster.halo.run_s *= 2.0;
+    neighbours(&cluster.halo, 32, 1);
     bad();
     return CHECK_DONE();
 }

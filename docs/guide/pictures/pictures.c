@@ -113,7 +113,7 @@ int main(int argc, char **argv)
     } picture[] = {{"halo", draw_halo},     {"pipeline", draw_pipeline}, {"layouts", draw_layouts},
                    {"meshes", draw_meshes}, {"moving", draw_moving},     {"memory", draw_memory},
                    {"time", draw_time},     {"training", draw_training}, {"trouble", draw_trouble},
-                   {"points", draw_points}};
+                   {"points", draw_points}, {"partition", draw_partition}};
     enum { PICTURES = sizeof picture / sizeof *picture };
     dpar_why why = {"pictures NAME: of a picture in docs/guide"};
     dpar_text t;

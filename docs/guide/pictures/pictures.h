@@ -21,7 +21,8 @@ int key(dpar_text *t, int x, int y, const char *colour, const char *name);
 /* Colours: on the first numbers can be read, on the second nothing stands. */
 extern const char *const pale[8], *const full[8];
 
-/* The pictures; 1, and a sentence in why: dpar refused something. who.c, cost.c, ranks.c. */
+/* The pictures; 1, and a sentence in why: dpar refused something. who.c, cost.c, ranks.c,
+ * points.c, partition.c. */
 int draw_layouts(dpar_text *t, dpar_why *why);
 int draw_meshes(dpar_text *t, dpar_why *why);
 int draw_moving(dpar_text *t, dpar_why *why);
@@ -30,5 +31,6 @@ int draw_time(dpar_text *t, dpar_why *why);
 int draw_training(dpar_text *t, dpar_why *why);
 int draw_points(dpar_text *t, dpar_why *why);
 int draw_trouble(dpar_text *t, dpar_why *why);
+int draw_partition(dpar_text *t, dpar_why *why);
 
 #endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "points_order.h"
+
+#include "../comm/agree.h"
+#include "../comm/os.h"
+#include "../comm/shm.h"
+
+/* A byte of a number, so that numbers ascend with their bytes: the sign is turned. */
+DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
+{
+    const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
+    return (size_t)(v >> shift & 255u);
+}
+
+/* Deals the items out by one byte, in their order. 0: all have the same one, nothing was done. */
+static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
+                         int32_t shift)
+{
+    int64_t next[256], i, all = 0;
+    int32_t k;
+    dpari_zero(next, sizeof next);
+    for (i = 0; i < n; i++) {
+        next[dpari_po_digit(&item[i], by_id, shift)]++;
+    }
+    if (next[dpari_po_digit(item, by_id, shift)] == n) {
+        return 0;
+    }
+    for (k = 0; k < 256; k++) {
+        const int64_t count = next[k];
+        next[k] = all;
+        all += count;
+    }
+    for (i = 0; i < n; i++) {
+        out[next[dpari_po_digit(&item[i], by_id, shift)]++] = item[i];
+    }
+    return 1;
+}
+
+DPARI_API dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
+{
+    int32_t by_id, shift;
+    int64_t i;
+    for (by_id = 1; by_id >= 0; by_id--) { /* what decides less first */
+        for (i = 1; i < n && (by_id ? item[i - 1].id <= item[i].id
+                                    : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) <= 0);
+             i++) {
+        }
+        for (shift = 0; shift < 64 && i < n; shift += 8) {
+            if (dpari_po_deal(item, spare, n, by_id, shift)) {
+                dpari_po_item *const t = item;
+                item = spare;
+                spare = t;
+            }
+        }
+    }
+    return item;
+}
+
+DPARI_API DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
+                                         dpar_status *st, dpar_why *why)
+{
+    int64_t all = 0;
+    void *at = NULL;
+    if (*st != DPAR_OK) {
+        return NULL;
+    }
+    if (dpari_mul(n, bytes, &all) && p->used < DPARI_PO_PAGES) {
+        at = dpari_os_pages(all + 8);
+    }
+    if (!at) {
+        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: # times # bytes are needed for a while", n,
+                        bytes, 0, 0);
+        return NULL;
+    }
+    p->at[p->used] = at;
+    p->bytes[p->used++] = all + 8;
+    return at;
+}
+
+DPARI_API DPARI_COLD void dpari_po_free(dpari_po_pages *p)
+{
+    while (p->used > 0) {
+        p->used--;
+        dpari_os_unmap(p->at[p->used], p->bytes[p->used]);
+    }
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
+{
+    return !c->mem || c->node || dpari_world_of(c)
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why,
+                           "points lie in the host's memory, the communicator's is a device's", 0,
+                           0, 0, 0);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+{
+    return st == DPAR_OK
+               ? st
+               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
+                                                dpar_why *why)
+{
+    dpari_po_pages pages;
+    dpar_status st = DPAR_OK;
+    int64_t *all;
+    int32_t r;
+    dpari_zero(&pages, sizeof pages);
+    all = (int64_t *)dpari_po_take(&pages, c->size, 8, &st, why);
+    st = dpari_agree(c, st, why);
+    if (st == DPAR_OK) {
+        st = dpari_po_said(c, dpar_all_gather(c, &n, all, 1, DPAR_I64, NULL), why);
+    }
+    for (r = 0, *first = 0; r < c->rank && st == DPAR_OK; r++) {
+        *first += all[r];
+    }
+    dpari_po_free(&pages);
+    return st;
+}

@@ -1,0 +1,640 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* points_part, points_move: partitions and movements against brute force. Every rank knows the
+ * whole world that a seed makes and computes by itself what each rank must get; the world is dealt
+ * out to the ranks twice, in different ways, with the same result.
+ *     ./points_mesh [processes|threads] [ranks]        without: both, 1 to 6 and 1 to 4 */
+#include "dpar_points.h"
+#include "rank_program.h"
+
+enum { MOST = 60, ELEMENTS = 50, CORNERS = 4, RANKS = 8, PARTS = 10 };
+
+/* ---- partitions -------------------------------------------------------------------------------
+ */
+
+typedef struct cloud {
+    int dims, parts, n, weighted, named;
+    double at[MOST][3];
+    int64_t weight[MOST], id[MOST], key[MOST], largest;
+    int part[MOST]; /* what must come */
+} cloud;
+
+/* Where a point lies on the curve, as the header says. */
+static int64_t place_of(const cloud *w, int i)
+{
+    const double side = w->dims == 2 ? 2147483648.0 : 2097152.0;
+    double low[3] = {0, 0, 0}, high[3] = {0, 0, 0}, widest = 0;
+    uint32_t cell[3] = {0, 0, 0};
+    int d, k;
+    for (d = 0; d < w->dims; d++) {
+        low[d] = high[d] = w->at[0][d];
+        for (k = 1; k < w->n; k++) {
+            low[d] = w->at[k][d] < low[d] ? w->at[k][d] : low[d];
+            high[d] = w->at[k][d] > high[d] ? w->at[k][d] : high[d];
+        }
+        widest = high[d] - low[d] > widest ? high[d] - low[d] : widest;
+    }
+    for (d = 0; d < w->dims; d++) {
+        const double x = widest > 0 ? (w->at[i][d] - low[d]) / widest * side : 0;
+        cell[d] = (uint32_t)(x < side - 1 ? x : side - 1);
+    }
+    return dpar_points_curve(w->dims, cell);
+}
+
+/* Does point a come before point b? */
+static int comes_before(const cloud *w, int a, int b)
+{
+    return w->key[a] != w->key[b] ? w->key[a] < w->key[b] : w->id[a] < w->id[b];
+}
+
+static void make_cloud(cloud *w, int ranks, uint64_t *seed)
+{
+    const int kind = (int)lot_below(seed, 4); /* anywhere, few places, a line, one place */
+    int64_t whole = 0;
+    int i, k, d;
+    memset(w, 0, sizeof *w);
+    w->dims = 2 + (int)lot_below(seed, 2);
+    w->parts = lot_below(seed, 2) ? 0 : 1 + (int)lot_below(seed, PARTS);
+    w->n = (int)lot_below(seed, MOST + 1);
+    w->weighted = (int)lot_below(seed, 2);
+    w->named = (int)lot_below(seed, 3);
+    for (i = 0; i < w->n; i++) {
+        for (d = 0; d < w->dims; d++) {
+            const double any = (double)(lot_next(seed) >> 11) / 9007199254740992.0;
+            w->at[i][d] = kind == 0   ? any * 8 - 3
+                          : kind == 1 ? (double)lot_below(seed, 3) * 0.25
+                          : kind == 2 ? (d == 0 ? any : 0.5)
+                                      : -7.5;
+        }
+        /* any ids of 64 bits, each once: the lowest digits are the point's number */
+        w->id[i] = w->named == 2   ? (i % 2 ? INT64_MAX - i : INT64_MIN + i) /* the last ones */
+                   : w->named == 1 ? (int64_t)lot_next(seed) / MOST * MOST + i
+                                   : i;
+        w->weight[i] = !w->weighted ? 1 : lot_below(seed, 4) == 0 ? 0 : lot_below(seed, 65);
+        if (i == 0 && w->weighted) {
+            w->weight[i] = 64; /* the largest is a power of 2, so that no weight is rounded */
+        }
+        whole += w->weight[i];
+        w->largest = w->weight[i] > w->largest ? w->weight[i] : w->largest;
+    }
+    for (i = 0; i < w->n; i++) {
+        w->key[i] = place_of(w, i);
+    }
+    for (i = 0; i < w->n; i++) {
+        const int64_t parts = w->parts > 0 ? w->parts : ranks;
+        int64_t before = 0;
+        for (k = 0; k < w->n; k++) {
+            before += comes_before(w, k, i) ? w->weight[k] : 0;
+        }
+        w->part[i] = (int)((2 * before + w->weight[i]) * parts / (2 * whole));
+        w->part[i] = w->part[i] < parts ? w->part[i] : (int)parts - 1;
+    }
+}
+
+/* Who has each of n things now: some ranks have none, sometimes one has all. In a row: the first
+ * rank has the first ones, as numbers that go on from rank to rank want it. */
+static void deal(int *holder, int n, int ranks, int in_a_row, uint64_t *seed)
+{
+    const int all = lot_below(seed, 4) == 0 ? (int)lot_below(seed, ranks) : -1;
+    int i, k;
+    for (i = 0; i < n; i++) {
+        holder[i] = all >= 0 ? all : (int)lot_below(seed, ranks);
+    }
+    for (i = 1; in_a_row && i < n; i++) {
+        for (k = i; k > 0 && holder[k - 1] > holder[k]; k--) {
+            const int t = holder[k];
+            holder[k] = holder[k - 1];
+            holder[k - 1] = t;
+        }
+    }
+}
+
+static void cut_cloud(dpar_comm *c, const cloud *w, const int *holder)
+{
+    double at[MOST * 3], weight[MOST];
+    int64_t id[MOST], key[MOST], total[PARTS] = {0}, whole = 0;
+    int32_t owner[MOST];
+    dpar_points_cloud d;
+    dpar_why why;
+    int i, k, of[MOST], n = 0;
+    const int parts = w->parts > 0 ? w->parts : c->size;
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < w->n; i++) {
+        if (holder[i] == c->rank) {
+            for (k = 0; k < w->dims; k++) {
+                at[n * w->dims + k] = w->at[i][k];
+            }
+            weight[n] = (double)w->weight[i] * 0.375;
+            id[n] = w->id[i];
+            of[n++] = i;
+        }
+    }
+    d.dims = w->dims;
+    d.parts = w->parts;
+    d.points = n;
+    d.at = n > 0 ? at : NULL;
+    d.weight = w->weighted ? weight : NULL;
+    d.id = w->named ? id : NULL;
+    why.text[0] = 0;
+    CHECK_INT(dpar_points_partition(c, &d, n > 0 ? owner : NULL, key, &why), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    for (i = 0; i < n; i++) {
+        CHECK_INT(owner[i], w->part[of[i]]);
+        CHECK_INT(key[i], w->key[of[i]]);
+    }
+    for (i = 0; i < w->n; i++) { /* what the header promises of the weights */
+        total[w->part[i]] += w->weight[i];
+        whole += w->weight[i];
+    }
+    for (i = 0; i < parts && w->n > 0; i++) {
+        CHECK(llabs((long long)(total[i] * parts - whole)) < (long long)(w->largest * parts));
+    }
+}
+
+static void partitions(dpar_comm *c, uint64_t seed)
+{
+    int round, turn, holder[MOST];
+    cloud w;
+    for (round = 0; round < 60; round++) {
+        make_cloud(&w, c->size, &seed);
+        for (turn = 0; turn < 2; turn++) {
+            deal(holder, w.n, c->size, !w.named, &seed);
+            cut_cloud(c, &w, holder);
+        }
+    }
+}
+
+/* Many points in each part: the weights are within 1 %, and parts are compact. */
+static void balance(dpar_comm *c)
+{
+    enum { EACH = 4000 };
+    double *at = (double *)zeroed(EACH * 3 * 8), *weight = (double *)zeroed(EACH * 8);
+    double total[RANKS] = {0}, whole = 0;
+    int32_t *owner = (int32_t *)zeroed(EACH * 4);
+    uint64_t seed = 77 + (uint64_t)c->rank;
+    dpar_points_cloud d;
+    dpar_why why;
+    int64_t i;
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < EACH; i++) {
+        int k;
+        for (k = 0; k < 3; k++) { /* denser towards a corner */
+            const double x = (double)(lot_next(&seed) >> 11) / 9007199254740992.0;
+            at[3 * i + k] = x * x;
+        }
+        weight[i] = 1.0 + 3.0 * at[3 * i];
+    }
+    d.dims = 3;
+    d.points = EACH;
+    d.at = at;
+    d.weight = weight;
+    CHECK_INT(dpar_points_partition(c, &d, owner, NULL, &why), DPAR_OK);
+    for (i = 0; i < EACH; i++) {
+        total[owner[i]] += weight[i];
+        whole += weight[i];
+    }
+    CHECK_INT(dpar_all_reduce(c, total, total, c->size, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
+    whole = dpar_sum(c, whole);
+    for (i = 0; i < c->size; i++) {
+        CHECK_NEAR(total[i] * c->size / whole, 1.0, 0.01);
+    }
+    free(at), free(weight), free(owner);
+}
+
+/* What the last rank gives wrongly all hear. */
+static void refused(dpar_comm *c, const dpar_points_cloud *d, dpar_status wrong, const char *word)
+{
+    int32_t owner[4];
+    dpar_why why;
+    const dpar_status got = dpar_points_partition(c, d, owner, NULL, &why);
+    CHECK_INT(got, wrong);
+    CHECK(strstr(why.text, word) != NULL);
+    if (got != wrong || strstr(why.text, word) == NULL) {
+        printf("    \"%s\", not \"%s\"\n", why.text, word);
+    }
+}
+
+static void wrong_clouds(dpar_comm *c)
+{
+    const double at[4] = {0.0, 1.0, 2.0, (double)NAN}, weight[2] = {0.0, -1.0}, none[2] = {0, 0};
+    const int last = c->rank == c->size - 1;
+    dpar_points_cloud right, d;
+    memset(&right, 0, sizeof right);
+    right.dims = 2;
+    right.points = 1;
+    right.at = at;
+    d = right;
+    d.points += last;
+    refused(c, &d, DPAR_E_ARG, "point 1: coordinate 1 is not finite");
+    d = right;
+    d.weight = last ? weight + 1 : NULL;
+    refused(c, &d, DPAR_E_ARG, "point 0: its weight is negative");
+    d = right;
+    d.weight = none;
+    refused(c, &d, DPAR_E_ARG, "are 0");
+    d = right;
+    d.dims = last ? 4 : 2;
+    refused(c, &d, DPAR_E_ARG, "4 dims: there are 2 or 3");
+    d = right;
+    d.parts = last ? -1 : 0;
+    refused(c, &d, DPAR_E_ARG, "-1 parts");
+    d = right;
+    d.at = last ? NULL : at;
+    refused(c, &d, DPAR_E_ARG, "at or owner is NULL");
+    d = right;
+    d.points = last ? INT64_C(1) << 31 : 1;
+    refused(c, &d, DPAR_E_RANGE, "at most 2^31 - 1");
+    if (c->size > 1) {
+        d = right;
+        d.parts = last ? 3 : 2;
+        refused(c, &d, DPAR_E_MISMATCH, "parts is ");
+    }
+    CHECK_INT(dpar_points_partition(NULL, &right, NULL, NULL, NULL), DPAR_E_ARG);
+}
+
+/* ---- movements --------------------------------------------------------------------------------
+ */
+
+typedef struct mesh {
+    int n, m, corners, named, by, ordered, ranks;
+    int64_t id[MOST], order[MOST], element_id[ELEMENTS], element_order[ELEMENTS];
+    int corner[ELEMENTS][CORNERS]; /* numbers of points */
+    int owner[MOST], element_owner[ELEMENTS];
+    int alone[MOST]; /* no element has it */
+} mesh;
+
+enum { BY_POINTS, BY_ELEMENTS, BY_BOTH };
+
+/* The rank that has most of an element's corners. */
+static int majority(const mesh *w, int e)
+{
+    int count[RANKS] = {0}, k, best = 0;
+    for (k = 0; k < w->corners; k++) {
+        count[w->owner[w->corner[e][k]]]++;
+    }
+    for (k = 1; k < w->ranks; k++) {
+        best = count[k] > count[best] ? k : best;
+    }
+    return best;
+}
+
+static void make_mesh(mesh *w, int ranks, uint64_t *seed)
+{
+    int i, k;
+    memset(w, 0, sizeof *w);
+    w->ranks = ranks;
+    w->n = (int)lot_below(seed, MOST + 1);
+    w->m = w->n > 0 && lot_below(seed, 5) > 0 ? (int)lot_below(seed, ELEMENTS + 1) : 0;
+    w->corners = 1 + (int)lot_below(seed, CORNERS);
+    w->named = (int)lot_below(seed, 2);
+    w->ordered = (int)lot_below(seed, 2);
+    w->by = w->m > 0 ? (int)lot_below(seed, 3) : BY_POINTS;
+    for (i = 0; i < w->n; i++) {
+        w->id[i] = w->named ? (int64_t)lot_next(seed) / MOST * MOST + i : i;
+        w->order[i] = w->ordered ? lot_below(seed, 7) - 3 : w->id[i];
+        w->owner[i] = (int)lot_below(seed, ranks);
+        w->alone[i] = 1;
+    }
+    for (i = 0; i < w->m; i++) {
+        w->element_id[i] = w->named ? (int64_t)lot_next(seed) / MOST * MOST + i : i;
+        w->element_order[i] = w->ordered ? lot_below(seed, 5) : w->element_id[i];
+        for (k = 0; k < w->corners; k++) {
+            w->corner[i][k] = (int)lot_below(seed, w->n);
+            w->alone[w->corner[i][k]] = 0;
+        }
+        w->element_owner[i] = w->by == BY_POINTS ? majority(w, i) : (int)lot_below(seed, ranks);
+    }
+}
+
+/* The number of the point or element with this id. */
+static int number_of(const int64_t *id, int n, int64_t which)
+{
+    int i;
+    for (i = 0; i < n && id[i] != which; i++) {
+    }
+    CHECK(i < n);
+    return i < n ? i : 0;
+}
+
+/* This rank's part as it is dealt. */
+typedef struct piece {
+    int64_t id[MOST], order[MOST], corner[ELEMENTS * CORNERS], element_id[ELEMENTS];
+    int64_t element_order[ELEMENTS];
+    int32_t owner[MOST], element_owner[ELEMENTS];
+    int point[MOST], element[ELEMENTS]; /* their numbers */
+    dpar_points_piece d;
+} piece;
+
+static void hold(const mesh *w, int me, const int *holder, const int *element_holder, piece *p)
+{
+    int i, k;
+    memset(p, 0, sizeof *p);
+    for (i = 0; i < w->n; i++) {
+        if (holder[i] == me) {
+            k = (int)p->d.points++;
+            p->id[k] = w->id[i];
+            p->order[k] = w->order[i];
+            p->owner[k] = w->owner[i];
+            p->point[k] = i;
+        }
+    }
+    for (i = 0; i < w->m; i++) {
+        if (element_holder[i] == me) {
+            const int e = (int)p->d.elements++;
+            for (k = 0; k < w->corners; k++) {
+                p->corner[e * w->corners + k] = w->id[w->corner[i][k]];
+            }
+            p->element_id[e] = w->element_id[i];
+            p->element_order[e] = w->element_order[i];
+            p->element_owner[e] = w->element_owner[i];
+            p->element[e] = i;
+        }
+    }
+    p->d.id = w->named && p->d.points > 0 ? p->id : NULL;
+    p->d.owner = w->by != BY_ELEMENTS && p->d.points > 0 ? p->owner : NULL;
+    p->d.order = w->ordered ? p->order : NULL;
+    p->d.corners = p->d.elements > 0 ? w->corners : 0;
+    p->d.corner = p->d.elements > 0 ? p->corner : NULL;
+    p->d.element_id = w->named ? p->element_id : NULL;
+    p->d.element_owner = w->by != BY_POINTS ? p->element_owner : NULL;
+    p->d.element_order = w->ordered ? p->element_order : NULL;
+}
+
+/* Owners that were not given: all ranks hear what came out, which must be allowed. lower: how many
+ * points that several ranks may have went to the first of these; higher: to another. */
+static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_points_moved *to,
+                         int *lower, int *higher)
+{
+    int32_t owner[MOST];
+    int64_t i;
+    int e, k;
+    memset(owner, 0, sizeof owner);
+    for (i = 0; i < to->desc.own; i++) {
+        owner[number_of(w->id, w->n, to->desc.own_id[i])] += 1 + c->rank;
+    }
+    CHECK_INT(dpar_all_reduce(c, owner, owner, MOST, DPAR_I32, DPAR_SUM, NULL), DPAR_OK);
+    for (i = 0; i < w->n; i++) {
+        int allowed = w->alone[i] && owner[i] - 1 == holder[i], first = RANKS, last = -1;
+        for (e = 0; e < w->m; e++) {
+            for (k = 0; k < w->corners; k++) {
+                const int may = w->corner[e][k] == i ? w->element_owner[e] : -1;
+                allowed |= may >= 0 && owner[i] - 1 == may;
+                first = may >= 0 && may < first ? may : first;
+                last = may > last ? may : last;
+            }
+        }
+        *lower += first < last && owner[i] - 1 == first;
+        *higher += first < last && owner[i] - 1 != first;
+        CHECK(allowed);
+        w->owner[i] = owner[i] - 1;
+    }
+}
+
+/* Own points and elements: those that the world says, in the order that it says. */
+static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_moved *to)
+{
+    int64_t i, own = 0, elements = 0;
+    for (i = 0; i < w->n; i++) {
+        own += w->owner[i] == c->rank;
+    }
+    for (i = 0; i < w->m; i++) {
+        elements += w->element_owner[i] == c->rank;
+    }
+    CHECK_INT(to->desc.own, own);
+    CHECK_INT(to->elements, elements);
+    for (i = 0; i < to->desc.own; i++) {
+        const int k = number_of(w->id, w->n, to->desc.own_id[i]);
+        CHECK_INT(w->owner[k], c->rank);
+        if (i > 0) {
+            const int j = number_of(w->id, w->n, to->desc.own_id[i - 1]);
+            CHECK(w->order[j] < w->order[k] || (w->order[j] == w->order[k] && w->id[j] < w->id[k]));
+        }
+    }
+    for (i = 0; i < to->elements; i++) {
+        const int k = number_of(w->element_id, w->m, to->element_id[i]);
+        CHECK_INT(w->element_owner[k], c->rank);
+        if (i > 0) {
+            const int j = number_of(w->element_id, w->m, to->element_id[i - 1]);
+            CHECK(w->element_order[j] < w->element_order[k] ||
+                  (w->element_order[j] == w->element_order[k] &&
+                   w->element_id[j] < w->element_id[k]));
+        }
+    }
+}
+
+/* Corners name the points that they named; ghosts are those among them that others own. */
+static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_moved *to)
+{
+    const dpar_points_desc *d = &to->desc;
+    int read[MOST] = {0}, e, k;
+    int64_t i, ghosts = 0;
+    for (e = 0; e < to->elements; e++) {
+        const int was = number_of(w->element_id, w->m, to->element_id[e]);
+        for (k = 0; k < w->corners; k++) {
+            const int32_t at = to->corner[e * w->corners + k];
+            const int point = w->corner[was][k];
+            CHECK(at >= 0 && at < d->own + d->ghosts);
+            CHECK_INT(at < d->own ? d->own_id[at] : d->ghost_id[at - d->own], w->id[point]);
+            CHECK_INT(at < d->own, w->owner[point] == c->rank);
+            read[point] = w->owner[point] != c->rank;
+        }
+    }
+    for (i = 0; i < w->n; i++) {
+        ghosts += read[i];
+    }
+    CHECK_INT(d->ghosts, ghosts);
+    for (i = 0; i < d->ghosts; i++) {
+        const int point = number_of(w->id, w->n, d->ghost_id[i]);
+        CHECK_INT(d->owner[i], w->owner[point]);
+        CHECK(i == 0 || d->owner[i - 1] < d->owner[i] ||
+              (d->owner[i - 1] == d->owner[i] && d->ghost_id[i - 1] < d->ghost_id[i]));
+    }
+}
+
+/* Vectors of several types and components go along, and back. */
+static void check_values(const mesh *w, const piece *p, const dpar_points_moved *to)
+{
+    double xyz[MOST * 3], back[MOST * 3], new_xyz[MOST * 3];
+    uint8_t flag[MOST], new_flag[MOST];
+    float weight[ELEMENTS], new_weight[ELEMENTS];
+    dpar_points_values v[2];
+    int64_t i;
+    int k;
+    for (i = 0; i < p->d.points; i++) {
+        for (k = 0; k < 3; k++) {
+            xyz[3 * i + k] = p->point[i] + 100.0 * k + 0.125;
+        }
+        flag[i] = (uint8_t)(p->point[i] * 3);
+    }
+    memset(v, 0, sizeof v);
+    v[0].type = DPAR_F64, v[0].components = 3, v[0].data = xyz, v[0].ghosts = new_xyz;
+    v[1].type = DPAR_U8, v[1].data = flag, v[1].ghosts = new_flag;
+    CHECK_INT(dpar_points_run(to->points, v, 2), DPAR_OK);
+    for (i = 0; i < to->desc.own; i++) {
+        const int point = number_of(w->id, w->n, to->desc.own_id[i]);
+        for (k = 0; k < 3; k++) {
+            CHECK(new_xyz[3 * i + k] == point + 100.0 * k + 0.125);
+        }
+        CHECK_INT(new_flag[i], (uint8_t)(point * 3));
+    }
+    memset(back, 0, sizeof back);
+    v[0].data = back;
+    CHECK_INT(dpar_points_begin_adjoint(to->points, v, 1, DPAR_SUM), DPAR_OK);
+    CHECK_INT(dpar_points_end(to->points), DPAR_OK);
+    CHECK(p->d.points == 0 || memcmp(back, xyz, (size_t)p->d.points * 24) == 0);
+    CHECK_INT(to->of_elements != NULL, w->m > 0);
+    if (to->of_elements == NULL) {
+        return;
+    }
+    for (i = 0; i < p->d.elements; i++) {
+        weight[i] = (float)p->element[i] + 0.5f;
+    }
+    memset(v, 0, sizeof v);
+    v[0].type = DPAR_F32, v[0].data = weight, v[0].ghosts = new_weight;
+    CHECK_INT(dpar_points_run(to->of_elements, v, 1), DPAR_OK);
+    for (i = 0; i < to->elements; i++) {
+        CHECK(new_weight[i] == (float)number_of(w->element_id, w->m, to->element_id[i]) + 0.5f);
+    }
+}
+
+/* The description is a plan at once: ghosts get what their owners have. */
+static void check_plan(dpar_comm *c, const mesh *w, const dpar_points_moved *to)
+{
+    const dpar_points_desc *d = &to->desc;
+    double x[2 * MOST];
+    dpar_points *p = NULL;
+    dpar_why why;
+    int64_t i;
+    CHECK_INT(dpar_points_make_of(c, d, &p, &why), DPAR_OK);
+    for (i = 0; i < d->own; i++) {
+        x[i] = number_of(w->id, w->n, d->own_id[i]);
+    }
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    for (i = 0; i < d->ghosts; i++) {
+        CHECK(x[d->own + i] == number_of(w->id, w->n, d->ghost_id[i]));
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
+static void move_mesh(dpar_comm *c, mesh *w, int turn, uint64_t *seed, int *lower, int *higher)
+{
+    int holder[MOST], element_holder[ELEMENTS];
+    dpar_points_moved *to = NULL;
+    dpar_why why;
+    piece p;
+    deal(holder, w->n, c->size, !w->named, seed);
+    deal(element_holder, w->m, c->size, !w->named, seed);
+    hold(w, c->rank, holder, element_holder, &p);
+    why.text[0] = 0;
+    CHECK_INT(dpar_points_move(c, &p.d, &to, &why), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    if (to == NULL) {
+        return;
+    }
+    if (w->by == BY_ELEMENTS) {
+        int i, owner[MOST];
+        memcpy(owner, w->owner, sizeof owner);
+        learn_owners(c, w, holder, to, lower, higher);
+        for (i = 0; turn > 0 && i < w->n; i++) { /* however they were dealt */
+            CHECK(w->alone[i] || owner[i] == w->owner[i]);
+        }
+    }
+    check_lists(c, w, to);
+    check_corners(c, w, to);
+    check_values(w, &p, to);
+    check_plan(c, w, to);
+    CHECK_INT(dpar_points_move_free(to), DPAR_OK);
+}
+
+static void movements(dpar_comm *c, uint64_t seed)
+{
+    int round, turn, lower = 0, higher = 0;
+    mesh w;
+    for (round = 0; round < 40; round++) {
+        make_mesh(&w, c->size, &seed);
+        for (turn = 0; turn < 2; turn++) {
+            move_mesh(c, &w, turn, &seed, &lower, &higher);
+        }
+    }
+    CHECK(c->size == 1 || (lower > 0 && higher > 0)); /* no rank is preferred */
+}
+
+static void not_moved(dpar_comm *c, const dpar_points_piece *d, dpar_status wrong, const char *word)
+{
+    dpar_points_moved *to = NULL;
+    dpar_why why;
+    const dpar_status got = dpar_points_move(c, d, &to, &why);
+    CHECK_INT(got, wrong);
+    CHECK(to == NULL && strstr(why.text, word) != NULL);
+    if (got != wrong || strstr(why.text, word) == NULL) {
+        printf("    \"%s\", not \"%s\"\n", why.text, word);
+    }
+}
+
+static void wrong_pieces(dpar_comm *c)
+{
+    const int last = c->rank == c->size - 1;
+    const int64_t id[2] = {c->rank * 2, c->rank * 2 + 1}, twice[2] = {0, 0};
+    const int64_t corner[2] = {0, 1}, nobody[2] = {0, 1000};
+    const int32_t owner[2] = {0, c->size - 1}, none[2] = {0, c->size};
+    dpar_points_piece right, d;
+    memset(&right, 0, sizeof right);
+    right.points = 2;
+    right.id = id;
+    right.owner = owner;
+    right.elements = 1;
+    right.corners = 2;
+    right.corner = corner;
+    d = right;
+    d.owner = last ? none : owner;
+    not_moved(c, &d, DPAR_E_ARG, "point 1: its owner is to be rank ");
+    d = right;
+    d.element_owner = last ? none + 1 : owner;
+    not_moved(c, &d, DPAR_E_ARG, "element 0: its owner is to be rank ");
+    d = right;
+    d.owner = NULL;
+    not_moved(c, &d, DPAR_E_ARG, "neither owner nor element_owner");
+    d = right;
+    d.corner = last ? nobody : corner;
+    not_moved(c, &d, DPAR_E_ARG, "id 1000");
+    d = right;
+    d.id = last ? twice : id;
+    not_moved(c, &d, DPAR_E_ARG, "id 0 ");
+    d = right;
+    d.corners = last ? 0 : 2;
+    not_moved(c, &d, DPAR_E_ARG, "0 corners");
+    d = right;
+    d.points = last ? -1 : 2;
+    not_moved(c, &d, DPAR_E_ARG, "-1 points");
+    d = right;
+    d.elements = last ? INT64_C(1) << 31 : 1;
+    not_moved(c, &d, DPAR_E_RANGE, "numbers are possible");
+    if (c->size > 1) {
+        d = right;
+        d.owner = last ? NULL : owner;
+        not_moved(c, &d, DPAR_E_MISMATCH, "owner is given on some ranks");
+        d = right;
+        d.id = last ? NULL : id;
+        not_moved(c, &d, DPAR_E_MISMATCH, "id is given on some ranks");
+        d = right;
+        d.corners = last ? 1 : 2;
+        not_moved(c, &d, DPAR_E_MISMATCH, "elements have 1 corners on one rank, 2 on another");
+    }
+    CHECK_INT(dpar_points_move(NULL, &right, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_points_move_free(NULL), DPAR_OK);
+}
+
+static int each(dpar_comm *c, void *arg)
+{
+    (void)arg;
+    partitions(c, 12345);
+    balance(c);
+    wrong_clouds(c);
+    movements(c, 54321);
+    wrong_pieces(c);
+    return failures() > 0;
+}
+
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, each, NULL, 6, 4, NULL);
+}
