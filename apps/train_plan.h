@@ -81,7 +81,7 @@ static dpar_status describe(dpar_cluster *c, const gauge *u, int32_t ranks, dpar
                      "machine = 1x%d:core\nstream = %.9g\ntflops = %.9g\ntflops32 = %.9g\n"
                      "tflops64 = %.9g\ngemm = 1\nattention = 1\nhbm = 1\nlaunch_us = 0.01\n"
                      "step_ms = 0.00001\n",
-                     (int)ranks, u->Bps * 1e-9, teraflops, teraflops, teraflops, teraflops);
+                     (int)ranks, u->Bps * 1e-9, teraflops, teraflops, teraflops);
     if (ranks > 1) {
         n += snprintf(text + n, sizeof text - (size_t)n,
                       "link_reduce = %dx8x%.9g\nlink_reduce = %dx1048576x%.9g\n", (int)ranks,
