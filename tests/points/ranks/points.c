@@ -524,7 +524,7 @@ static void faults(dpar_comm *c)
     int32_t peer[2] = {(me + 1) % c->size, (me + last) % c->size};
     int64_t sends[2] = {0, 0}, receives[2] = {0, 0};
     dpar_points_lists lists = {1, peer, sends, receives, send_at, receive_at};
-    char word[80];
+    char word[100];
     dpar_points_desc d;
     memset(&d, 0, sizeof d);
     d.own = d.ghosts = 2;
