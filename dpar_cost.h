@@ -839,6 +839,7 @@ typedef struct dpar_memory {
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;           /* sum of all terms: the expected use */
     double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
+    double late;            /* of GATHERED: what is let go of late, and given back to make room */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
     int32_t moment;         /* DPAR_PEAK_*: when that is */
@@ -7801,6 +7802,20 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
+/* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
+ * gathers that comes to all of them, in 16 bits. A product's backward keeps the weight that it was
+ * called with (DeepSpeed's own linear layer, which does not, is used under zero.Init alone:
+ * deepspeedai/DeepSpeed PR 8189), and where it does not, as in a recomputed layer, the block of a
+ * gather waits for the computing stream, which the host is ahead of by up to a pass. Weights that
+ * come from the host take longer than the products: nothing is ahead of them. The allocator waits
+ * for such blocks before it fails, so they never keep a plan from fitting. */
+static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
+{
+    return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
+           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON) &&
+           !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
+}
+
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
@@ -7837,6 +7852,14 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     m->total = sum;
     m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
     m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    if (dpari_memory_late(job, s)) {
+        m->late = dpari_leastf(2.0 * m->params,
+                               dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
+        m->term[DPAR_MEM_GATHERED] += m->late;
+        m->allocated += m->late;
+        m->total += m->late;
+        m->upper += m->late;
+    }
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
@@ -7850,7 +7873,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
         dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
-        if (i == 0 || one.total > m->total) {
+        if (i == 0 || one.total - one.late > m->total - m->late) {
             *m = one;
         }
     }
@@ -7879,7 +7902,7 @@ DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
-    return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
+    return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
@@ -10066,7 +10089,7 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 /* What does not fit, and what came nearest. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
 {
-    double limit = dpari_limit(p), bytes = m->upper;
+    double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
     if (bytes <= limit) { /* the host is what is too small */
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
@@ -10152,7 +10175,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     s.shard = dpari_walk_shard(p, outer, 0);
     dpari_price_memory(&p->job, &s, stages, &m);
-    if (m.upper <= dpari_limit(p)) {
+    if (m.upper - m.late <= dpari_limit(p)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {
