@@ -436,8 +436,7 @@ static double reserved(const dpar_memory *m)
 static void test_late(void)
 {
     const char *model = "gpt:layers=40,hidden=5120,heads=40,vocab=50272,seq=512,stack=torch";
-    dpar_strategy three = of("dp=8,zero=3"), two = of("dp=8,zero=2"),
-                  big = of("dp=8,zero=3,mbs=12");
+    dpar_strategy three = of("dp=8,zero=3"), two = of("dp=8,zero=2"), big = of("dp=8,zero=3,mbs=4");
     dpar_strategy again = of("dp=8,zero=3,recompute=full");
     dpar_memory a, b;
     double must;
