@@ -820,7 +820,7 @@ enum {
     DPAR_MEM_OPTIMIZER,
     DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
     DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: what is gathered at once */
     DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
     DPAR_MEM_HALO,          /* halo cells and their buffers */
     DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
@@ -1363,7 +1363,8 @@ typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t sliced; /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
+    int8_t sliced; /* ZeRO-1 reduces whole gradients, and handles each rank's slice of each tensor
+                    * by a call of its own */
     int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
@@ -3457,10 +3458,11 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
  * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
  * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
- * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep,
- * which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place, twice a
- * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. Sliced:
- * nanotron's zero.py makes lists of tensors times ranks. */
+ * torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have maxtext
+ * and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place,
+ * twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes.
+ * Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
+ * reduce-scatter. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
@@ -8138,7 +8140,10 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         d->unit += t / units;
         return;
     }
-    t = dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, 1.0, s->zero == 2 ? m : 1.0, d);
+    t = dpari_data_spend(job, &in,
+                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_ALL_REDUCE
+                                                                      : DPAR_REDUCE_SCATTER,
+                         grads, 1.0, s->zero == 2 ? m : 1.0, d);
     if (s->zero == 2) {
         d->backward += t;
     } else {
@@ -8223,7 +8228,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
              (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* reduced, gathered */
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* sliced, copied */
         e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
              job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }

@@ -18,7 +18,7 @@ enum {
     DPAR_MEM_OPTIMIZER,
     DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
     DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: what is gathered at once */
     DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
     DPAR_MEM_HALO,          /* halo cells and their buffers */
     DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
