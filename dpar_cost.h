@@ -820,7 +820,7 @@ enum {
     DPAR_MEM_OPTIMIZER,
     DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
     DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: what is gathered at once */
     DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
     DPAR_MEM_HALO,          /* halo cells and their buffers */
     DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
@@ -839,6 +839,7 @@ typedef struct dpar_memory {
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;           /* sum of all terms: the expected use */
     double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
+    double late;            /* of GATHERED: what is let go of late, and given back to make room */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
     int32_t moment;         /* DPAR_PEAK_*: when that is */
@@ -1362,7 +1363,8 @@ typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t sliced; /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
+    int8_t sliced; /* ZeRO-1 reduces whole gradients, and handles each rank's slice of each tensor
+                    * by a call of its own */
     int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */
@@ -1559,8 +1561,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
 /* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
 DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-/* Does it fit with room to spare? The upper figure into `limit` bytes of a GPU (0: what the GPU
- * has), and what is offloaded by all GPUs of a node into the node's memory. */
+/* Does it fit with room to spare? The upper figure, less what is `late`, into `limit` bytes of a
+ * GPU (0: what it has), and what is offloaded by all GPUs of a node into the node's memory. */
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
 /* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
 DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m);
@@ -3456,10 +3458,11 @@ DPARI_API const char *dpari_stack_name(int32_t stack)
 /* Fitted to marked rows of docs/accuracy.md: llm-foundry's to those of its H100 table, torchtitan's
  * to the 70B rows in 16 bits, nemo@2024's to the shortest and the longest H100 row of nemo-long.
  * Attention: PyTorch's is FlashAttention-2, NVIDIA's cuDNN's. nanotron has no row to fit:
- * torch's, its tensor parallelism asynchronous as in its examples; nor have maxtext and deepep,
- * which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place, twice a
- * micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes. Sliced:
- * nanotron's zero.py makes lists of tensors times ranks. */
+ * torch's, its tensor parallelism asynchronous as its benchmark script sets it; nor have maxtext
+ * and deepep, which is DeepSeek-V3's way. Copies: FSDP2 writes each gathered weight to its place,
+ * twice a micro-batch, and its gradients, in 32 bits, into one buffer: 2 (2 + 2) + 2 + 4 bytes.
+ * Sliced: nanotron's zero.py makes lists of tensors times ranks, its trainer asks for no
+ * reduce-scatter. */
 static const dpari_generation *dpari_generation_at(int32_t stack)
 {
     enum { DP = DPAR_OVERLAP_DP, TP = DPAR_OVERLAP_TP, PP = DPAR_OVERLAP_PP, EP = DPAR_OVERLAP_EP };
@@ -7801,6 +7804,20 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
+/* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
+ * gathers that comes to all of them, in 16 bits. A product's backward keeps the weight that it was
+ * called with (DeepSpeed's own linear layer, which does not, is used under zero.Init alone:
+ * deepspeedai/DeepSpeed PR 8189), and where it does not, as in a recomputed layer, the block of a
+ * gather waits for the computing stream, which the host is ahead of by up to a pass. Weights that
+ * come from the host take longer than the products: nothing is ahead of them. The allocator waits
+ * for such blocks before it fails, so they never keep a plan from fitting. */
+static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
+{
+    return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
+           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON) &&
+           !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
+}
+
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
@@ -7837,6 +7854,14 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     m->total = sum;
     m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
     m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    if (dpari_memory_late(job, s)) {
+        m->late = dpari_leastf(2.0 * m->params,
+                               dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
+        m->term[DPAR_MEM_GATHERED] += m->late;
+        m->allocated += m->late;
+        m->total += m->late;
+        m->upper += m->late;
+    }
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
@@ -7850,7 +7875,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
         dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
-        if (i == 0 || one.total > m->total) {
+        if (i == 0 || one.total - one.late > m->total - m->late) {
             *m = one;
         }
     }
@@ -7879,7 +7904,7 @@ DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
-    return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
+    return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 
@@ -8115,7 +8140,10 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         d->unit += t / units;
         return;
     }
-    t = dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, 1.0, s->zero == 2 ? m : 1.0, d);
+    t = dpari_data_spend(job, &in,
+                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_ALL_REDUCE
+                                                                      : DPAR_REDUCE_SCATTER,
+                         grads, 1.0, s->zero == 2 ? m : 1.0, d);
     if (s->zero == 2) {
         d->backward += t;
     } else {
@@ -8200,7 +8228,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
              (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* reduced, gathered */
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* sliced, copied */
         e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
              job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }
@@ -10066,7 +10094,7 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 /* What does not fit, and what came nearest. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
 {
-    double limit = dpari_limit(p), bytes = m->upper;
+    double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
     if (bytes <= limit) { /* the host is what is too small */
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
@@ -10152,7 +10180,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     s.shard = dpari_walk_shard(p, outer, 0);
     dpari_price_memory(&p->job, &s, stages, &m);
-    if (m.upper <= dpari_limit(p)) {
+    if (m.upper - m.late <= dpari_limit(p)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {

@@ -501,7 +501,8 @@ static void try_way(ways *w, const char *change, const dpar_job *job, const dpar
 {
     dpar_plan plan;
     int i;
-    if (w->n == WAYS || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK) {
+    if (w->n == WAYS || dpar_plan_price(job, s, 0, &plan, NULL, NULL) != DPAR_OK ||
+        plan.memory.total > job->cluster->gpu.memory_bytes) { /* close is not enough here */
         return;
     }
     for (i = w->n++; i > 0 && w->of[i - 1].bytes < plan.memory.total; i--) { /* the nearest first */
@@ -566,7 +567,7 @@ static void try_gpus(ways *w, const dpar_job *job, const dpar_strategy *s)
             dpar_cluster_resize(&more, gpus_of(job) * times, NULL) != DPAR_OK) {
             return;
         }
-        snprintf(text, sizeof text, "%d GPUs%s", (int)gpus_of(&wide),
+        snprintf(text, sizeof text, "%d GPUs in replicas of it%s", (int)gpus_of(&wide),
                  s->zero == 0 ? " and zero=1" : "");
         try_way(w, text, &wide, &v);
     }
@@ -1152,9 +1153,12 @@ static int run_recommend(const options *o, const dpar_asked *asked, const char *
     }
     if (!o->json) {
         printf("%s\n  why:       %s\n", a.name, a.why);
-        printf("  step:      %.4g s, %.4g /s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
-               a.plan.step.total, a.plan.step.tokens_per_s_gpu, 100.0 * a.plan.step.mfu,
-               a.plan.memory.total * 1e-9);
+        printf("  step:      %.4g s, %.4g %s/s a GPU, MFU %.1f %%, %.1f GB a GPU\n",
+               a.plan.step.total, a.plan.step.tokens_per_s_gpu,
+               job->work->dims == 0       ? "tokens"
+               : job->work->tokens <= 1.0 ? "images"
+                                          : "cells",
+               100.0 * a.plan.step.mfu, a.plan.memory.total * 1e-9);
         show_part("  fastest:   ", a.fastest);
         show_part(q->fixed_fields == 0 ? "  simpler:   " : "  runner-up: ", a.runner_up);
         show_part("  mind:      ", a.warning_text);

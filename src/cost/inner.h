@@ -33,7 +33,8 @@ typedef struct dpari_generation {
     int8_t stack, overlap; /* whose layers it runs; bits DPAR_OVERLAP_* */
     int8_t by_work;        /* cuts stages by work, the head included */
     int8_t copies;         /* bytes a parameter that ZeRO-3 moves beside its messages */
-    int8_t sliced; /* ZeRO-1 handles each rank's slice of each tensor by a call of its own */
+    int8_t sliced; /* ZeRO-1 reduces whole gradients, and handles each rank's slice of each tensor
+                    * by a call of its own */
     int8_t once;   /* a token crosses to a node once, whatever experts it has there */
     float products, attention, streams;
     float contention; /* share of hidden communication that the compute loses; 0: the machine's */

@@ -173,6 +173,20 @@ static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const
     m->moment = st->logits + head > block ? DPAR_PEAK_LOSS : DPAR_PEAK_LAYER;
 }
 
+/* DeepSpeed's ZeRO-3 lets go of gathered weights late, and while the GPU computes longer than it
+ * gathers that comes to all of them, in 16 bits. A product's backward keeps the weight that it was
+ * called with (DeepSpeed's own linear layer, which does not, is used under zero.Init alone:
+ * deepspeedai/DeepSpeed PR 8189), and where it does not, as in a recomputed layer, the block of a
+ * gather waits for the computing stream, which the host is ahead of by up to a pass. Weights that
+ * come from the host take longer than the products: nothing is ahead of them. The allocator waits
+ * for such blocks before it fails, so they never keep a plan from fitting. */
+static int dpari_memory_late(const dpar_job *job, const dpar_strategy *s)
+{
+    return s->zero == 3 && job->work->trains && dpari_zero_ranks(s) > 1.0 &&
+           (job->recipe.bucket > 0.0 || job->work->stack == DPAR_STACK_MEGATRON) &&
+           !((s->offload & DPAR_OFFLOAD_WEIGHTS) && s->recompute == DPAR_RECOMPUTE_FULL);
+}
+
 static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                               dpar_memory *m)
 {
@@ -209,6 +223,14 @@ static void dpari_stage_bytes(const dpar_job *job, const dpar_strategy *s, const
     m->total = sum;
     m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4;           /* 3 % of 5 */
     m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION] * 0.05 / spread; /* 10 % of 5 */
+    if (dpari_memory_late(job, s)) {
+        m->late = dpari_leastf(2.0 * m->params,
+                               dpari_mostf(0.0, job->cluster->gpu.memory_bytes - m->upper));
+        m->term[DPAR_MEM_GATHERED] += m->late;
+        m->allocated += m->late;
+        m->total += m->late;
+        m->upper += m->late;
+    }
 }
 
 DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
@@ -222,7 +244,7 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
         dpari_stage_bytes(job, s, &stages->of[i], &one);
         first = i == 0 ? one.total : first;
         last = i == stages->n - 1 ? one.total : last;
-        if (i == 0 || one.total > m->total) {
+        if (i == 0 || one.total - one.late > m->total - m->late) {
             *m = one;
         }
     }
@@ -251,7 +273,7 @@ DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m)
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
 {
     const dpar_cluster *c = job->cluster;
-    return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
+    return m->upper - m->late <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
            m->host * c->gpus_per_node <= c->host_bytes;
 }
 

@@ -18,7 +18,7 @@ enum {
     DPAR_MEM_OPTIMIZER,
     DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
     DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
-    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: what is gathered at once */
     DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
     DPAR_MEM_HALO,          /* halo cells and their buffers */
     DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
@@ -37,6 +37,7 @@ typedef struct dpar_memory {
     double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
     double total;           /* sum of all terms: the expected use */
     double lower, upper;    /* the total with 3 % and with 10 % of fragmentation */
+    double late;            /* of GATHERED: what is let go of late, and given back to make room */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
     int32_t moment;         /* DPAR_PEAK_*: when that is */

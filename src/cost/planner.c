@@ -452,7 +452,7 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 /* What does not fit, and what came nearest. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
 {
-    double limit = dpari_limit(p), bytes = m->upper;
+    double limit = dpari_limit(p), bytes = m->upper - m->late;
     int64_t mb;
     if (bytes <= limit) { /* the host is what is too small */
         bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
@@ -538,7 +538,7 @@ static DPARI_COLD int dpari_walk_none_fits(dpar_planner *p, const dpar_strategy 
     s.offload = DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS;
     s.shard = dpari_walk_shard(p, outer, 0);
     dpari_price_memory(&p->job, &s, stages, &m);
-    if (m.upper <= dpari_limit(p)) {
+    if (m.upper - m.late <= dpari_limit(p)) {
         return 0;
     }
     for (k = 0; k < 2; k++) {

@@ -63,7 +63,10 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
         d->unit += t / units;
         return;
     }
-    t = dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, 1.0, s->zero == 2 ? m : 1.0, d);
+    t = dpari_data_spend(job, &in,
+                         s->zero == 1 && dpari_age(job->work)->sliced ? DPAR_ALL_REDUCE
+                                                                      : DPAR_REDUCE_SCATTER,
+                         grads, 1.0, s->zero == 2 ? m : 1.0, d);
     if (s->zero == 2) {
         d->backward += t;
     } else {
@@ -148,7 +151,7 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
         e += m * (st->params + st->expert_params) * dpari_age(job->work)->copies /
              (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
     }
-    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* reduced, gathered */
+    if (s->zero == 1 && d.after > 0.0 && dpari_age(job->work)->sliced) { /* sliced, copied */
         e += 2.0 * st->layers * dpari_block_tensors(job->work) * dpari_zero_ranks(s) *
              job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
     }

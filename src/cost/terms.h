@@ -15,8 +15,8 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_stages *stages, dpar_memory *m);
 /* The same from the start. The strategy must have passed dpari_strategy_check. O(layer classes). */
 DPARI_API void dpari_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
-/* Does it fit with room to spare? The upper figure into `limit` bytes of a GPU (0: what the GPU
- * has), and what is offloaded by all GPUs of a node into the node's memory. */
+/* Does it fit with room to spare? The upper figure, less what is `late`, into `limit` bytes of a
+ * GPU (0: what it has), and what is offloaded by all GPUs of a node into the node's memory. */
 DPARI_API int32_t dpari_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
 /* Can it run? The allocator gives its cache back before it fails: the least reserve is enough. */
 DPARI_API int32_t dpari_memory_runs(const dpar_job *job, const dpar_memory *m);

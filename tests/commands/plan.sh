@@ -32,6 +32,7 @@ expect 0 'derecho' --list
 expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
 expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain
 expect 0 'why:' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
+expect 0 'step: .* tokens/s a GPU' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
 expect 0 '^TP=8 + DP(ZeRO-1)=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
 expect 0 'with nothing fixed DP(ZeRO-2)=16: 1[0-9] % faster' llama-3-8b --cluster 2x8:a100-80 --recommend --fix tp=8
 expect 0 ',vp=2' llama-3-8b --cluster 2x8:a100-80 --recommend --fix vp=2
@@ -153,6 +154,9 @@ expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80 --evaluate zero=3,mbs
 expect 1 'recompute=full' llama-3-70b --cluster 8x8:h100-80 --evaluate tp=8,pp=4,vp=2,mbs=1
 expect 1 'it would fit:' llama-3-70b --cluster 1x8:h200 --recommend
 expect 1 'it would fit:' llama-3-70b --cluster 1x8:a100-80
+if grep -E '(:|^) +(8[6-9]|9[0-9]|[1-9][0-9]+[0-9])\.[0-9] GB with' "$work/err"; then
+    echo "more than a GPU's 86 GB 'would fit'"; bad=1
+fi
 expect 1 'close: it fits if activations' llama-3-8b --cluster 1x8:h100-80 --precision fp8-grad32 --evaluate cp=2,zero=1,mbs=1
 expect 0 'at the loss: ' llama-3-8b,stack=torch --cluster 8x8:h100-80 --evaluate zero=3,mbs=1 --memory
 expect 0 'stage 3: ' llama-3-8b --cluster 1x8:h100-80 --evaluate zero=1,pp=4,mbs=1 --memory
