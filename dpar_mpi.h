@@ -3709,22 +3709,18 @@ static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
     }
 }
 
-static MPI_Request dpari_mpi_light_request(const dpar_work *work)
-{
-    MPI_Request request;
-    memcpy(&request, work->state, sizeof request);
-    return request;
-}
+static void dpari_mpi_light_test(dpar_work *work);
 
-/* Every task once, in the order of posting. A collective begins when those before it on its
- * communicator have posted all that they post: so MPI sees one order on all ranks. */
+/* Every message without a task and every task once, in the order of posting. A collective begins
+ * when those before it on its communicator have posted all that they post: so MPI sees one order on
+ * all ranks. */
 static void dpari_mpi_pump(dpari_mpi_world *w)
 {
     dpari_mpi_task *t, *after;
-    if (w->light != NULL) { /* MPI brings along all of its messages whichever is looked at */
-        const MPI_Request one = dpari_mpi_light_request(w->light);
-        int done;
-        MPI_Request_get_status(one, &done, MPI_STATUS_IGNORE);
+    dpar_work *work, *next;
+    for (work = w->light; work != NULL; work = next) {
+        next = work->next;
+        dpari_mpi_light_test(work);
     }
     w->pass++;
     for (t = w->tasks; t != NULL; t = after) {
@@ -3933,6 +3929,13 @@ static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *c, const dpar_call *call)
     return c->comm.status >= 0 && dpari_kind_sends(call->kind) && call->count > 0 &&
            call->count <= dpari_least(DPARI_MPI_LIMIT, INT_MAX) &&
            (bytes <= most || bytes > 2 * most);
+}
+
+static MPI_Request dpari_mpi_light_request(const dpar_work *work)
+{
+    MPI_Request request;
+    memcpy(&request, work->state, sizeof request);
+    return request;
 }
 
 static void dpari_mpi_light_link(dpari_mpi_world *w, dpar_work *work)

@@ -331,12 +331,13 @@ static void dpari_pt_pack_vector(dpari_points *x, const dpari_pt_vector *v, cons
     }
 }
 
-/* Packs what peer i gets of the vectors, but for those that it reads where they lie. */
-static void dpari_pt_pack(dpari_points *x, int32_t i)
+/* Packs what peer i gets of the vectors, but for those that it reads where they lie. Returns where.
+ */
+static unsigned char *dpari_pt_pack(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_list *l = dpari_pt_gives(x, p);
-    unsigned char *to = dpari_pt_out(x, i);
+    unsigned char *const out = dpari_pt_out(x, i), *to = out;
     int32_t k;
     p->reads = 0;
     for (k = 0; k < x->vectors && l->count > 0; k++) {
@@ -348,6 +349,7 @@ static void dpari_pt_pack(dpari_points *x, int32_t i)
         }
         to += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
     }
+    return out;
 }
 
 /* Tells that all is packed, and where vectors lie that are not. */
@@ -420,8 +422,7 @@ static dpar_status dpari_pt_send(dpari_points *x)
         if (!x->adjoint && dpari_pt_is_whole(x, l)) {
             from = x->vector[0].own + l->first * x->vector[0].stride;
         } else {
-            from = dpari_pt_out(x, i);
-            dpari_pt_pack(x, i);
+            from = dpari_pt_pack(x, i);
         }
         dpari_pt_call(x, n++, p, DPAR_SEND, from, dpari_pt_bytes(x, l->count));
     }
@@ -583,7 +584,10 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass, n;
-    for (pass = !wait ? 0 : x->adjoint ? 1 : DPARI_PT_PEEK; pass <= wait; pass += 2) {
+    for (pass = !wait                          ? 0
+                : x->adjoint || x->shared == 0 ? 1
+                                               : DPARI_PT_PEEK;
+         pass <= wait; pass += 2) {
         all = DPAR_OK;
         for (i = 0, n = 0; i < x->head.peers; i++) {
             dpari_pt_peer *p = &x->peer[i];
@@ -659,7 +663,7 @@ static dpar_status dpari_pt_offer(dpari_points *x)
     began = dpari_pt_clock(x);
     for (i = 0; i < x->head.peers; i++) {
         if (x->peer[i].world >= 0 && (i != x->self || x->adjoint)) {
-            dpari_pt_pack(x, i);
+            (void)dpari_pt_pack(x, i);
         }
     }
     dpari_pt_count(x, DPARI_PT_PACKING, began);
@@ -714,7 +718,7 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, 
     }
     x->adjoint = op != DPAR_COPY;
     x->op = op;
-    x->kind = dpari_pt_kind(x, v, n);
+    x->kind = x->shared > 0 ? dpari_pt_kind(x, v, n) : 0;
     x->count++;
     x->active = 1;
     x->stage = DPARI_PT_TAKING;
