@@ -3720,7 +3720,9 @@ static void dpari_mpi_pump(dpari_mpi_world *w)
     dpar_work *work, *next;
     for (work = w->light; work != NULL; work = next) {
         next = work->next;
-        dpari_mpi_light_test(work);
+        if (work->comm->status >= 0) {
+            dpari_mpi_light_test(work);
+        }
     }
     w->pass++;
     for (t = w->tasks; t != NULL; t = after) {
