@@ -2022,9 +2022,10 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
 /* ---- giving -----------------------------------------------------------------------------------
  */
 
+/* Messages have left when an exchange ends: they alone need no second turn. */
 static unsigned char *dpari_pt_turn(const dpari_points *x)
 {
-    return x->turns + (x->count & 1) * x->staging_turn;
+    return x->turns + (x->shared > 0 ? x->count & 1 : 0) * x->staging_turn;
 }
 
 static unsigned char *dpari_pt_packed(const dpari_points *x)
@@ -2038,14 +2039,6 @@ static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
     const dpari_pt_peer *p = &x->peer[i];
     return dpari_pt_begins(x->adjoint ? p->receives_before : p->sends_before, i, x->point,
                            x->vectors);
-}
-
-/* where it lies: messages have left when an exchange ends, and need no second turn; */
-static unsigned char *dpari_pt_out(const dpari_points *x, int32_t i)
-{
-    return (x->peer[i].world < 0 ? x->turns + dpari_pt_places_bytes(x->vectors)
-                                 : dpari_pt_packed(x)) +
-           dpari_pt_out_at(x, i);
 }
 
 /* and what a peer has packed for this one, in its memory. */
@@ -2186,7 +2179,7 @@ static unsigned char *dpari_pt_pack(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_list *l = dpari_pt_gives(x, p);
-    unsigned char *const out = dpari_pt_out(x, i), *to = out;
+    unsigned char *const out = dpari_pt_packed(x) + dpari_pt_out_at(x, i), *to = out;
     int32_t k;
     p->reads = 0;
     for (k = 0; k < x->vectors && l->count > 0; k++) {
@@ -2364,7 +2357,7 @@ static void dpari_pt_take_self(dpari_points *x)
     const dpari_pt_peer *p = &x->peer[x->self];
     int32_t k, piece;
     if (x->adjoint) {
-        dpari_pt_unpack(x, p, dpari_pt_out(x, x->self));
+        dpari_pt_unpack(x, p, dpari_pt_packed(x) + dpari_pt_out_at(x, x->self));
         return;
     }
     for (k = 0; k < x->vectors; k++) {
