@@ -254,6 +254,8 @@ enum {
     DPARI_MPI_NAME = 64,                /* bytes of a node's name */
     DPARI_MPI_TAGS = 32000,             /* MPI promises tags up to 32767 */
     DPARI_MPI_FINISHED = 2,             /* work->phase, task->finished */
+    DPARI_MPI_LIGHT = 3,                /* work->phase: a request, no task */
+    DPARI_MPI_FEW = 8,                  /* messages of a batch whose works lie on the stack */
     DPARI_MPI_POLLS = 32,   /* of a wait, before it yields the core each time: ranks may share it */
     DPARI_MPI_TAG_NOTE = 0, /* tags of ctx->side: notes; pieces above */
     DPARI_MPI_TAG_PIECE = 1,
@@ -422,6 +424,7 @@ typedef struct dpari_mpi_world {
     int64_t pass;
     dpari_mpi_task *tasks, *last; /* under way, in the order of posting */
     dpari_mpi_task *spare;
+    dpar_work *light; /* messages under way that have no task */
     dpari_mpi_memory *memory;
     int32_t held;         /* MPI still works on what a broken communicator gave it: memory stays */
     MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
@@ -3706,11 +3709,21 @@ static void dpari_mpi_proceed(dpari_mpi_task *t, int32_t tests)
     }
 }
 
-/* Every task once, in the order of posting. A collective begins when those before it on its
- * communicator have posted all that they post: so MPI sees one order on all ranks. */
+static void dpari_mpi_light_test(dpar_work *work);
+
+/* Every message without a task and every task once, in the order of posting. A collective begins
+ * when those before it on its communicator have posted all that they post: so MPI sees one order on
+ * all ranks. */
 static void dpari_mpi_pump(dpari_mpi_world *w)
 {
     dpari_mpi_task *t, *after;
+    dpar_work *work, *next;
+    for (work = w->light; work != NULL; work = next) {
+        next = work->next;
+        if (work->comm->status >= 0) {
+            dpari_mpi_light_test(work);
+        }
+    }
     w->pass++;
     for (t = w->tasks; t != NULL; t = after) {
         dpari_mpi_ctx *c = t->ctx;
@@ -3824,43 +3837,41 @@ static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *c)
     return (dpari_mpi_ctx *)c->context;
 }
 
+static dpari_mpi_record *dpari_mpi_record_at(dpari_mpi_ctx *c, int64_t number)
+{
+    return &c->ring[(number - 1) % DPARI_MPI_RING];
+}
+
 static void dpari_mpi_record_task(dpari_mpi_task *t)
 {
     dpari_mpi_ctx *c = t->ctx;
-    dpari_mpi_record *r = &c->ring[c->records % DPARI_MPI_RING];
     c->records++;
-    *r = dpari_mpi_record_of(t);
-    r->state = DPAR_MORE;
-    t->record = r;
     t->number = c->records;
+    t->record = dpari_mpi_record_at(c, t->number);
+    *t->record = dpari_mpi_record_of(t);
+    t->record->state = DPAR_MORE;
 }
 
-/* A task for `call`, in the list; begun when nothing before it has steps left. NULL: no memory. */
-static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work,
-                                       int32_t block)
+/* A task for `call`, in the list. NULL: no memory. */
+static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
 {
     dpari_mpi_task *t = dpari_mpi_take(c->world);
-    int32_t message = dpari_kind_sends(call->kind);
     if (t == NULL) {
-        dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for an operation under way");
         return NULL;
     }
     t->ctx = c;
     t->work = work;
     t->call = *call;
-    t->sequence = message ? 0 : c->sequence++;
+    t->sequence = 0;
     t->path = dpari_mpi_choose(c, call);
     t->phase = DPARI_MPI_NEW;
-    t->finished = t->last = t->posted = t->told = t->cut = 0;
+    t->finished = t->last = t->posted = t->told = t->cut = t->block = t->feeding = 0;
     t->requests = 0;
     t->status = DPAR_OK;
-    t->block = block && t->path < DPARI_MPI_WITHIN;
     t->since = -1;
     t->op = t->path == DPARI_MPI_LEVELS && call->op == DPAR_AVG ? (int32_t)DPAR_SUM : call->op;
     t->level = t->leg = t->ended = 0;
     dpari_mpi_among(t, NULL, c->comm.size, c->comm.rank, call->in, call->out, call->count);
-    t->feeding = !message;
-    dpari_mpi_record_task(t);
     if (work != NULL) {
         work->comm = &c->comm;
         work->call = *call;
@@ -3870,6 +3881,28 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
         memcpy(work->state, &t, sizeof t);
     }
     dpari_mpi_link(t);
+    return t;
+}
+
+/* Begun when nothing before it has steps left. NULL: no memory. */
+static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work,
+                                       int32_t block)
+{
+    dpari_mpi_task *t = dpari_mpi_new(c, call, work);
+    const int32_t message = dpari_kind_sends(call->kind);
+    if (t == NULL) {
+        dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for an operation under way");
+        return NULL;
+    }
+    if (!message) {
+        t->sequence = c->sequence++;
+        t->feeding = 1;
+        t->block = block && t->path < DPARI_MPI_WITHIN;
+        if (work != NULL) {
+            work->sequence = t->sequence;
+        }
+    }
+    dpari_mpi_record_task(t);
     c->unfed += t->feeding;
     /* so that notes do not pile up. At the end they are read here, not by dpari_mpi_close:
      * MPICH 4.0 over UCX may hang in MPI_Finalize after a probe that is the last thing asked of it.
@@ -3882,6 +3915,196 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
         dpari_mpi_proceed(t, 0);
     }
     return t;
+}
+
+/* ---- messages without a task ------------------------------------------------------------------
+ *
+ * A message under way is a request of MPI in its work, as long as that is enough. It grows into a
+ * task, which others hear of, which has a deadline and is told when the communicator breaks, once
+ * it is waited for and does not come: a wait as short as most are costs what MPI's own does. */
+
+enum { DPARI_MPI_LOOKS = 1 }; /* work->state: the request, and how often dpar_test looked */
+
+static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *c, const dpar_call *call)
+{
+    const int64_t bytes = dpari_mpi_bytes(call->type, call->count), most = c->world->at_once;
+    return c->comm.status >= 0 && dpari_kind_sends(call->kind) && call->count > 0 &&
+           call->count <= dpari_least(DPARI_MPI_LIMIT, INT_MAX) &&
+           (bytes <= most || bytes > 2 * most);
+}
+
+static MPI_Request dpari_mpi_light_request(const dpar_work *work)
+{
+    MPI_Request request;
+    memcpy(&request, work->state, sizeof request);
+    return request;
+}
+
+static void dpari_mpi_light_link(dpari_mpi_world *w, dpar_work *work)
+{
+    work->behind = NULL;
+    work->next = w->light;
+    if (w->light != NULL) {
+        w->light->behind = work;
+    }
+    w->light = work;
+}
+
+static void dpari_mpi_light_unlink(dpari_mpi_world *w, dpar_work *work)
+{
+    if (work->behind != NULL) {
+        work->behind->next = work->next;
+    } else {
+        w->light = work->next;
+    }
+    if (work->next != NULL) {
+        work->next->behind = work->behind;
+    }
+}
+
+/* 0: it is not posted. */
+static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
+{
+    const MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
+    const dpari_mpi_count n = (dpari_mpi_count)call->count;
+    dpari_mpi_record *r;
+    MPI_Request request;
+    int code;
+    if (!dpari_mpi_is_light(c, call)) {
+        return 0;
+    }
+    code =
+        call->kind == DPAR_SEND
+            ? DPARI_MPI_C(MPI_Isend)(call->in, n, type, call->root, call->tag, c->main, &request)
+            : DPARI_MPI_C(MPI_Irecv)(call->out, n, type, call->root, call->tag, c->main, &request);
+    if (code != MPI_SUCCESS) { /* a task meets the same, and says it */
+        return 0;
+    }
+    c->records++;
+    r = dpari_mpi_record_at(c, c->records);
+    r->sequence = 0;
+    r->count = call->count;
+    r->kind = call->kind;
+    r->type = call->type;
+    r->op = call->op;
+    r->root = call->root;
+    r->tag = call->tag;
+    r->state = DPAR_MORE;
+    work->comm = &c->comm;
+    work->status = DPAR_MORE;
+    work->phase = DPARI_MPI_LIGHT;
+    work->call = *call;
+    work->sequence = 0;
+    work->record = c->records;
+    memcpy(work->state, &request, sizeof request);
+    work->state[DPARI_MPI_LOOKS] = 0;
+    dpari_mpi_light_link(c->world, work);
+    return 1;
+}
+
+/* From now on a task; NULL: no memory. */
+static dpari_mpi_task *dpari_mpi_grow(dpar_work *work)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
+    const MPI_Request request = dpari_mpi_light_request(work);
+    const dpar_call call = work->call;
+    const int64_t record = work->record;
+    dpari_mpi_task *t;
+    dpari_mpi_piece *p;
+    dpari_mpi_light_unlink(c->world, work);
+    t = dpari_mpi_new(c, &call, work);
+    if (t == NULL) {
+        dpari_mpi_light_link(c->world, work);
+        return NULL;
+    }
+    t->number = record;
+    t->record = dpari_mpi_record_at(c, record);
+    t->phase = DPARI_MPI_RUNNING;
+    t->last = t->posted = 1;
+    p = dpari_mpi_slot(t, call.root);
+    if (call.kind == DPAR_RECV) {
+        p->type = dpari_mpi_by_bytes(dpar_type_bytes(call.type));
+        p->expect = p->whole = call.count;
+    }
+    *dpari_mpi_last_request(t) = request;
+    return t;
+}
+
+/* What came is not what was expected, or did not come: a task says so. */
+static void dpari_mpi_light_failed(dpar_work *work, int code, const MPI_Status *state)
+{
+    dpari_mpi_task *t = dpari_mpi_grow(work);
+    if (t == NULL) { /* without its words */
+        dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
+        dpari_mpi_light_unlink(c->world, work);
+        work->status =
+            dpari_mpi_failed(c, NULL, "a message", code != MPI_SUCCESS ? code : MPI_ERR_NO_MEM);
+        work->phase = DPARI_MPI_FINISHED;
+        work->comm = NULL;
+        return;
+    }
+    t->request[0] = MPI_REQUEST_NULL;
+    t->state[0] = *state;
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_request_failed(t, 0, code);
+    } else {
+        dpari_mpi_measure(t, 0);
+    }
+    dpari_mpi_end(t, t->ctx->comm.status);
+}
+
+static void dpari_mpi_light_done(dpar_work *work)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
+    dpari_mpi_light_unlink(c->world, work);
+    if (work->record + DPARI_MPI_RING > c->records) {
+        dpari_mpi_record_at(c, work->record)->state = DPAR_OK;
+    }
+    work->status = DPAR_OK;
+    work->phase = DPARI_MPI_FINISHED;
+    work->comm = NULL;
+}
+
+/* There was no memory for its task: MPI is at it for ever. */
+static void dpari_mpi_light_lose(dpar_work *work)
+{
+    dpari_mpi_world *w = dpari_mpi_ctx_of(work->comm)->world;
+    dpari_mpi_light_unlink(w, work);
+    w->held = 1;
+    work->comm = NULL;
+    work->status = DPAR_E_ARG;
+    work->phase = DPARI_MPI_FINISHED;
+}
+
+/* Looks whether it is done. */
+static void dpari_mpi_light_test(dpar_work *work)
+{
+    MPI_Request request = dpari_mpi_light_request(work);
+    MPI_Status state;
+    int done = 0, got = 0;
+    const int code = MPI_Test(&request, &done, &state);
+    if (code == MPI_SUCCESS && !done) {
+        return;
+    }
+    if (code == MPI_SUCCESS && work->call.kind == DPAR_RECV) {
+        MPI_Get_count(&state, dpari_mpi_by_bytes(dpar_type_bytes(work->call.type)), &got);
+    }
+    if (code != MPI_SUCCESS || (work->call.kind == DPAR_RECV && got != work->call.count)) {
+        dpari_mpi_light_failed(work, code, &state);
+    } else {
+        dpari_mpi_light_done(work);
+    }
+}
+
+/* A look at a message. After so many it becomes a task; or at once, when there is more to bring
+ * along than it. */
+static void dpari_mpi_light_look(dpar_work *work, int64_t look)
+{
+    const dpari_mpi_ctx *c = dpari_mpi_ctx_of(work->comm);
+    if ((look < DPARI_MPI_POLLS && c->comm.status >= 0 && c->world->tasks == NULL) ||
+        dpari_mpi_grow(work) == NULL) {
+        dpari_mpi_light_test(work);
+    }
 }
 
 static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *c, const dpar_call *call)
@@ -3912,16 +4135,12 @@ static dpar_status dpari_mpi_settle(dpari_mpi_task *t)
     return status;
 }
 
-static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
+static dpar_status dpari_mpi_run_collective(dpar_comm *comm, const dpar_call *call)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_task *t;
-    dpar_status status = dpari_mpi_tag_fits(c, call);
-    int32_t block = c->options.blocking && !dpari_kind_sends(call->kind);
+    int32_t block = c->options.blocking;
     int finalized = 0;
-    if (status < 0) {
-        return status;
-    }
     if (call->kind == DPAR_BARRIER) { /* plans and grids that are closed too late begin with one */
         MPI_Finalized(&finalized);
         if (finalized) {
@@ -3938,21 +4157,30 @@ static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return t != NULL ? dpari_mpi_settle(t) : (dpar_status)DPAR_E_MEMORY;
 }
 
+static dpar_status dpari_mpi_post_one(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work)
+{
+    return dpari_mpi_post_light(c, call, work) || dpari_mpi_begin(c, call, work, 0) != NULL
+               ? (dpar_status)DPAR_OK
+               : (dpar_status)DPAR_E_MEMORY;
+}
+
 static dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
-    dpar_status status = dpari_mpi_tag_fits(dpari_mpi_ctx_of(comm), call);
-    if (status < 0) {
-        return status;
-    }
-    if (dpari_mpi_begin(dpari_mpi_ctx_of(comm), call, work, 0) == NULL) {
-        return DPAR_E_MEMORY;
-    }
-    return work->status < 0 ? work->status : (dpar_status)DPAR_OK;
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpar_status status = dpari_mpi_tag_fits(c, call);
+    status = status < 0 ? status : dpari_mpi_post_one(c, call, work);
+    return status >= 0 && work->status < 0 ? work->status : status;
 }
 
 static dpar_status dpari_mpi_test(dpar_work *work)
 {
     dpari_mpi_task *t;
+    if (work->phase == DPARI_MPI_LIGHT) {
+        dpari_mpi_light_look(work, work->state[DPARI_MPI_LOOKS]++);
+        if (work->phase == DPARI_MPI_LIGHT) {
+            return DPAR_MORE;
+        }
+    }
     if (work->phase != DPARI_MPI_FINISHED) {
         memcpy(&t, work->state, sizeof t);
         dpari_mpi_pump(t->ctx->world);
@@ -3967,6 +4195,10 @@ static dpar_status dpari_mpi_test(dpar_work *work)
 static dpar_status dpari_mpi_wait(dpar_work *work)
 {
     dpari_mpi_task *t;
+    int64_t look;
+    for (look = 0; work->phase == DPARI_MPI_LIGHT; look++) {
+        dpari_mpi_light_look(work, look);
+    }
     if (work->phase != DPARI_MPI_FINISHED) {
         memcpy(&t, work->state, sizeof t);
         dpari_mpi_await(t, &work->phase);
@@ -3974,51 +4206,50 @@ static dpar_status dpari_mpi_wait(dpar_work *work)
     return work->status;
 }
 
-/* The first failure of all. */
-static dpar_status dpari_mpi_batch_wait(dpari_mpi_task **tasks, int32_t n)
+static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
 {
-    dpar_status status = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < n; i++) {
-        dpar_status one = dpari_mpi_settle(tasks[i]);
-        status = status < 0 ? status : one;
+    dpar_work work;
+    dpar_status status;
+    if (!dpari_kind_sends(call->kind)) {
+        return dpari_mpi_run_collective(comm, call);
     }
-    return status;
+    status = dpari_mpi_post(comm, call, &work);
+    return status < 0 ? status : dpari_mpi_wait(&work);
 }
 
+/* All are posted, and for those without works waited for: the first failure of all. */
 static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpari_mpi_task **tasks = NULL;
-    dpar_status status = DPAR_OK, waited;
-    int32_t i;
+    dpar_work few[DPARI_MPI_FEW], *own = NULL;
+    dpar_status status = DPAR_OK;
+    int32_t i, posted;
     for (i = 0; i < n && status >= 0; i++) {
         status = dpari_mpi_tag_fits(c, &calls[i]);
     }
     if (status < 0) {
         return status;
     }
-    if (works == NULL) {
-        tasks = (dpari_mpi_task **)malloc((size_t)n * sizeof *tasks + 1);
-        if (tasks == NULL) {
+    if (works == NULL && n > DPARI_MPI_FEW) {
+        own = (dpar_work *)malloc((size_t)n * sizeof *own);
+        if (own == NULL) {
             return dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
         }
     }
-    for (i = 0; i < n && status >= 0; i++) {
-        dpari_mpi_task *t = dpari_mpi_begin(c, &calls[i], works != NULL ? &works[i] : NULL, 0);
-        if (t == NULL) {
-            status = DPAR_E_MEMORY;
-            break;
-        }
-        if (tasks != NULL) {
-            tasks[i] = t;
-        }
+    for (posted = 0; posted < n && status >= 0; posted++) {
+        status = dpari_mpi_post_one(c, &calls[posted],
+                                    works != NULL ? &works[posted]
+                                    : own != NULL ? &own[posted]
+                                                  : &few[posted]);
     }
-    if (tasks != NULL) {
-        waited = dpari_mpi_batch_wait(tasks, i);
-        status = status < 0 ? status : waited;
-        free(tasks);
+    posted -= status < 0;
+    for (i = 0; works == NULL && i < posted; i++) {
+        const dpar_status one = dpari_mpi_wait(own != NULL ? &own[i] : &few[i]);
+        status = status < 0 ? status : one;
+    }
+    if (own != NULL) {
+        free(own);
     }
     return status;
 }
@@ -4674,10 +4905,18 @@ static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
 {
     dpari_mpi_task *t, *after;
     int32_t lost = 0;
+    dpar_work *work, *next;
+    for (work = c->world->light; work != NULL; work = next) {
+        next = work->next;
+        if (work->comm == &c->comm && dpari_mpi_grow(work) == NULL) {
+            dpari_mpi_light_lose(work);
+            lost++;
+        }
+    }
     for (t = c->world->tasks; t != NULL; t = after) {
         after = t->after;
         if (t->ctx == c) {
-            dpar_work *work = t->work;
+            work = t->work;
             t->work = NULL;
             dpari_mpi_end(t, DPAR_E_ARG);
             if (work != NULL) {

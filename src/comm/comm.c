@@ -361,7 +361,7 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     if (call->count < 0) {
         return dpari_comm_bad_number(c, call, "count", call->count, ">= 0");
     }
-    if (call->count > (INT64_C(1) << 62) / unit / c->size) {
+    if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / c->size) {
         return dpari_comm_too_large(c, call, call->count);
     }
     return dpari_check_memory(c, call);
@@ -425,12 +425,9 @@ static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_statu
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
+static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *work)
 {
     dpar_text t;
-    if (!work->comm) {
-        return DPAR_OK;
-    }
     dpar_text_init(&t, c->why.text, sizeof c->why.text);
     dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
                      dpar_collective_name(work->call.kind));
@@ -462,7 +459,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
     if (!work) {
         return dpari_counted(c, call, c->engine.run(c, call));
     }
-    s = dpari_work_is_free(c, work);
+    s = work->comm ? dpari_work_is_busy(c, work) : DPAR_OK;
     return s != DPAR_OK
                ? s
                : dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
@@ -477,8 +474,21 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
         }
         s = dpari_call_check(c, &calls[i]);
-        if (s == DPAR_OK && works) {
-            s = dpari_work_is_free(c, &works[i]);
+        if (s == DPAR_OK && works && works[i].comm) {
+            s = dpari_work_is_busy(c, &works[i]);
+        }
+    }
+    return s;
+}
+
+DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                           dpar_work *works)
+{
+    dpar_status s = DPARI_LOAD(&c->status);
+    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
+        if (calls[i].kind == DPAR_SEND) {
+            c->sent[DPAR_SEND] += dpari_call_sent(c, &calls[i]);
         }
     }
     return s;
@@ -491,12 +501,11 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
         return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
     }
     s = dpari_batch_check(c, calls, n, works);
-    for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
-        dpari_not_posted(&works[i], s);
+    if (s == DPAR_OK) {
+        return dpari_batch_checked(c, calls, n, works);
     }
-    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
-    for (int32_t i = 0; i < n; i++) {
-        (void)dpari_counted(c, &calls[i], s);
+    for (int32_t i = 0; i < n && works; i++) {
+        dpari_not_posted(&works[i], s);
     }
     return s;
 }
@@ -607,7 +616,7 @@ DPARI_DOOR dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
     s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
-    s = s == DPAR_OK ? dpari_work_is_free(c, work) : s;
+    s = s == DPAR_OK && work->comm ? dpari_work_is_busy(c, work) : s;
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }

@@ -37,6 +37,9 @@ DPARI_DOOR int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
  * say it. */
 DPARI_DOOR void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                      int64_t count, int32_t root, int32_t tag);
+/* dpar_batch of messages that a plan has checked, in works that are free. */
+DPARI_DOOR dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                           dpar_work *works);
 /* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
  * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
  * world. COLLECTIVE. Errors as dpar_all_reduce. */

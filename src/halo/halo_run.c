@@ -391,7 +391,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
         }
     }
     x->messages = n;
-    return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
+    return n > 0 ? dpari_batch_checked(x->c, x->call, n, x->work) : DPAR_OK;
 }
 
 /* What others have of this rank in a step is packed, and they are told. */

@@ -102,13 +102,16 @@ DPARI_AT_ONCE void dpari_pt_row(unsigned char *to, int64_t step, const unsigned 
     }
 }
 
-/* Eight at a time. */
+/* Four at a time: three instructions a value in place of seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
     int64_t k;
-    for (k = 0; k + 8 <= n; k += 8) {
-        dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, 8, 8);
+    for (k = 0; k + 4 <= n; k += 4) {
+        dpari_elements_bits(to + 8 * k, from + INT64_C(8) * at[k], 8);
+        dpari_elements_bits(to + 8 * k + 8, from + INT64_C(8) * at[k + 1], 8);
+        dpari_elements_bits(to + 8 * k + 16, from + INT64_C(8) * at[k + 2], 8);
+        dpari_elements_bits(to + 8 * k + 24, from + INT64_C(8) * at[k + 3], 8);
     }
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }

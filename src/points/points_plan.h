@@ -36,6 +36,7 @@ enum {
     DPARI_PT_PAD = 16,        /* bytes: a vector begins there in what is packed for a peer */
     DPARI_PT_RUN_BYTES = 64,  /* runs that are read where they lie */
     DPARI_PT_CROWDED = 65536, /* bytes that are, where ranks share cores: as of halos, measured */
+    DPARI_PT_BITE = 1024,     /* bytes gathered before they are copied to memory that ranks share */
     DPARI_PT_MOST = 4096,     /* vectors of an exchange */
     DPARI_PT_PACKING = 0,     /* what the time goes to */
     DPARI_PT_COPYING,
