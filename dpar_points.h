@@ -213,7 +213,8 @@ DPAR_API dpar_status dpar_points_close(dpar_points *p);
  *
  * E_ARG, its sentence in c->why: no plan, no vectors, a type without bytes, an exchange that has
  * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
- * different vectors or operations. E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
+ * different vectors or operations; where messages go between them, only if these have other sizes.
+ * E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
 DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n);
 /* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
  * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values
@@ -1077,10 +1078,17 @@ static void dpari_pt_table_init(dpari_pt_table *t, dpari_pt_entry *entry, int64_
     }
 }
 
+/* Twice: ids may differ in high bits alone, as those that are packed of several numbers, and once
+ * does not bring these down. */
+static uint64_t dpari_pt_hash(uint64_t seed, int64_t id)
+{
+    return dpari_hash(dpari_hash(seed, id), 0);
+}
+
 /* Where the id is, or the free entry where it would be. */
 static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *t, int64_t id)
 {
-    int64_t i = (int64_t)(dpari_hash(1, id) >> 16) & t->mask;
+    int64_t i = (int64_t)(dpari_pt_hash(1, id) >> 16) & t->mask;
     while (t->entry[i].at >= 0 && t->entry[i].id != id) {
         i = (i + 1) & t->mask;
     }
@@ -1310,7 +1318,7 @@ static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_de
 
 static int32_t dpari_pt_home(int64_t id, int32_t ranks)
 {
-    return (int32_t)((dpari_hash(0, id) >> 20) % (uint64_t)ranks);
+    return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
 }
 
 /* Where each of n ids has its home, then its place among what goes there. */
@@ -2644,16 +2652,19 @@ static int64_t dpari_pt_named(const dpar_points_desc *d)
     return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own : 0) + d->ghosts;
 }
 
-/* One peer of the lists: s and r values before it. seen: a bit a rank. */
+/* One peer of the lists: s values go to those before it. */
 static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_desc *d, int32_t i,
                                        int64_t s, dpar_why *why)
 {
     const dpar_points_lists *l = d->lists;
     int64_t k;
     int32_t j;
-    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->receives[i] < 0) {
-        return dpari_say(DPAR_E_ARG, why, "peer # is rank # of #, which is sent # values", i,
-                         l->peer[i], c->size, l->sends[i]);
+    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->sends[i] > INT32_MAX - s ||
+        l->receives[i] < 0 || l->receives[i] > INT32_MAX) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "peer #, rank # of #: # values go to it, or how many come from it is wrong", i,
+            l->peer[i], c->size, l->sends[i]);
     }
     for (j = 0; j < i; j++) {
         if (l->peer[j] == l->peer[i]) {
@@ -2691,11 +2702,11 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
         }
         s += l->sends[i];
         r += l->receives[i];
-        if (r > d->ghosts || s > INT32_MAX) {
+        if (r > d->ghosts) {
             break;
         }
     }
-    if (r != d->ghosts || s > INT32_MAX) {
+    if (r != d->ghosts) {
         return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
                          d->ghosts, 0);
     }
@@ -4580,13 +4591,15 @@ DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points
     dpari_pm x;
     void *memory = NULL;
     dpar_status st, closed;
-    if (!c || !moved) {
-        return dpari_say(DPAR_E_ARG, why, "no communicator, or moved is NULL", 0, 0, 0, 0);
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
     }
     dpari_zero(&x, sizeof x);
     x.c = c;
     x.d = d;
-    st = dpari_agree(c, dpari_pm_check(c, d, why), why);
+    st =
+        moved ? dpari_pm_check(c, d, why) : dpari_say(DPAR_E_ARG, why, "moved is NULL", 0, 0, 0, 0);
+    st = dpari_agree(c, st, why);
     st = st == DPAR_OK ? dpari_pm_alike(&x, why) : st;
     if (st != DPAR_OK) {
         return st;

@@ -153,7 +153,8 @@ DPAR_API dpar_status dpar_points_close(dpar_points *p);
  *
  * E_ARG, its sentence in c->why: no plan, no vectors, a type without bytes, an exchange that has
  * not ended. Then this rank has begun nothing, and the others wait. E_MISMATCH: ranks name
- * different vectors or operations. E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
+ * different vectors or operations; where messages go between them, only if these have other sizes.
+ * E_PEER, E_TIMEOUT as comm.h: they break the communicator. */
 DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_values *v, int32_t n);
 /* Starts the transpose: each owner's value becomes itself op what ranks have for it in their
  * ghosts, and all ghosts become 0. op: DPAR_SUM, DPAR_MAX, DPAR_MIN. Until end neither own values

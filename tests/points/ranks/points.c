@@ -584,6 +584,12 @@ static void faults(dpar_comm *c)
         lists.peers = me == last ? 2 : 1;
         peer[1] = me == last ? peer[0] : peer[1];
         refused(c, &d, DPAR_E_ARG, "is twice among the peers");
+        receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum has no 64 bits */
+        refused(c, &d, DPAR_E_ARG, "or how many come from it is wrong");
+        receives[0] = receives[1] = 0;
+        sends[0] = sends[1] = me == last ? INT64_MAX : 0;
+        refused(c, &d, DPAR_E_ARG, "9223372036854775807 values go to it");
+        sends[0] = sends[1] = 0;
     }
     lists.peers = 1;
     receives[0] = sends[0] = 2;
@@ -864,6 +870,30 @@ static void full(dpar_comm *c)
     free(whole);
 }
 
+/* Ids that differ in high bits alone, which packed numbers do: planning must not take long. A hash
+ * that multiplies once sent a quarter of a million of them to few places: minutes in place of 0.2
+ * s. */
+static void high_bits(dpar_comm *c)
+{
+    enum { N = 250000, WITHIN_S = 20 };
+    int64_t *own = (int64_t *)zeroed(N * sizeof *own),
+            *ghost = (int64_t *)zeroed(N * sizeof *ghost);
+    const int peer = (c->rank + 1) % c->size;
+    const time_t began = time(NULL);
+    dpar_points *p = NULL;
+    dpar_why why;
+    int64_t i;
+    for (i = 0; i < N; i++) {
+        own[i] = (i * c->size + c->rank) << 40;
+        ghost[i] = (i * c->size + peer) << 40;
+    }
+    CHECK_INT(dpar_points_make(c, own, N, ghost, N, &p, &why), DPAR_OK);
+    CHECK(time(NULL) - began < WITHIN_S);
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+    free(own);
+    free(ghost);
+}
+
 static int test(dpar_comm *c, void *arg)
 {
     const int rounds = getenv("POINTS_ROUNDS") ? atoi(getenv("POINTS_ROUNDS")) : 60;
@@ -876,6 +906,9 @@ static int test(dpar_comm *c, void *arg)
     full(c);
     ahead(c);
     long_run(c);
+    if (c->size == 2) {
+        high_bits(c);
+    }
 #ifndef USE_MPI
     other_vectors(c);
 #endif
