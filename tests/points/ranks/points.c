@@ -707,6 +707,12 @@ static void wrong_calls(dpar_comm *c)
     x[1] += c->rank == c->size - 1;
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_MISMATCH);
     CHECK(strstr(why.text, "vector 0: ghost 0, local index 1 of rank ") != NULL);
+    v.data = c->rank == c->size - 1 ? NULL : x; /* all hear */
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "data is NULL") != NULL);
+    v.data = NULL;
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_POISON, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_UNFILLED, &why), DPAR_E_ARG);
     x[0] = 1.0;
     x[1] = 2.0;
     CHECK_INT(dpar_points_add(p, x), DPAR_OK);
