@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points - exchanges by index lists beside MPI written by hand and PETSc's SF, on 2 ranks.
+/* points - exchanges by index lists beside MPI written by hand and PETSc's SF.
  *
  *   mpiexec -np 2 points label n=16,32,64 samples=15 seconds=0.01
  *
- * The lists are those of the 27-point pattern of HPCG: a cube of n^3 a rank, cut in x (each value a
- * run of its own) or in z (one run). Ghosts lie behind own values. Rows "label,cut,n,way,us,ok": the
- * ways take turns, us is the slowest rank's fastest sample; ok: the ghosts are the peer's values.
+ * The lists are those of the 27-point pattern of HPCG: a cube of n^3 a rank, on 2 ranks cut in x
+ * (each value a run of its own), then in z (one run), on 4 in x and y, on 8 in all dims. Ghosts lie
+ * behind own values. Rows "label,grid,n,way,us,ok": the ways take turns, us is the slowest rank's
+ * fastest sample; ok: the ghosts are the peers' values.
  *
  *   hand       receives posted into the ghosts, own values packed, blocking sends, waits
  *   messages   dpar_points by messages of MPI (dpar_mpi_options.flat)
@@ -13,8 +14,9 @@
  *   registered vectors of dpar_comm_alloc
  *   sf         PetscSFBcast with REPLACE (-DPOINTS_PETSC)
  *
- * Then "label,plan,IDS,KIND,seconds,ok": planning of so many ids a rank, a hundredth of it read of
- * the other rank, as scattered ids (directory), consecutive ones (range), lists of both sides. */
+ * Then, on 2 ranks, "label,plan,IDS,KIND,seconds,ok": planning of so many ids a rank, a hundredth
+ * of it read of the other rank, as scattered ids (directory), consecutive ones (range), lists of
+ * both sides. */
 #define _GNU_SOURCE
 #ifdef POINTS_PETSC
 #include <petscsf.h>
@@ -28,12 +30,12 @@
 #include "dpar_mpi.h"
 #include "ranks.h"
 
-enum { WAYS = 5, ARRAYS = 2, MOST_SAMPLES = 400 };
+enum { WAYS = 5, AROUND = 26 };
 enum { HAND, MESSAGES, PRIVATE, REGISTERED, SF };
 static const char *const names[WAYS] = {"hand", "messages", "private", "registered", "sf"};
 
 static dpar_comm *world, *flat; /* through the node's memory; messages of MPI alone */
-static int me, peer;
+static int me, ranks;
 
 static void must(int good, const char *what)
 {
@@ -43,11 +45,15 @@ static void must(int good, const char *what)
     }
 }
 
-/* ---- one case --------------------------------------------------------------------------------- */
+/* ---- one case ---------------------------------------------------------------------------------
+ */
 
 typedef struct pattern {
     int64_t own, ghosts;
+    int32_t peers, peer[AROUND];
+    int64_t count[AROUND]; /* to and from each: the boxes of both sides are as large */
     int32_t *send_at;
+    int32_t *from; /* [ghosts] where each lies at its owner */
     double *x, *shared, *buffer;
     dpar_points *messages, *node;
 #ifdef POINTS_PETSC
@@ -55,11 +61,14 @@ typedef struct pattern {
 #endif
 } pattern;
 
+static double value(int rank, int64_t at)
+{
+    return (double)(rank + 1) + 1e-7 * (double)at;
+}
+
 static dpar_points *plan(dpar_comm *comm, const pattern *c)
 {
-    const int32_t peers[1] = {peer};
-    const int64_t count[1] = {c->ghosts};
-    dpar_points_lists l = {1, peers, count, count, c->send_at, NULL};
+    dpar_points_lists l = {c->peers, c->peer, c->count, c->count, c->send_at, NULL};
     dpar_points_desc d;
     dpar_points *p = NULL;
     dpar_why why;
@@ -71,40 +80,101 @@ static dpar_points *plan(dpar_comm *comm, const pattern *c)
     return p;
 }
 
-static void setup(pattern *c, int n, int along_x)
+/* What lies at one side of a cube, or all along a dim: the first and one past the last. */
+static void side(int n, int way, int *lo, int *hi)
 {
-    int64_t i, k;
+    *lo = way > 0 ? n - 1 : 0;
+    *hi = way < 0 ? 1 : n;
+}
+
+/* The neighbour at (dx, dy, dz): its lists, or only how long they are. */
+static int64_t neighbour(int n, const int way[3], int32_t *send_at, int32_t *from)
+{
+    int lo[3], hi[3], their[3], unused, i, x, y, z;
+    int64_t k = 0;
+    for (i = 0; i < 3; i++) {
+        side(n, way[i], &lo[i], &hi[i]);
+        side(n, -way[i], &their[i], &unused);
+    }
+    for (z = lo[2]; z < hi[2]; z++) {
+        for (y = lo[1]; y < hi[1]; y++) {
+            for (x = lo[0]; x < hi[0]; x++, k++) {
+                if (send_at) {
+                    send_at[k] = x + n * (y + n * z);
+                    from[k] = x - lo[0] + their[0] +
+                              n * (y - lo[1] + their[1] + n * (z - lo[2] + their[2]));
+                }
+            }
+        }
+    }
+    return k;
+}
+
+/* Peers ascending by rank: x runs fastest. */
+static void find_peers(pattern *c, int n, const int grid[3], int fill)
+{
+    const int at[3] = {me % grid[0], me / grid[0] % grid[1], me / grid[0] / grid[1]};
+    int64_t before = 0;
+    int k, i;
+    c->peers = 0;
+    for (k = 0; k < 27; k++) {
+        const int way[3] = {k % 3 - 1, k / 3 % 3 - 1, k / 9 - 1};
+        int there[3], inside = k != 13;
+        for (i = 0; i < 3; i++) {
+            there[i] = at[i] + way[i];
+            inside = inside && there[i] >= 0 && there[i] < grid[i];
+        }
+        if (inside) {
+            c->peer[c->peers] = there[0] + grid[0] * (there[1] + grid[1] * there[2]);
+            c->count[c->peers] = neighbour(n, way, fill ? c->send_at + before : NULL,
+                                           fill ? c->from + before : NULL);
+            before += c->count[c->peers++];
+        }
+    }
+    c->ghosts = before;
+}
+
+#ifdef POINTS_PETSC
+static void setup_sf(pattern *c)
+{
+    PetscSFNode *remote = (PetscSFNode *)malloc((size_t)c->ghosts * sizeof *remote);
+    int64_t k = 0, in;
+    int i;
+    must(remote != NULL, "memory");
+    for (i = 0; i < c->peers; i++) {
+        for (in = 0; in < c->count[i]; in++, k++) {
+            remote[k].rank = c->peer[i];
+            remote[k].index = (PetscInt)c->from[k];
+        }
+    }
+    PetscSFCreate(PETSC_COMM_WORLD, &c->sf);
+    PetscSFSetFromOptions(c->sf);
+    PetscSFSetGraph(c->sf, (PetscInt)c->own, (PetscInt)c->ghosts, NULL, PETSC_OWN_POINTER, remote,
+                    PETSC_COPY_VALUES);
+    PetscSFSetUp(c->sf);
+    free(remote);
+}
+#endif
+
+static void setup(pattern *c, int n, const int grid[3])
+{
+    int64_t i;
+    find_peers(c, n, grid, 0);
     c->own = (int64_t)n * n * n;
-    c->ghosts = (int64_t)n * n;
     c->send_at = (int32_t *)malloc((size_t)c->ghosts * sizeof *c->send_at);
+    c->from = (int32_t *)malloc((size_t)c->ghosts * sizeof *c->from);
     c->x = (double *)malloc((size_t)(c->own + c->ghosts) * sizeof *c->x);
     c->buffer = (double *)malloc((size_t)c->ghosts * sizeof *c->buffer);
     c->shared = (double *)dpar_alloc(world, (c->own + c->ghosts) * 8);
-    must(c->send_at && c->x && c->buffer && c->shared, "memory");
-    for (k = 0; k < c->ghosts; k++) {
-        c->send_at[k] = (int32_t)(along_x ? k * n + (me == 0 ? n - 1 : 0)
-                                          : k + (me == 0 ? (int64_t)(n - 1) * n * n : 0));
-    }
+    must(c->send_at && c->from && c->x && c->buffer && c->shared, "memory");
+    find_peers(c, n, grid, 1);
     for (i = 0; i < c->own; i++) {
-        c->x[i] = c->shared[i] = (double)(me + 1) + 1e-7 * (double)i;
+        c->x[i] = c->shared[i] = value(me, i);
     }
     c->messages = plan(flat, c);
     c->node = plan(world, c);
 #ifdef POINTS_PETSC
-    {
-        PetscSFNode *remote = (PetscSFNode *)malloc((size_t)c->ghosts * sizeof *remote);
-        for (k = 0; k < c->ghosts; k++) { /* what the peer sends, in its order */
-            remote[k].rank = peer;
-            remote[k].index = (PetscInt)(along_x ? k * n + (me == 0 ? 0 : n - 1)
-                                                 : k + (me == 0 ? 0 : (int64_t)(n - 1) * n * n));
-        }
-        PetscSFCreate(PETSC_COMM_WORLD, &c->sf);
-        PetscSFSetFromOptions(c->sf);
-        PetscSFSetGraph(c->sf, (PetscInt)c->own, (PetscInt)c->ghosts, NULL, PETSC_OWN_POINTER,
-                        remote, PETSC_COPY_VALUES);
-        PetscSFSetUp(c->sf);
-        free(remote);
-    }
+    setup_sf(c);
 #endif
 }
 
@@ -116,20 +186,29 @@ static void tear_down(pattern *c)
 #endif
     dpar_comm_release(world, c->shared);
     free(c->send_at);
+    free(c->from);
     free(c->x);
     free(c->buffer);
 }
 
 static void by_hand(const pattern *c, double *x)
 {
-    MPI_Request request;
+    MPI_Request request[AROUND];
+    double *ghost = x + c->own, *from = c->buffer;
     int64_t k;
-    MPI_Irecv(x + c->own, (int)c->ghosts, MPI_DOUBLE, peer, 99, MPI_COMM_WORLD, &request);
+    int i;
+    for (i = 0; i < c->peers; ghost += c->count[i++]) {
+        MPI_Irecv(ghost, (int)c->count[i], MPI_DOUBLE, c->peer[i], 99, MPI_COMM_WORLD, &request[i]);
+    }
     for (k = 0; k < c->ghosts; k++) {
         c->buffer[k] = x[c->send_at[k]];
     }
-    MPI_Send(c->buffer, (int)c->ghosts, MPI_DOUBLE, peer, 99, MPI_COMM_WORLD);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    for (i = 0; i < c->peers; from += c->count[i++]) {
+        MPI_Send(from, (int)c->count[i], MPI_DOUBLE, c->peer[i], 99, MPI_COMM_WORLD);
+    }
+    for (i = 0; i < c->peers; i++) {
+        MPI_Wait(&request[i], MPI_STATUS_IGNORE);
+    }
 }
 
 static void run(const pattern *c, int way)
@@ -148,15 +227,15 @@ static void run(const pattern *c, int way)
     }
 }
 
-/* Are the ghosts the peer's values? */
-static int right(const pattern *c, int n, int along_x, const double *x)
+/* Are the ghosts the peers' values? */
+static int right(const pattern *c, const double *x)
 {
-    int64_t k;
-    int good = 1, all;
-    for (k = 0; k < c->ghosts; k++) {
-        const int64_t at = along_x ? k * n + (me == 0 ? 0 : n - 1)
-                                   : k + (me == 0 ? 0 : (int64_t)(n - 1) * n * n);
-        good = good && x[c->own + k] == (double)(peer + 1) + 1e-7 * (double)at;
+    int64_t k = 0, in;
+    int good = 1, all, i;
+    for (i = 0; i < c->peers; i++) {
+        for (in = 0; in < c->count[i]; in++, k++) {
+            good = good && x[c->own + k] == value(c->peer[i], c->from[k]);
+        }
     }
     MPI_Allreduce(&good, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     return all;
@@ -176,7 +255,7 @@ static double sample(const pattern *c, int way, int64_t times)
     return slowest;
 }
 
-static void measure(const char *label, int n, int along_x, int samples, double seconds)
+static void measure(const char *label, int n, const int grid[3], int samples, double seconds)
 {
     pattern c;
     double best[WAYS];
@@ -188,13 +267,13 @@ static void measure(const char *label, int n, int along_x, int samples, double s
     const int ways = WAYS - 1;
 #endif
     memset(&c, 0, sizeof c);
-    setup(&c, n, along_x);
+    setup(&c, n, grid);
     for (way = 0; way < ways; way++) {
         double *x = way == REGISTERED ? c.shared : c.x;
         memset(x + c.own, 0, (size_t)c.ghosts * sizeof *x);
         run(&c, way);
-        ok[way] = right(&c, n, along_x, x);
-        times[way] = 1 + (int64_t)(seconds / sample(&c, way, 100));
+        ok[way] = right(&c, x);
+        times[way] = 1 + (int64_t)(seconds / sample(&c, way, 50)); /* the same on all ranks */
         best[way] = 1.0;
     }
     for (s = 0; s < samples; s++) {
@@ -204,14 +283,15 @@ static void measure(const char *label, int n, int along_x, int samples, double s
         }
     }
     for (way = 0; way < ways && me == 0; way++) {
-        printf("%s,%c,%d,%s,%.3f,%d\n", label, along_x ? 'x' : 'z', n, names[way], best[way] * 1e6,
-               ok[way]);
+        printf("%s,%dx%dx%d,%d,%s,%.3f,%d\n", label, grid[0], grid[1], grid[2], n, names[way],
+               best[way] * 1e6, ok[way]);
     }
     fflush(stdout);
     tear_down(&c);
 }
 
-/* ---- planning --------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------------
+ */
 
 /* Numbers 0 .. 2^b - 1, each to another: an odd factor and a shift. */
 static int64_t scattered(int64_t i)
@@ -224,7 +304,7 @@ static void plan_time(const char *label, int64_t n)
     static const char *const kinds[] = {"directory", "range", "lists"};
     const int64_t m = n / 100;
     int64_t *own = (int64_t *)malloc((size_t)n * 8), *ghost = (int64_t *)malloc((size_t)m * 8), i;
-    int32_t *send_at = (int32_t *)malloc((size_t)m * 4), peers[1] = {peer};
+    int32_t *send_at = (int32_t *)malloc((size_t)m * 4), peer = 1 - me, peers[1] = {1 - me};
     const int64_t count[1] = {m};
     dpar_points_lists l = {1, peers, count, count, send_at, NULL};
     int kind;
@@ -269,8 +349,9 @@ static void plan_time(const char *label, int64_t n)
 
 int main(int argc, char **argv)
 {
+    static const int grids[][3] = {{2, 1, 1}, {1, 1, 2}, {2, 2, 1}, {2, 2, 2}};
     const char *label = argc > 1 ? argv[1] : "mpi", *sizes = "16,32,64";
-    int samples = 15, i, along_x, ranks;
+    int samples = 15, i, done = 0;
     double seconds = 0.01;
     dpar_mpi_options options;
     dpar_why why;
@@ -281,9 +362,9 @@ int main(int argc, char **argv)
 #endif
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    must(ranks == 2, "for 2 ranks");
-    peer = 1 - me;
-    pin(me);
+    if (ranks == 2) {
+        pin(me);
+    }
     must(dpar_mpi_make(MPI_COMM_WORLD, NULL, &world, &why) == DPAR_OK, why.text);
     memset(&options, 0, sizeof options);
     options.flat = 1;
@@ -297,14 +378,19 @@ int main(int argc, char **argv)
             seconds = atof(argv[i] + 8);
         }
     }
-    for (along_x = 1; along_x >= 0; along_x--) {
+    for (i = 0; i < (int)(sizeof grids / sizeof *grids); i++) {
+        const int *g = grids[i];
         const char *at = sizes;
-        while (*at) {
-            measure(label, (int)strtol(at, (char **)(uintptr_t)&at, 10), along_x, samples, seconds);
+        while (*at && g[0] * g[1] * g[2] == ranks) {
+            measure(label, (int)strtol(at, (char **)(uintptr_t)&at, 10), g, samples, seconds);
             at += *at == ',';
+            done = 1;
         }
     }
-    plan_time(label, 1000000);
+    must(done, "for 2, 4 or 8 ranks");
+    if (ranks == 2) {
+        plan_time(label, 1000000);
+    }
     must(dpar_comm_close(flat) == DPAR_OK && dpar_comm_close(world) == DPAR_OK, "close");
 #ifdef POINTS_PETSC
     PetscFinalize();

@@ -5,8 +5,8 @@
 !   gfortran -O2 bindings/fortran/dpar.f90 yours.f90 dpar.o
 !
 ! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
-! mem, halo_exchange, grid, of what chooses a process grid (halo_cost), draws halos (halo_show) and joins
-! MPI.
+! mem, halo_exchange, grid, points, of what chooses a process grid (halo_cost), draws halos
+! (halo_show) and joins MPI.
 ! Not here: planning, pipelines and layers of networks, whose users write C, C++ or Python.
 !
 ! Names, arguments and results are those of C, where each function is documented (dpar.h): here
@@ -1130,6 +1130,59 @@ module dpar
     ! vector, index, both ranks. Nothing changes. COLLECTIVE: an exchange into a copy of the ghosts
     ! (dpar_comm_alloc).
     integer(c_int32_t), parameter :: DPAR_POINTS_STALE = 3
+
+    ! ==== points_part ====
+    ! a partition to start from: points, or the centres of elements, cut along Hilbert's curve into
+    ! parts of equal weight.
+
+    ! Points of this rank. Zero it and fill it in.
+    type, bind(c) :: dpar_points_cloud
+        integer(c_int32_t) :: dims = 0 ! 2 or 3
+        integer(c_int32_t) :: parts = 0 ! 0: as many as there are ranks; to 2^20
+        integer(c_int64_t) :: points = 0 ! of this rank: 0 .. 2^31 - 1
+        type(c_ptr) :: at = c_null_ptr ! [points][dims] where they are; finite
+        type(c_ptr) :: weight = c_null_ptr ! [points] 0 and more, finite; NULL: 1 each
+        ! [points] each once in the job: it decides where points lie together.
+        type(c_ptr) :: id = c_null_ptr
+    end type
+
+    ! ==== points_move ====
+    ! a mesh goes to new owners: points with their ids, elements with the ids of their corners, and
+    ! any values of both.
+
+    ! What this rank has of a mesh, and whose it is to be.
+    type, bind(c) :: dpar_points_piece
+        integer(c_int64_t) :: points = 0 ! of this rank
+        ! [points] each once in the job. NULL on all ranks.
+        type(c_ptr) :: id = c_null_ptr
+        ! [points] the rank that is to have it.
+        type(c_ptr) :: owner = c_null_ptr
+        ! [points] at its new rank they lie in ascending order of these, where equal of their ids.
+        type(c_ptr) :: order = c_null_ptr
+        integer(c_int64_t) :: elements = 0 ! of this rank
+        ! of each element, 1 to 64, the same on all ranks with elements.
+        integer(c_int32_t) :: corners = 0
+        type(c_ptr) :: corner = c_null_ptr ! [elements][corners] ids of points, of any rank
+        type(c_ptr) :: element_id = c_null_ptr ! [elements] as id
+        ! [elements] as owner. NULL: the rank that is to have most of its corners.
+        type(c_ptr) :: element_owner = c_null_ptr
+        type(c_ptr) :: element_order = c_null_ptr ! [elements] as order
+    end type
+
+    ! What this rank has after the movement.
+    type, bind(c) :: dpar_points_moved
+        ! its points, and as ghosts those that its elements read.
+        type(dpar_points_desc) :: desc
+        integer(c_int64_t) :: elements = 0
+        type(c_ptr) :: element_id = c_null_ptr ! [elements]
+        ! [elements][corners] local indices.
+        type(c_ptr) :: corner = c_null_ptr
+        ! plan: old points are its own values, new ones its ghosts
+        type(c_ptr) :: points = c_null_ptr
+        type(c_ptr) :: of_elements = c_null_ptr ! the same of elements; NULL where no rank has any
+        type(c_ptr) :: comm = c_null_ptr ! private, as all that follows
+        type(c_ptr) :: memory(0:2) = c_null_ptr
+    end type
 
     ! ==== dpar_mpi.h ====
     ! the communicators of dpar_comm.h for a code that has MPI already, on any number of nodes.
@@ -2886,6 +2939,48 @@ module dpar
             integer(c_int32_t), value :: what
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_points_check
+        end function
+
+        ! ==== points_part ====
+
+        ! Which part is each point to belong to? The points of all ranks lie along the curve, those
+        ! of one place by their ids.
+        function dpar_points_partition(c, d, owner, key, why) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(dpar_points_cloud), intent(in), target :: d
+            integer(c_int32_t), intent(inout), target :: owner(*)
+            integer(c_int64_t), intent(inout), optional, target :: key(*)
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_partition
+        end function
+
+        ! Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of
+        ! 2^21.
+        function dpar_points_curve(dims, cell) bind(c)
+            import
+            integer(c_int32_t), value :: dims
+            integer(c_int32_t), intent(in), target :: cell(*)
+            integer(c_int64_t) :: dpar_points_curve
+        end function
+
+        ! ==== points_move ====
+
+        ! Plans the movement of a mesh, moves ids and corners, numbers the corners anew.
+        function dpar_points_move(c, d, moved, why) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(dpar_points_piece), intent(in), target :: d
+            type(c_ptr), intent(inout), target :: moved
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_points_move
+        end function
+
+        ! Ends it: the plans, then its arrays, which plans made of its desc no longer need.
+        function dpar_points_move_free(moved) bind(c)
+            import
+            type(c_ptr), value :: moved
+            integer(c_int32_t) :: dpar_points_move_free
         end function
 
         ! ==== dpar_mpi.h ====

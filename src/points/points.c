@@ -25,16 +25,19 @@ static int64_t dpari_pt_named(const dpar_points_desc *d)
     return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own : 0) + d->ghosts;
 }
 
-/* One peer of the lists: s and r values before it. seen: a bit a rank. */
+/* One peer of the lists: s values go to those before it. */
 static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_desc *d, int32_t i,
                                        int64_t s, dpar_why *why)
 {
     const dpar_points_lists *l = d->lists;
     int64_t k;
     int32_t j;
-    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->receives[i] < 0) {
-        return dpari_say(DPAR_E_ARG, why, "peer # is rank # of #, which is sent # values", i,
-                         l->peer[i], c->size, l->sends[i]);
+    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->sends[i] > INT32_MAX - s ||
+        l->receives[i] < 0 || l->receives[i] > INT32_MAX) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "peer #, rank # of #: # values go to it, or how many come from it is wrong", i,
+            l->peer[i], c->size, l->sends[i]);
     }
     for (j = 0; j < i; j++) {
         if (l->peer[j] == l->peer[i]) {
@@ -72,11 +75,11 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
         }
         s += l->sends[i];
         r += l->receives[i];
-        if (r > d->ghosts || s > INT32_MAX) {
+        if (r > d->ghosts) {
             break;
         }
     }
-    if (r != d->ghosts || s > INT32_MAX) {
+    if (r != d->ghosts) {
         return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
                          d->ghosts, 0);
     }

@@ -112,6 +112,22 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_values *v,
     return dpari_agree(p->comm, st, why);
 }
 
+/* Vectors as an exchange would take them. */
+static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_values *v,
+                                        int32_t n, dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        if (dpar_type_bytes(v[i].type) == 0 || v[i].components < 0 || v[i].stride < 0 ||
+            v[i].component_stride < 0 ||
+            (!v[i].data && (p->own > 0 || !v[i].ghosts) && p->own + p->ghosts > 0)) {
+            return dpari_say_word(DPAR_E_ARG, why, "vector #: # components of @, or data is NULL",
+                                  dpar_type_name(v[i].type), 8, i, v[i].components, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v,
                                                   int32_t n, int32_t what, dpar_why *why)
 {
@@ -120,7 +136,9 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
     if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
         return dpari_say(DPAR_E_ARG, why, "points: check # of # vectors", what, n, 0, 0);
     }
-    if (what == DPAR_POINTS_UNFILLED) {
+    st = dpari_pt_check_named(p, v, n, why);
+    st = what == DPAR_POINTS_STALE ? dpari_agree(p->comm, st, why) : st;
+    if (st == DPAR_OK && what == DPAR_POINTS_UNFILLED) {
         return dpari_pt_unfilled(p, v, n, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {

@@ -24,8 +24,8 @@ enum {
      * (dpar_comm_alloc). */
     DPAR_POINTS_STALE
 };
-/* Checks vectors between exchanges. OK: nothing was found. E_ARG: found, as said there; or as
- * dpar_points_begin. Else errors of the communicator. O(values). */
+/* Checks vectors between exchanges. OK: nothing was found. E_ARG: found, as said there; or vectors
+ * are named wrongly, which of STALE all ranks hear. Else errors of the communicator. O(values). */
 DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_values *v, int32_t n,
                                        int32_t what, dpar_why *why);
 

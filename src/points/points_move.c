@@ -568,13 +568,15 @@ DPAR_API DPARI_COLD dpar_status dpar_points_move(dpar_comm *c, const dpar_points
     dpari_pm x;
     void *memory = NULL;
     dpar_status st, closed;
-    if (!c || !moved) {
-        return dpari_say(DPAR_E_ARG, why, "no communicator, or moved is NULL", 0, 0, 0, 0);
+    if (!c) {
+        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
     }
     dpari_zero(&x, sizeof x);
     x.c = c;
     x.d = d;
-    st = dpari_agree(c, dpari_pm_check(c, d, why), why);
+    st =
+        moved ? dpari_pm_check(c, d, why) : dpari_say(DPAR_E_ARG, why, "moved is NULL", 0, 0, 0, 0);
+    st = dpari_agree(c, st, why);
     st = st == DPAR_OK ? dpari_pm_alike(&x, why) : st;
     if (st != DPAR_OK) {
         return st;

@@ -27,10 +27,17 @@ static void dpari_pt_table_init(dpari_pt_table *t, dpari_pt_entry *entry, int64_
     }
 }
 
+/* Twice: ids may differ in high bits alone, as those that are packed of several numbers, and once
+ * does not bring these down. */
+static uint64_t dpari_pt_hash(uint64_t seed, int64_t id)
+{
+    return dpari_hash(dpari_hash(seed, id), 0);
+}
+
 /* Where the id is, or the free entry where it would be. */
 static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *t, int64_t id)
 {
-    int64_t i = (int64_t)(dpari_hash(1, id) >> 16) & t->mask;
+    int64_t i = (int64_t)(dpari_pt_hash(1, id) >> 16) & t->mask;
     while (t->entry[i].at >= 0 && t->entry[i].id != id) {
         i = (i + 1) & t->mask;
     }
@@ -260,7 +267,7 @@ static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_de
 
 static int32_t dpari_pt_home(int64_t id, int32_t ranks)
 {
-    return (int32_t)((dpari_hash(0, id) >> 20) % (uint64_t)ranks);
+    return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
 }
 
 /* Where each of n ids has its home, then its place among what goes there. */

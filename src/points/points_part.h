@@ -56,8 +56,8 @@ typedef struct dpar_points_cloud {
 DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_cloud *d, int32_t *owner,
                                            int64_t *key, dpar_why *why);
 
-/* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21, by
- * the transform of J. Skilling, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
+/* Where a cell lies on Hilbert's curve through a square of 2^31 cells a side or a cube of 2^21.
+ * The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
  * 381). Cells that follow each other on it have a side in common. -1: dims is not 2 or 3, or the
  * cell lies outside. Local. O(1). */
 DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);

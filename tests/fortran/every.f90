@@ -14,6 +14,7 @@ contains
         if (fine) return
         wrong = wrong + 1
         write (*, '(2a)') "wrong: ", what
+        flush (6)
     end subroutine
 
     ! Without ranks: text, structs by value, arguments left out, refusals with a sentence.
@@ -361,6 +362,81 @@ contains
         call check(dpar_points_free(p) == 0, "end of points")
     end subroutine
 
+    ! 12 x 12 quads, dealt out like cards, are cut along the curve and go there. What each corner then
+    ! has as its coordinates, its own and those of others, is told by the id of its element alone.
+    subroutine cutting(world)
+        type(c_ptr), intent(in) :: world
+        integer, parameter :: side = 12, quads = side * side, nodes = (side + 1) ** 2
+        type(dpar_points_cloud) :: cloud
+        type(dpar_points_piece) :: piece
+        type(dpar_points_moved), pointer :: to
+        type(dpar_points_values), target :: v(1)
+        type(dpar_why) :: why
+        type(c_ptr) :: moved, p
+        real(c_double), target :: centre(2, quads), xy(2, nodes), xy_new(2, 2 * nodes)
+        integer(c_int64_t), target :: quad(quads), id(nodes), corner(4, quads), key(quads)
+        integer(c_int64_t), pointer :: quad_new(:)
+        integer(c_int32_t), target :: owner(quads), first(2, 3)
+        integer(c_int32_t), pointer :: corner_new(:, :)
+        integer(c_int64_t), target :: total(2)
+        integer(c_int64_t) :: at, k
+        integer(c_int32_t) :: rank, ranks
+        integer :: i, n, m, bad
+        rank = dpar_rank(world)
+        ranks = dpar_size(world)
+        n = 0
+        do i = rank, quads - 1, ranks
+            n = n + 1
+            quad(n) = i
+            at = (side + 1) * (i / side) + mod(i, side)
+            corner(:, n) = at + [0, 1, side + 2, side + 1]
+            centre(:, n) = [real(c_double) :: mod(i, side) + 0.5, i / side + 0.5]
+        end do
+        m = 0
+        do i = rank, nodes - 1, ranks
+            m = m + 1
+            id(m) = i
+            xy(:, m) = [mod(i, side + 1), i / (side + 1)]
+        end do
+        cloud = dpar_points_cloud(dims=2, points=n, at=c_loc(centre), id=c_loc(quad))
+        call check(dpar_points_partition(world, cloud, owner, key, why) == 0, &
+                  "a partition: " // dpar_string(why))
+        call check(all(owner(:n) >= 0 .and. owner(:n) < ranks) .and. all(key(:n) >= 0), "its owners")
+        piece = dpar_points_piece(points=m, id=c_loc(id), elements=n, corners=4, corner=c_loc(corner), &
+                  element_id=c_loc(quad), element_owner=c_loc(owner), element_order=c_loc(key))
+        call check(dpar_points_move(world, piece, moved, why) == 0, "a move: " // dpar_string(why))
+        call c_f_pointer(moved, to)
+        call check(abs(to%elements * ranks - quads) < ranks, "as many elements as others")
+        call check(dpar_points_make_of(world, to%desc, p, why) == 0, "its plan: " // dpar_string(why))
+        xy_new = -1
+        v(1) = dpar_points_values(type=DPAR_F64, components=2, data=c_loc(xy), ghosts=c_loc(xy_new))
+        call check(dpar_points_run(to%points, v, 1) == 0, "coordinates move")
+        v(1) = dpar_points_values(type=DPAR_F64, components=2, data=c_loc(xy_new))
+        call check(dpar_points_run(p, v, 1) == 0, "and those of ghosts come")
+        call c_f_pointer(to%corner, corner_new, [4_c_int64_t, to%elements])
+        call c_f_pointer(to%element_id, quad_new, [to%elements])
+        bad = 0
+        do k = 1, to%elements
+            at = quad_new(k)
+            if (any(nint(xy_new(1, corner_new(:, k) + 1)) /= mod(at, 12_8) + [0, 1, 1, 0]) .or. &
+                any(nint(xy_new(2, corner_new(:, k) + 1)) /= at / 12 + [0, 0, 1, 1])) bad = bad + 1
+        end do
+        call check(bad == 0, "corners lie where their elements are")
+        total = [to%desc%own, to%elements]
+        call check(dpar_all_reduce(world, c_loc(total), c_loc(total), 2_c_int64_t, DPAR_I64, DPAR_SUM) &
+                  == 0, "a sum")
+        call check(all(total == [nodes, quads]), "nothing is lost")
+        owner(1) = merge(ranks, owner(1), rank == 0) ! no such rank
+        call check(dpar_points_move(world, piece, p, why) == DPAR_E_ARG, "an owner that is none")
+        call check(len(dpar_string(why)) > 10, "its sentence")
+        call check(dpar_points_free(p) == 0 .and. dpar_points_move_free(moved) == 0, "end of the move")
+        ! neighbours on the curve have a side in common
+        first = reshape([0, 0, 1, 0, 1, 1], [2, 3])
+        call check(dpar_points_curve(2, first(:, 1)) == 0 .and. &
+                  abs(dpar_points_curve(2, first(:, 2)) - dpar_points_curve(2, first(:, 3))) == 1, "a curve")
+        call check(dpar_points_curve(4, first(:, 1)) == -1, "no curve in 4 dims")
+    end subroutine
+
     ! Two fields of one grid of 11 x 7 x 5 in Fortran's order, x periodic: a(q, i, j, k) as dense as
     ! can be, and b(i, j, k) with a halo that is narrower than the array on every side.
     subroutine halos(world)
@@ -493,6 +569,7 @@ contains
         call redistribute(world)
         call halos(world)
         call points(world)
+        call cutting(world)
         rank_main = wrong
     end function
 end module

@@ -584,6 +584,12 @@ static void faults(dpar_comm *c)
         lists.peers = me == last ? 2 : 1;
         peer[1] = me == last ? peer[0] : peer[1];
         refused(c, &d, DPAR_E_ARG, "is twice among the peers");
+        receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum has no 64 bits */
+        refused(c, &d, DPAR_E_ARG, "or how many come from it is wrong");
+        receives[0] = receives[1] = 0;
+        sends[0] = sends[1] = me == last ? INT64_MAX : 0;
+        refused(c, &d, DPAR_E_ARG, "9223372036854775807 values go to it");
+        sends[0] = sends[1] = 0;
     }
     lists.peers = 1;
     receives[0] = sends[0] = 2;
@@ -701,6 +707,12 @@ static void wrong_calls(dpar_comm *c)
     x[1] += c->rank == c->size - 1;
     CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_MISMATCH);
     CHECK(strstr(why.text, "vector 0: ghost 0, local index 1 of rank ") != NULL);
+    v.data = c->rank == c->size - 1 ? NULL : x; /* all hear */
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_STALE, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "data is NULL") != NULL);
+    v.data = NULL;
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_POISON, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_points_check(p, &v, 1, DPAR_POINTS_UNFILLED, &why), DPAR_E_ARG);
     x[0] = 1.0;
     x[1] = 2.0;
     CHECK_INT(dpar_points_add(p, x), DPAR_OK);
@@ -864,6 +876,30 @@ static void full(dpar_comm *c)
     free(whole);
 }
 
+/* Ids that differ in high bits alone, as packed numbers do: planning must not take long. A hash
+ * that multiplies once sends 600,000 of them to 2^19 places that lie together, and searches are
+ * long: more than 45 s in place of 0.2 s. */
+static void high_bits(dpar_comm *c)
+{
+    enum { N = 300000, WITHIN_S = 20 };
+    int64_t *own = (int64_t *)zeroed(N * sizeof *own),
+            *ghost = (int64_t *)zeroed(N * sizeof *ghost);
+    const int peer = (c->rank + 1) % c->size;
+    const time_t began = time(NULL);
+    dpar_points *p = NULL;
+    dpar_why why;
+    int64_t i;
+    for (i = 0; i < N; i++) {
+        own[i] = (i * c->size + c->rank) << 40;
+        ghost[i] = (i * c->size + peer) << 40;
+    }
+    CHECK_INT(dpar_points_make(c, own, N, ghost, N, &p, &why), DPAR_OK);
+    CHECK(time(NULL) - began < WITHIN_S);
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+    free(own);
+    free(ghost);
+}
+
 static int test(dpar_comm *c, void *arg)
 {
     const int rounds = getenv("POINTS_ROUNDS") ? atoi(getenv("POINTS_ROUNDS")) : 60;
@@ -876,6 +912,9 @@ static int test(dpar_comm *c, void *arg)
     full(c);
     ahead(c);
     long_run(c);
+    if (c->size == 2) {
+        high_bits(c);
+    }
 #ifndef USE_MPI
     other_vectors(c);
 #endif

@@ -577,6 +577,8 @@ static void wrong_pieces(dpar_comm *c)
     const int64_t corner[2] = {0, 1}, nobody[2] = {0, 1000};
     const int32_t owner[2] = {0, c->size - 1}, none[2] = {0, c->size};
     dpar_points_piece right, d;
+    dpar_points_moved *to = NULL;
+    dpar_why why;
     memset(&right, 0, sizeof right);
     right.points = 2;
     right.id = id;
@@ -619,6 +621,8 @@ static void wrong_pieces(dpar_comm *c)
         d.corners = last ? 1 : 2;
         not_moved(c, &d, DPAR_E_MISMATCH, "elements have 1 corners on one rank, 2 on another");
     }
+    CHECK_INT(dpar_points_move(c, &right, last ? NULL : &to, &why), DPAR_E_ARG);
+    CHECK(to == NULL && strstr(why.text, "moved is NULL") != NULL);
     CHECK_INT(dpar_points_move(NULL, &right, NULL, NULL), DPAR_E_ARG);
     CHECK_INT(dpar_points_move_free(NULL), DPAR_OK);
 }
