@@ -115,9 +115,16 @@
  * dpar_nccl_doctor says so. Who waits, says nothing or something else at rank 0's port holds up
  * nobody. Nothing is encrypted, here or by NCCL, whose own connections are NCCL's.
  *
+ * Halos. From NCCL 2.29.2 on devices that reach each other's memory (one node, NVLink) read the
+ * halos that others have packed where they lie; elsewhere, with older ones, with quiet and with
+ * DPAR_NCCL_LEND=0 on some rank, messages go. dpar_halo_exchange_report says which ("packed",
+ * "message"). In place of messages streams meet: an operation as others, but its deadline's
+ * sentence cannot say who of its ranks is missing. Of a communicator that broke then, NCCL's own
+ * memory stays until it is closed.
+ *
  * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc). Only
- * dpar_nccl_register registers it with NCCL. all_to_all in place goes through
- * options.scratch_bytes. */
+ * dpar_nccl_register registers it with NCCL, and a halo exchange what it packs. all_to_all in place
+ * goes through options.scratch_bytes. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -2446,7 +2453,7 @@ static void dpari_nccl_memory_end(dpari_nccl_world *w, dpari_nccl_memory *m)
     }
     m->ctx = NULL;
     if (m->near != NULL) {
-        (void)cudaStreamSynchronize(w->freeing); /* it may be setting flags there */
+        (void)cudaStreamSynchronize(w->freeing); /* orders nothing but its end: of broken ones */
     }
     free((void *)m->near);
     m->near = NULL;
@@ -4795,8 +4802,7 @@ static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *c, void *memory, int64_t 
     }
     code = cudaMemcpyAsync((char *)memory + flags + bytes, ones, (size_t)bytes, cudaMemcpyDefault,
                            w->stream);
-    code = code == cudaSuccess ? cudaStreamSynchronize(w->stream) : code;
-    free(ones);
+    free(ones); /* of pageable memory: it was read */
     if (code != cudaSuccess) {
         free((void *)near);
         return dpari_nccl_cuda_broke(c, "writing flags", code);
@@ -6036,6 +6042,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
     dpari_nccl_put_version(out, NCCL_VERSION_CODE);
     dpar_text_put(out, api.CommRegister == NULL ? "; no registered memory" : "");
     dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
+    dpar_text_put(out, api.GetPeerDevicePointer == NULL ? "; halos by messages alone" : "");
     dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");
     dpari_text_char(out, '\n');
     if (shared) {
