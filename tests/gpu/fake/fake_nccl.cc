@@ -1697,30 +1697,44 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
     c->meet->members[c->rank].windows[n % 64] =
         (uint64_t)getpid() << 32 | (uint64_t)(w->file & 0xffff) << 16 | ((n + 1) & 0xffff);
     ncclComm *raw = c.get();
+    const auto come = [raw, n] {
+        for (int r = 0; r < raw->ranks; r++) {
+            if ((raw->meet->members[r].windows[n % 64] & 0xffff) != ((n + 1) & 0xffff)) {
+                return ncclInProgress;
+            }
+        }
+        return ncclSuccess;
+    };
+    const auto take = [raw, w, n, out] {
+        const member *members = raw->meet->members;
+        for (int r = 0; r < raw->ranks; r++) {
+            const uint64_t said = members[r].windows[n % 64];
+            if (r != raw->rank && !std::strcmp(members[r].host, members[raw->rank].host)) {
+                const std::string name = "/proc/" + std::to_string(said >> 32) + "/fd/" +
+                                         std::to_string(said >> 16 & 0xffff);
+                const int fd = open(name.c_str(), O_RDWR | O_CLOEXEC);
+                w->peers[(size_t)r] = fd < 0 ? nullptr : fake_cuda::map_peer(fd, w->bytes);
+                close(fd);
+            }
+        }
+        raw->windows.insert(w);
+        *out = (ncclWindow_t)w;
+    };
+    if (c->blocking) { // what waits has the device's lock
+        const ncclResult_t all = wait_or_leave(c, come, true, "ncclCommWindowRegister");
+        take();
+        return all;
+    }
     const ncclResult_t result = wait_or_leave(
         c,
-        [raw, w, n, out] {
-            const member *members = raw->meet->members;
-            for (int r = 0; r < raw->ranks; r++) {
-                if ((members[r].windows[n % 64] & 0xffff) != ((n + 1) & 0xffff)) {
-                    return ncclInProgress;
-                }
+        [come, take] {
+            const ncclResult_t all = come();
+            if (all == ncclSuccess) {
+                take();
             }
-            for (int r = 0; r < raw->ranks; r++) {
-                const uint64_t said = members[r].windows[n % 64];
-                if (r != raw->rank && !std::strcmp(members[r].host, members[raw->rank].host)) {
-                    const std::string name = "/proc/" + std::to_string(said >> 32) + "/fd/" +
-                                             std::to_string(said >> 16 & 0xffff);
-                    const int fd = open(name.c_str(), O_RDWR | O_CLOEXEC);
-                    w->peers[(size_t)r] = fd < 0 ? nullptr : fake_cuda::map_peer(fd, w->bytes);
-                    close(fd);
-                }
-            }
-            raw->windows.insert(w);
-            *out = (ncclWindow_t)w;
-            return ncclSuccess;
+            return all;
         },
-        c->blocking, "ncclCommWindowRegister");
+        false, "ncclCommWindowRegister");
     return result == ncclInProgress ? ncclSuccess : result; // a success at once, a window later
 }
 
