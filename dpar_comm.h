@@ -287,6 +287,21 @@ typedef struct dpar_engine {
     dpar_status (*close)(dpar_comm *c);
     dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL: it cannot */
+    /* Memory that devices of other ranks read where it lies. All NULL: there is none.
+     *
+     * lend: as alloc, and COLLECTIVE. Ranks give different bytes; where one has can = 0, or devices
+     * do not reach each other, it is plain memory.
+     *
+     * reach: this rank's address of what another one has got from the same lend; NULL: out of its
+     * device's reach, as all of plain memory.
+     *
+     * meet: with a work, an operation: tells ranks[n], which name this one too, that what was
+     * computed before may be read, and ends when they have said so. Without one, before it: which
+     * of three parts of the memory is to be written, 0 to 2; nobody reads that any more. */
+    dpar_status (*lend)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
+    void *(*reach)(dpar_comm *c, void *memory, int32_t rank);
+    dpar_status (*meet)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
+                        dpar_work *work);
 } dpar_engine;
 
 /* A communicator. An engine makes it. Read rank, size and sent, leave the rest.

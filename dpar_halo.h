@@ -230,7 +230,7 @@ enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 /* How it travels. */
 enum {
     DPAR_HALO_AUTO,     /* DIRECT where peers' memory can be reached, else messages. With more ranks
-                           than cores boxes of less than 64 KiB are packed */
+                           than cores boxes of less than 64 KiB are packed; devices' always */
     DPAR_HALO_MESSAGES, /* packed, one message a peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
     DPAR_HALO_DIRECT    /* peers read long runs where they lie; their owner packs short ones */
@@ -616,7 +616,9 @@ typedef struct dpari_stride_spot {
  *     done  = exchange                I have taken all that I take
  *
  * and staging memory of a turn is written again when those who read it are done with the exchange
- * before the last. With others one message each way goes. */
+ * before the last. With others one message each way goes; but ranks whose devices reach each other
+ * (`near`: dpar_engine.lend) meet on their streams in place of it, and read what the other packed
+ * where it lies. */
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
@@ -712,7 +714,8 @@ typedef struct dpari_hx_flow {
 
 typedef struct dpari_hx_peer {
     int32_t rank;
-    int32_t world; /* its number where memory is shared; -1: messages */
+    int32_t world; /* its number where memory is shared; -1: messages, */
+    int32_t near;  /* but that this rank's device reads what it packs */
     uint64_t version;
     dpari_hx_line *line;
     const uint64_t *refs;
@@ -759,7 +762,8 @@ struct dpar_halo_exchange {
     dpari_hx_array *array;
     unsigned char **part; /* two a field */
     dpari_hx_peer *peer;
-    int32_t *peer_of; /* 1 + the peer of a rank; then the rank in c of each of the node */
+    int32_t *peer_of; /* 1 + the peer of a rank; then the rank in c of each of the node, or of each
+                         that is near */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
@@ -774,7 +778,10 @@ struct dpar_halo_exchange {
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
-    int64_t count;                      /* exchanges begun */
+    int32_t nears;    /* devices of other ranks may reach the memory */
+    int32_t near;     /* peers whose memory this rank's device reads */
+    int32_t part_now; /* with such: which of three turns the exchange under way is */
+    int64_t count;    /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
     int32_t now, next, stage, messages; /* steps: under way, after it */
     int32_t forward; /* steps of a forward exchange, the first ones; those of an adjoint are all, or
@@ -1633,7 +1640,7 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
 
 DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
 {
-    return x->count & 1;
+    return x->near > 0 ? x->part_now : x->count & 1;
 }
 
 DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
@@ -1651,7 +1658,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const 
     if (it->direct) {
         return p->at[it->theirs];
     }
-    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+    return p->world >= 0 || p->near ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
@@ -2641,7 +2648,7 @@ static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int 
     const dpar_halo_field *f = &x->field[it->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
-    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
+    unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
     dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
     b->through = dpari_hx_wire(f);
@@ -3439,6 +3446,22 @@ static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
+/* Devices meet: before this rank packs, without a work; then as one more message, the last. */
+static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
+{
+    dpar_status st = DPAR_OK;
+    if (x->near > 0) {
+        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->near, work);
+        if (work) {
+            x->messages += st == DPAR_OK;
+        } else if (st >= 0) {
+            x->part_now = st;
+            st = DPAR_OK;
+        }
+    }
+    return st;
+}
+
 /* Receives, then sends of a step. */
 static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
 {
@@ -3450,7 +3473,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
             const dpari_hx_flow *w = &x->peer[i].flow[s];
             const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
             dpar_call *call = &x->call[n];
-            if (x->peer[i].world >= 0 || bytes == 0) {
+            if (x->peer[i].world >= 0 || x->peer[i].near || bytes == 0) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
@@ -3465,7 +3488,13 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
         }
     }
     x->messages = n;
-    return n > 0 ? dpari_batch_checked(x->c, x->call, n, x->work) : DPAR_OK;
+    if (n > 0) {
+        const dpar_status st = dpari_batch_checked(x->c, x->call, n, x->work);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    return dpari_hx_meet_near(x, &x->work[n]);
 }
 
 /* What others have of this rank in a step is packed, and they are told. */
@@ -3475,16 +3504,17 @@ static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
     dpar_status st = DPAR_OK;
     int32_t i;
     x->now = s;
-    for (i = 0; i < x->peers; i++) {
+    st = dpari_hx_meet_near(x, NULL);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         dpari_hx_flow *w = &peer->flow[s];
         w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
         if (peer->world >= 0 && x->count > 2 && w->packed) {
             st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
-            if (st != DPAR_OK) {
-                return st;
-            }
         }
+    }
+    if (st != DPAR_OK) {
+        return st;
     }
     if (x->mode == DPAR_HALO_FORWARD) {
         dpari_hx_give(x, p->s, p->s_items);
@@ -3604,7 +3634,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     for (i = 0; i < x->peers; i++) {
         dpari_hx_flow *w = &x->peer[i].flow[s];
         dpar_status st;
-        if (x->peer[i].world >= 0 || w->in_bytes[x->mode] == 0) {
+        if (x->peer[i].world >= 0 || x->peer[i].near || w->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
@@ -3623,7 +3653,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
             }
         }
     }
-    return all;
+    return all == DPAR_OK && x->near > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
 }
 
 /* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
@@ -3951,7 +3981,8 @@ DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32
     peer = k == x->peers ? -1 : k;
     t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
-    t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
+    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].near ? DPAR_HALO_MESSAGES
+                                                                         : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
         const dpari_hx_step *p = &x->step[s];
         const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
@@ -5009,33 +5040,39 @@ static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
+/* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
+ * it), what comes by messages. */
 static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
     dpar_comm *of = x->world ? x->node : x->c;
+    int64_t turns = 2;
     void *memory = NULL;
     dpar_status st;
     int32_t i;
     x->in_order = !x->world && x->c->mem != NULL;
-    for (i = 0; i < x->fields && x->in_order; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "field # of rank # is not in the memory of its communicator", i,
-                             x->rank, 0, 0);
-        }
+    x->nears = !x->world && x->steps == 1 && x->options.way != DPAR_HALO_MESSAGES &&
+               of->engine.lend != NULL;
+    turns += x->nears;
+    for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
     }
-    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
-    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
+    st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
+                  : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
     }
     x->memory = (unsigned char *)memory;
+    if (x->in_order && i < x->fields) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of rank # is not in the memory of its communicator", i, x->rank,
+                         0, 0);
+    }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
     x->staging = x->memory + lines + refs;
-    x->arrivals = x->staging + 2 * x->turn;
+    x->arrivals = x->staging + turns * x->turn;
     x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
     return DPAR_OK;
 }
@@ -5069,7 +5106,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
             r[4] = w->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = 0;
+            r[7] = x->nears && x->c->engine.reach(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -5082,6 +5119,13 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
             p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
             p->staging = memory + (x->staging - x->memory);
             p->turn = r[5];
+        } else if (r[7] && x->nears) { /* and this rank reaches it? */
+            p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
+            p->near = p->staging != NULL;
+            p->turn = r[5];
+        }
+        if (p->near) {
+            x->peer_of[x->c->size + x->near++] = p->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *w = &p->flow[s];
@@ -5092,7 +5136,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
                                  "grids",
                                  x->rank, p->rank, 0, 0);
             }
-            if (p->world >= 0) {
+            if (p->world >= 0 || p->near) {
                 w->in_at[0] = w->in_at[1] = r[2];
             }
         }

@@ -115,9 +115,16 @@
  * dpar_nccl_doctor says so. Who waits, says nothing or something else at rank 0's port holds up
  * nobody. Nothing is encrypted, here or by NCCL, whose own connections are NCCL's.
  *
+ * Halos. From NCCL 2.29.2 on devices that reach each other's memory (one node, NVLink) read the
+ * halos that others have packed where they lie; elsewhere, with older ones, with quiet and with
+ * DPAR_NCCL_LEND=0 on some rank, messages go. dpar_halo_exchange_report says which ("packed",
+ * "message"). In place of messages streams meet: an operation as others, but its deadline's
+ * sentence cannot say who of its ranks is missing. Of a communicator that broke then, NCCL's own
+ * memory stays until it is closed.
+ *
  * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc). Only
- * dpar_nccl_register registers it with NCCL. all_to_all in place goes through
- * options.scratch_bytes. */
+ * dpar_nccl_register registers it with NCCL, and a halo exchange what it packs. all_to_all in place
+ * goes through options.scratch_bytes. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -334,6 +341,7 @@ typedef struct dpari_nccl_window_of *dpari_nccl_window;
     X(Gather, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))       \
     X(Scatter, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
 #define DPARI_NCCL_22807(X) X(CommRevoke, (ncclComm_t, int))
+#define DPARI_NCCL_22902(X) X(GetPeerDevicePointer, (dpari_nccl_window, size_t, int, void **))
 
 typedef struct dpari_nccl_api {
     void *library;
@@ -346,6 +354,7 @@ typedef struct dpari_nccl_api {
     DPARI_NCCL_22703(DPARI_NCCL_FIELD)
     DPARI_NCCL_22803(DPARI_NCCL_FIELD)
     DPARI_NCCL_22807(DPARI_NCCL_FIELD)
+    DPARI_NCCL_22902(DPARI_NCCL_FIELD)
 #undef DPARI_NCCL_FIELD
 } dpari_nccl_api;
 enum { DPARI_NCCL_SHRINK_ABORT = 1, DPARI_NCCL_WIN_SYMMETRIC = 1 };
@@ -357,6 +366,13 @@ static dpar_status dpari_nccl_says(dpar_status status, dpar_why *why, const char
 }
 
 #if defined(DPAR_NCCL_LINK)
+#if NCCL_VERSION_CODE >= 22902 /* nccl_device.h declares it, which C cannot read */
+#ifdef __cplusplus
+extern "C"
+#endif
+    ncclResult_t
+    ncclGetPeerDevicePointer(ncclWindow_t, size_t, int, void **);
+#endif
 static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
 {
     (void)why;
@@ -375,6 +391,9 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
 #endif
 #if NCCL_VERSION_CODE >= 22807
     DPARI_NCCL_22807(DPARI_NCCL_TAKE)
+#endif
+#if NCCL_VERSION_CODE >= 22902
+    DPARI_NCCL_22902(DPARI_NCCL_TAKE)
 #endif
 #undef DPARI_NCCL_TAKE
     return DPAR_OK;
@@ -410,6 +429,7 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     DPARI_NCCL_22703(DPARI_NCCL_TRY)
     DPARI_NCCL_22803(DPARI_NCCL_TRY)
     DPARI_NCCL_22807(DPARI_NCCL_TRY)
+    DPARI_NCCL_22902(DPARI_NCCL_TRY)
 #undef DPARI_NCCL_NEED
 #undef DPARI_NCCL_TRY
     return lacks == NULL ? (dpar_status)DPAR_OK
@@ -434,6 +454,9 @@ static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
     }
     if (version < 22807) {
         DPARI_NCCL_22807(DPARI_NCCL_DROP)
+    }
+    if (version < 22902) {
+        DPARI_NCCL_22902(DPARI_NCCL_DROP)
     }
 #undef DPARI_NCCL_DROP
 }
@@ -474,6 +497,17 @@ static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
 typedef struct dpari_nccl_ctx dpari_nccl_ctx;
 typedef struct dpari_nccl_world dpari_nccl_world;
 
+/* CUstreamBatchMemOpParams of cuda.h, which a program need not have: tests/gpu/link.c compares. */
+typedef struct dpari_nccl_stream_op {
+    int32_t operation, room_0;
+    uint64_t address, value;
+    uint32_t flags, room_1;
+    uint64_t alias, room_2;
+} dpari_nccl_stream_op;
+enum { DPARI_NCCL_WAIT_32 = 1, DPARI_NCCL_WRITE_32 = 2, DPARI_NCCL_WAIT_EQ = 1 };
+typedef int dpari_nccl_stream_ops(cudaStream_t stream, unsigned count, dpari_nccl_stream_op *ops,
+                                  unsigned flags);
+
 /* One enqueued group: an operation, or several messages. */
 typedef struct dpari_nccl_slot {
     cudaEvent_t ready, done; /* on the compute stream, before; on the communication stream, after */
@@ -486,8 +520,8 @@ typedef struct dpari_nccl_slot {
     int32_t capture; /* belongs to a graph: its events say nothing here */
     int32_t told;
     int32_t messages;
-    int32_t room;
-    double since; /* it is at the head and could run; < 0: not yet */
+    int32_t meets; /* ranks whose devices meet in it */
+    double since;  /* it is at the head and could run; < 0: not yet */
 } dpari_nccl_slot;
 
 /* What a rank tells about itself, or about another. */
@@ -604,6 +638,10 @@ typedef struct dpari_nccl_memory {
     dpari_nccl_window window;
     int32_t owned; /* of dpar_comm_alloc */
     int32_t mem_alloc;
+    char **near;   /* lent: where this device reaches what each rank has; NULL: out of reach */
+    int64_t flags; /* where they begin in it */
+    int32_t turns; /* written so far, outside of graphs */
+    int32_t part;  /* the last one */
 } dpari_nccl_memory;
 
 typedef struct dpari_nccl_used {
@@ -616,7 +654,9 @@ struct dpari_nccl_world {
     char *log; /* options.log, which need not live so long */
     int32_t device, rank, size;
     int32_t own_stream;
-    cudaStream_t stream; /* where all of it runs */
+    cudaStream_t stream;        /* where all of it runs */
+    cudaStream_t freeing;       /* what sets flags for which nobody comes; NULL: nothing was lent */
+    dpari_nccl_stream_ops *ops; /* the driver's; NULL: it has none */
     dpari_nccl_slot *slots, *spare;
     dpari_nccl_slot *flying, *last; /* in the order of the stream */
     dpari_nccl_slot *entering;      /* its calls of NCCL are not through */
@@ -632,6 +672,7 @@ struct dpari_nccl_world {
     pthread_mutex_t lock;
     dpari_thread thread;
     int32_t watched; /* there is a watchdog */
+    uint32_t frees;  /* operations wait for flags that nobody sets */
     uint32_t ending;
     double period;
     int wake[2];
@@ -665,8 +706,9 @@ struct dpari_nccl_ctx {
     int32_t *member;             /* world ranks */
     dpari_nccl_piece *piece;
     const void **parts;
-    int32_t told; /* the other ranks know that it is broken */
-    int32_t ends; /* 1: `ending` aborts `ended`; 2: and was waited for */
+    int32_t told;  /* the other ranks know that it is broken */
+    int32_t lends; /* some of its memory was lent */
+    int32_t ends;  /* 1: `ending` aborts `ended`; 2: and was waited for */
     ncclComm_t ended;
     dpari_thread ending;
     dpari_nccl_record ring[DPARI_NCCL_RING];
@@ -787,8 +829,10 @@ static void dpari_nccl_abort_comm(dpari_nccl_ctx *c)
     }
 }
 
-/* Ends what NCCL is at: the streams go on. Of an elastic one the rest stays for dpar_nccl_shrink.
- */
+static void dpari_nccl_free_waits(dpari_nccl_world *w);
+
+/* Ends what NCCL is at: the streams go on. Of an elastic one the rest stays for dpar_nccl_shrink;
+ * of one that lends memory until it is closed: NCCL maps it, and kernels may be reading it. */
 static void dpari_nccl_stop(dpari_nccl_ctx *c)
 {
     const dpari_nccl_api *api = &c->world->api;
@@ -796,7 +840,8 @@ static void dpari_nccl_stop(dpari_nccl_ctx *c)
     if (nccl == NULL) {
         return;
     }
-    if (c->world->options.elastic && api->CommShrink != NULL) {
+    dpari_nccl_free_waits(c->world);
+    if (c->lends || (c->world->options.elastic && api->CommShrink != NULL)) {
         if (api->CommRevoke != NULL) {
             (void)api->CommRevoke(nccl, 0);
         }
@@ -1070,6 +1115,7 @@ static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *cal
     s->ctx = c;
     s->call = *call;
     s->messages = dpari_kind_sends(call->kind);
+    s->meets = 0;
     s->sequence = s->messages ? 0 : c->sequence++;
     s->works = s->flying = s->told = 0;
     s->since = -1;
@@ -2372,7 +2418,9 @@ static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memor
         (void)dpari_nccl_cuda_says(&comm->why, "no memory of the device", code);
         return DPAR_E_MEMORY;
     }
+    dpari_nccl_lock(c->world); /* the watchdog looks for what is lent */
     m = dpari_nccl_note_memory(c, at);
+    dpari_nccl_unlock(c->world);
     if (m == NULL) {
         if (by_nccl) {
             (void)api->MemFree(at);
@@ -2404,6 +2452,11 @@ static void dpari_nccl_memory_end(dpari_nccl_world *w, dpari_nccl_memory *m)
         }
     }
     m->ctx = NULL;
+    if (m->near != NULL) {
+        (void)cudaStreamSynchronize(w->freeing); /* orders nothing but its end: of broken ones */
+    }
+    free((void *)m->near);
+    m->near = NULL;
     if (m->owned && m->mem_alloc) {
         (void)w->api.MemFree(m->base);
     } else if (m->owned) {
@@ -3585,8 +3638,19 @@ static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root,
-                         s->call.tag);
+    if (s->meets > 0) {
+        dpar_text_put(&t, "meeting of devices (a halo's) with rank ");
+        dpari_text_int(&t, s->call.root);
+        if (s->meets > 1) {
+            dpar_text_put(&t, " and ");
+            dpari_text_int(&t, s->meets - 1);
+            dpar_text_put(&t, " more");
+        }
+        dpar_text_put(&t, ",");
+    } else {
+        dpari_operation_text(&t, s->call.kind, s->sequence, s->call.type, s->call.count,
+                             s->call.root, s->call.tag);
+    }
     dpar_text_put(&t, " on rank ");
     dpari_text_int(&t, c->comm.rank);
     dpar_text_put(&t, " of ");
@@ -3648,6 +3712,7 @@ static void dpari_nccl_look_at_head(dpari_nccl_world *w)
 static void dpari_nccl_look(dpari_nccl_world *w)
 {
     dpari_nccl_ctx *c;
+    dpari_nccl_free_waits(w);
     for (c = w->comms; c != NULL; c = c->next) {
         ncclResult_t said = ncclSuccess;
         if (c->nccl != NULL && c->comm.status >= 0 &&
@@ -3668,7 +3733,7 @@ static void *dpari_nccl_watch(void *arg)
     (void)cudaSetDevice(w->device);
     (void)cudaThreadExchangeStreamCaptureMode(&mode); /* its questions end no capture elsewhere */
     while (!DPARI_LOAD(&w->ending)) {
-        dpari_nccl_side_wait(w, w->period);
+        dpari_nccl_side_wait(w, DPARI_LOAD(&w->frees) ? 1e-3 : w->period);
         /* a thread that is in NCCL has the lock, and a deadline of its own */
         if (pthread_mutex_trylock(&w->lock) == 0) {
             dpari_nccl_look(w);
@@ -3900,6 +3965,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
     (void)(w->staging != NULL ? cudaFreeHost(w->staging) : cudaSuccess);
     (void)(w->letters != NULL ? cudaFreeHost(w->letters) : cudaSuccess);
     (void)(w->own_stream ? cudaStreamDestroy(w->stream) : cudaSuccess);
+    (void)(w->freeing != NULL ? cudaStreamDestroy(w->freeing) : cudaSuccess);
     (void)cudaGetLastError();
     (void)pthread_mutex_destroy(&w->lock);
     free(w->side.link);
@@ -4118,6 +4184,10 @@ static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key,
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
 static void dpari_nccl_describe(dpar_comm *comm, dpar_text *out);
 static dpar_status dpari_nccl_close(dpar_comm *comm);
+static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
+static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank);
+static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
+                                        int32_t n, dpar_work *work);
 
 static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                             dpar_why *why)
@@ -4148,6 +4218,9 @@ static void dpari_nccl_table(dpar_engine *e)
     e->report = dpari_nccl_report;
     e->describe = dpari_nccl_describe;
     e->close = dpari_nccl_close;
+    e->lend = dpari_nccl_lend;
+    e->reach = dpari_nccl_at_peer;
+    e->meet = dpari_nccl_meet_near;
 }
 
 static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, int32_t size)
@@ -4569,6 +4642,318 @@ DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t b
     return status;
 }
 
+/* ---- memory that the devices of a node read where it lies ----
+ *
+ * Lent memory is a window of NCCL's symmetric memory (2.27), whose address at a peer the host asks
+ * for (2.29.2). Behind what its user has lie flags of 32 bits, four sets of one for each rank, and
+ * as many ones. Flag [set][r] here is set by rank r's device and cleared by this one, by turns:
+ *
+ *     meet(set):  one -> flag [set][me] of each peer      copies of 4 bytes
+ *                 until own flag [set][r] is 1, for each  the driver's waits: no kernel spins
+ *                 own flag [set][r] = 0, for each
+ *
+ * on the communicators' stream, after an event of the compute stream, as all operations; who waits
+ * for it has the compute stream wait for an event after it. NCCL's own copy engines' collectives
+ * meet so (ce_coll.cc: copies of one word to peers, waits of cuStreamBatchMemOp).
+ *
+ * Order. What a kernel wrote before is seen by all devices when it has ended, which the event waits
+ * for, so before the flag is set. The peer's kernel that reads begins after its wait for the flag.
+ * Memory of a device has its place in that device's L2, where peers read it over NVLink: no copy of
+ * theirs is old, but in an L1, and these are empty when a kernel begins.
+ *
+ * What is written when (an exchange writes its part, meets, and reads its peers' parts):
+ *
+ *     called, part k % 2:   part k is written again in exchange k + 2, after the meeting of k + 1,
+ *                           to which a peer comes when its stream has done all of exchange k.
+ *                           Nothing else waits: one meeting an exchange
+ *     in a graph, part 2:   a replay may follow itself: it meets (set 3) before it writes, too
+ *
+ * So no flag is set twice before it was cleared. Sets 0 and 1: r sets its flag for exchange k + 2
+ * when it has met in k + 1, after this rank cleared those of k: its meetings are in stream order.
+ * Sets 2 and 3: by turns, and who sets one has met in the other. Calls and graphs have sets and
+ * parts of their own, so that they mix in any order. tests/model/near.pml tries all orders.
+ *
+ * A peer that does not come: the meeting is an operation at the head of the stream, with its
+ * deadline, and a lost rank breaks the communicator. Then own flags are set by a copy on a stream
+ * of its own, again and again, until what was enqueued is through. Until the communicator is closed
+ * NCCL keeps what it mapped (dpari_nccl_stop). */
+
+enum { DPARI_NCCL_SETS = 4, DPARI_NCCL_GRAPH = 2, DPARI_NCCL_BEFORE = 3, DPARI_NCCL_AT_ONCE = 64 };
+
+static int64_t dpari_nccl_flag_bytes(const dpari_nccl_ctx *c)
+{
+    return DPARI_NCCL_SETS * 4 * (int64_t)c->comm.size;
+}
+
+/* Locked. Of broken communicators: all flags are set, so that no stream waits for a rank that does
+ * not come. */
+static void dpari_nccl_free_waits(dpari_nccl_world *w)
+{
+    const dpari_nccl_memory *m;
+    uint32_t left = 0;
+    for (m = w->memory; m != NULL && w->freeing != NULL; m = m->next) {
+        if (m->near != NULL && m->ctx != NULL && m->ctx->comm.status < 0) {
+            const int64_t bytes = dpari_nccl_flag_bytes(m->ctx);
+            char *at = (char *)m->memory + m->flags;
+            (void)cudaMemcpyAsync(at, at + bytes, (size_t)bytes, cudaMemcpyDefault, w->freeing);
+            left |= w->flying != NULL;
+        }
+    }
+    DPARI_STORE(&w->frees, left);
+}
+
+/* Before NCCL unmaps what a broken one lends: nothing reads it any more. */
+static void dpari_nccl_drain(dpari_nccl_ctx *c)
+{
+    dpari_nccl_world *w = c->world;
+    const double until = dpari_os_now() + 10;
+    while (c->lends && c->comm.status < 0 && dpari_os_now() < until &&
+           (cudaStreamQuery(w->stream) == cudaErrorNotReady ||
+            cudaStreamQuery(w->options.stream) == cudaErrorNotReady)) {
+        dpari_nccl_lock(w);
+        dpari_nccl_free_waits(w);
+        dpari_nccl_unlock(w);
+        dpari_nccl_nap();
+    }
+    (void)cudaGetLastError();
+}
+
+/* The driver's cuStreamBatchMemOp, by the runtime. */
+static void dpari_nccl_find_ops(dpari_nccl_world *w)
+{
+#if CUDART_VERSION >= 12000
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *at = NULL;
+    cudaError_t code;
+#if CUDART_VERSION >= 12050
+    code = cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &at, 12000, cudaEnableDefault,
+                                            &found);
+#else
+    code = cudaGetDriverEntryPoint("cuStreamBatchMemOp", &at, cudaEnableDefault, &found);
+#endif
+    if (code == cudaSuccess && found == cudaDriverEntryPointSuccess) {
+        memcpy(&w->ops, &at, sizeof at);
+    }
+    (void)cudaGetLastError();
+#else
+    (void)w;
+#endif
+}
+
+/* May this rank lend, as far as it knows? */
+static int dpari_nccl_can_lend(dpari_nccl_world *w)
+{
+    const char *wanted = getenv("DPAR_NCCL_LEND");
+    if (w->api.GetPeerDevicePointer == NULL || w->api.CommWindowRegister == NULL ||
+        w->api.CommRevoke == NULL || !w->watched || (wanted != NULL && strcmp(wanted, "0") == 0)) {
+        return 0;
+    }
+    if (w->ops == NULL) {
+        dpari_nccl_find_ops(w);
+    }
+    if (w->ops != NULL && w->freeing == NULL &&
+        cudaStreamCreateWithFlags(&w->freeing, cudaStreamNonBlocking) != cudaSuccess) {
+        (void)cudaGetLastError();
+        w->freeing = NULL;
+    }
+    return w->ops != NULL && w->freeing != NULL;
+}
+
+/* The worst of what ranks say: 0 all can, 1 some cannot, 2 some failed; and the most bytes. */
+static dpar_status dpari_nccl_agree_to_lend(dpar_comm *comm, int64_t bytes, int64_t says,
+                                            int64_t *worst)
+{
+    int64_t mine[2];
+    mine[0] = bytes;
+    mine[1] = says;
+    return dpar_all_reduce(comm, mine, worst, 2, DPAR_I64, DPAR_MAX, NULL);
+}
+
+static dpari_nccl_memory *dpari_nccl_lent(const dpari_nccl_ctx *c, const void *memory)
+{
+    dpari_nccl_memory *m = c->world->memory;
+    while (m != NULL && (m->memory != memory || m->ctx != c || m->window == NULL)) {
+        m = m->next;
+    }
+    return m;
+}
+
+/* Flags are 0, as all of it, and their ones 1; where is it at the others? */
+static dpar_status dpari_nccl_lend_out(dpari_nccl_ctx *c, void *memory, int64_t flags)
+{
+    dpari_nccl_world *w = c->world;
+    const int64_t bytes = dpari_nccl_flag_bytes(c);
+    dpari_nccl_memory *m = dpari_nccl_lent(c, memory);
+    uint32_t *ones = m != NULL ? (uint32_t *)malloc((size_t)bytes) : NULL;
+    char **near = m != NULL ? (char **)calloc((size_t)c->comm.size, sizeof *near) : NULL;
+    cudaError_t code = cudaSuccess;
+    int64_t i;
+    int32_t r;
+    if (m == NULL) {
+        return DPAR_OK; /* NCCL makes no window of it: there is no symmetric memory here */
+    }
+    if (near == NULL || ones == NULL) {
+        free(ones);
+        free((void *)near);
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what is lent");
+    }
+    for (i = 0; i < bytes / 4; i++) {
+        ones[i] = 1;
+    }
+    code = cudaMemcpyAsync((char *)memory + flags + bytes, ones, (size_t)bytes, cudaMemcpyDefault,
+                           w->stream);
+    free(ones); /* of pageable memory: it was read */
+    if (code != cudaSuccess) {
+        free((void *)near);
+        return dpari_nccl_cuda_broke(c, "writing flags", code);
+    }
+    dpari_nccl_lock(w);
+    c->lends = 1;
+    m->flags = flags;
+    m->near = near;
+    for (r = 0; r < c->comm.size; r++) {
+        void *at = NULL;
+        if (r != c->comm.rank &&
+            w->api.GetPeerDevicePointer(m->window, 0, (int)r, &at) == ncclSuccess) {
+            near[r] = (char *)at;
+        }
+    }
+    dpari_nccl_unlock(w);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_lend(dpar_comm *comm, int64_t bytes, int32_t can, void **memory)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    const int64_t more = 2 * dpari_nccl_flag_bytes(c);
+    int64_t worst[2] = {0, 1}, whole;
+    dpar_status status, all;
+    if (comm->size == 1 || comm->status < 0) {
+        return dpari_nccl_alloc(comm, bytes, memory);
+    }
+    can = can && bytes < INT64_MAX / 2 && dpari_nccl_can_lend(c->world);
+    status = dpari_nccl_agree_to_lend(comm, bytes, !can, worst);
+    if (status < 0 || worst[1] > 0) {
+        return status < 0 ? status : dpari_nccl_alloc(comm, bytes, memory);
+    }
+    whole = ((worst[0] + 63) / 64 * 64 + more + 4095) / 4096 * 4096; /* the same everywhere */
+    status = dpari_nccl_alloc(comm, whole, memory);
+    can = status >= 0 && dpari_nccl_windows(c, *memory, whole);
+    all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : !can, worst);
+    if (all >= 0 && worst[1] == 0) {
+        status = dpar_nccl_register(comm, *memory, whole);
+        status = status >= 0 ? dpari_nccl_lend_out(c, *memory, whole - more) : status;
+        all = dpari_nccl_agree_to_lend(comm, 0, status < 0 ? 2 : 0, worst);
+    }
+    if (status >= 0 && (all < 0 || worst[1] == 2)) {
+        dpari_nccl_release(comm, *memory);
+        return all < 0 ? all
+                       : dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                                           "another rank has no memory that devices reach");
+    }
+    return status;
+}
+
+static void *dpari_nccl_at_peer(dpar_comm *comm, void *memory, int32_t rank)
+{
+    const dpari_nccl_memory *m = dpari_nccl_lent(dpari_nccl_ctx_of(comm), memory);
+    return m != NULL && m->near != NULL && rank >= 0 && rank < comm->size ? m->near[rank] : NULL;
+}
+
+static void dpari_nccl_set_flags(dpari_nccl_run *x, const dpari_nccl_memory *m,
+                                 const int32_t *ranks, int32_t n, int32_t set)
+{
+    const dpari_nccl_ctx *c = x->c;
+    const int64_t mine = m->flags + 4 * ((int64_t)set * c->comm.size + c->comm.rank);
+    const char *one = (const char *)m->memory + m->flags + dpari_nccl_flag_bytes(c);
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpari_nccl_copy(x, m->near[ranks[i]] + mine, one, 4);
+    }
+}
+
+static void dpari_nccl_await_flags(dpari_nccl_run *x, const dpari_nccl_memory *m,
+                                   const int32_t *ranks, int32_t n, int32_t set)
+{
+    dpari_nccl_stream_op ops[2 * DPARI_NCCL_AT_ONCE];
+    const uint64_t own = (uint64_t)(uintptr_t)m->memory + (uint64_t)m->flags;
+    int32_t i, k;
+    for (i = 0; i < n && dpari_nccl_well(x); i += DPARI_NCCL_AT_ONCE) {
+        const int32_t some = n - i < DPARI_NCCL_AT_ONCE ? n - i : (int32_t)DPARI_NCCL_AT_ONCE;
+        memset(ops, 0, sizeof ops);
+        for (k = 0; k < some; k++) {
+            dpari_nccl_stream_op *wait = &ops[k], *clear = &ops[some + k];
+            wait->operation = DPARI_NCCL_WAIT_32;
+            wait->address =
+                own + 4 * ((uint64_t)set * (uint64_t)x->c->comm.size + (uint64_t)ranks[i + k]);
+            wait->value = 1;
+            wait->flags = DPARI_NCCL_WAIT_EQ;
+            clear->operation = DPARI_NCCL_WRITE_32;
+            clear->address = wait->address;
+        }
+        if (x->c->world->ops(x->stream, (unsigned)(2 * some), ops, 0) != 0) {
+            x->cuda = cudaErrorUnknown;
+        }
+    }
+}
+
+/* One meeting, as an operation. */
+static dpar_status dpari_nccl_meet_in(dpari_nccl_ctx *c, const dpari_nccl_memory *m,
+                                      const int32_t *ranks, int32_t n, int32_t set, dpar_work *work)
+{
+    dpari_nccl_run x;
+    dpari_nccl_slot *s;
+    dpar_call call;
+    dpar_status status = DPAR_OK;
+    memset(&call, 0, sizeof call);
+    call.kind = DPAR_RECV;
+    call.type = DPAR_U32;
+    call.count = 1;
+    call.root = ranks[0];
+    s = dpari_nccl_begin(c, &call, &status);
+    if (s == NULL) {
+        return status;
+    }
+    s->meets = n;
+    dpari_nccl_run_init(&x, c, &s->call);
+    dpari_nccl_set_flags(&x, m, ranks, n, set);
+    dpari_nccl_await_flags(&x, m, ranks, n, set);
+    status = dpari_nccl_end(s, 1, dpari_nccl_result(&x));
+    if (status >= 0) {
+        memset(work, 0, sizeof *work);
+        work->comm = &c->comm;
+        work->call = call;
+        work->status = DPAR_MORE;
+        work->phase = DPARI_NCCL_ENQUEUED;
+        dpari_nccl_keep(work, s);
+    }
+    return status;
+}
+
+static dpar_status dpari_nccl_meet_near(dpar_comm *comm, void *memory, const int32_t *ranks,
+                                        int32_t n, dpar_work *work)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpari_nccl_memory *m = dpari_nccl_lent(c, memory);
+    dpar_work before;
+    dpar_status status;
+    if (m == NULL || m->near == NULL || n < 1) {
+        return comm->status < 0 ? comm->status : (dpar_status)DPAR_E_ARG;
+    }
+    dpari_nccl_flush(c->world);
+    if (work != NULL) {
+        return dpari_nccl_meet_in(c, m, ranks, n, m->part, work);
+    }
+    if (!dpari_nccl_capturing(c->world)) {
+        m->part = m->turns++ & 1;
+        return (dpar_status)m->part;
+    }
+    m->part = DPARI_NCCL_GRAPH;
+    status = dpari_nccl_meet_in(c, m, ranks, n, DPARI_NCCL_BEFORE, &before);
+    status = status >= 0 ? dpari_nccl_wait(&before) : status;
+    return status < 0 ? status : (dpar_status)m->part;
+}
+
 /* This rank's last operations, and what was heard of others. */
 static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
 {
@@ -4664,6 +5049,7 @@ static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
             kept.owned = 0;
             dpari_nccl_memory_end(w, &kept);
             m->ctx = NULL;
+            m->near = NULL;
         }
     }
     dpari_nccl_unlock(w);
@@ -4714,6 +5100,7 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
     dpar_status status = DPAR_OK;
     int32_t lost = 0;
     dpari_nccl_flush(w);
+    dpari_nccl_drain(c);
     while (c->pending != NULL) {
         dpar_work *work = c->pending;
         c->pending = work->next;
@@ -5655,6 +6042,7 @@ DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
     dpari_nccl_put_version(out, NCCL_VERSION_CODE);
     dpar_text_put(out, api.CommRegister == NULL ? "; no registered memory" : "");
     dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
+    dpar_text_put(out, api.GetPeerDevicePointer == NULL ? "; halos by messages alone" : "");
     dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");
     dpari_text_char(out, '\n');
     if (shared) {

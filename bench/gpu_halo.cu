@@ -10,11 +10,14 @@
  * Blocks of --cells^3 f64 on each rank (128^3 and 512^3 without it), periodic, --fields of them,
  * one layer (--layers): faces alone, and with edges and corners; forward and the adjoint (sums),
  * called, and replayed as a graph. Of each: us (median of 15, of the slowest rank), of these on the
- * host until the calls return, MB that a rank sends (to itself, too), GB/s of that, kernels.
+ * host until the calls return, MB that a rank sends (to itself, too), GB/s of that, kernels, and how
+ * peers get it: by messages of NCCL, or out of each other's memory (NCCL 2.29.2 and a way between the
+ * devices; --messages: not so).
  *
  * Exit code: 0 fine, 1 a wrong cell, or more than two kernels, 2 bad input. */
 static const char program[] = "gpu_halo";
 #include "dpar_halo.h"
+#include "dpar_debug.h"
 static const char help[] =
     "gpu_halo: times halo exchanges between GPUs\n"
     "\n"
@@ -23,6 +26,7 @@ static const char help[] =
     "  --fields N    1 to 8 (default 1)\n"
     "  --layers N    1 to 4, at most cells (default 1)\n"
     "  --times N     1 to 1000 (default 15)\n"
+    "  --messages    by messages, also where devices reach each other's memory\n"
     "  -h, --help    this text\n"
     "\n"
     "examples\n"
@@ -39,6 +43,7 @@ static const char help[] =
 
 struct settings {
     double ranks, cells, fields, layers, times;
+    int messages;
 };
 
 enum { MOST_FIELDS = 8 };
@@ -121,8 +126,20 @@ struct plan {
     cells c[MOST_FIELDS];
     void *memory;
     double sent; /* bytes */
+    const char *by;
     int fields;
 };
+
+/* How this rank's peers get what it sends. */
+static const char *how(const plan *p)
+{
+    char text[8000];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_halo_exchange_report(p->x, &t);
+    const bool memory = strstr(text, " packed ") != NULL, messages = strstr(text, " message ") != NULL;
+    return memory && messages ? "both" : memory ? "memory" : messages ? "messages" : "copies";
+}
 
 static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
 {
@@ -185,10 +202,12 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
     memset(&options, 0, sizeof options);
     options.field = p->f;
     options.fields = p->fields;
+    options.way = s.messages ? DPAR_HALO_MESSAGES : DPAR_HALO_AUTO;
     right(dpar_halo_exchange_bytes(g->world, &options, &bytes, &why), why.text);
     p->memory = plan_memory(bytes);
     right(dpar_halo_exchange_init(p->memory, bytes, g->world, &options, &p->x, &why),
           why.text);
+    p->by = how(p);
 }
 
 static void close_plan(plan *p, gpu *g)
@@ -267,9 +286,9 @@ static void line(const gpu *g, int64_t n, int full, const char *way, const took 
 {
     if (g->world->rank == 0) {
         printf("%2d ranks, %4lld^3 x %d, %-7s %-14s %9.1f us, host %7.1f us %8.3f MB %8.2f GB/s "
-               "%4.1f kernels\n",
+               "%4.1f kernels, by %s\n",
                (int)g->world->size, (long long)n, p.fields, full ? "corners" : "faces", way, t.us,
-               t.host_us, p.sent * 1e-6, t.us > 0.0 ? p.sent / t.us * 1e-3 : 0.0, kernels);
+               t.host_us, p.sent * 1e-6, t.us > 0.0 ? p.sent / t.us * 1e-3 : 0.0, kernels, p.by);
         fflush(stdout);
     }
 }
@@ -338,13 +357,14 @@ static int run(gpu *g, const void *arg)
 
 int main(int argc, char **argv)
 {
-    settings s = {1, 0, 1, 1, 15};
+    settings s = {1, 0, 1, 1, 15, 0};
     dpar_start job;
     const option list[] = {{"--ranks", OPTION_WHOLE, &s.ranks, 1, 64},
                            {"--cells", OPTION_WHOLE, &s.cells, 2, 1024},
                            {"--fields", OPTION_WHOLE, &s.fields, 1, 8},
                            {"--layers", OPTION_WHOLE, &s.layers, 1, 4},
-                           {"--times", OPTION_WHOLE, &s.times, 1, 1000}};
+                           {"--times", OPTION_WHOLE, &s.times, 1, 1000},
+                           {"--messages", OPTION_FLAG, &s.messages, 0, 0}};
     int code = options_read(argc, argv, list, sizeof list / sizeof *list, NULL, 0);
     if (code >= 0) {
         return code;

@@ -629,6 +629,10 @@ module dpar
         type(c_funptr) :: describe = c_null_funptr ! NULL: its name says it
         type(c_funptr) :: close = c_null_funptr
         type(c_funptr) :: shrink = c_null_funptr ! NULL: it cannot
+        ! Memory that devices of other ranks read where it lies.
+        type(c_funptr) :: lend = c_null_funptr
+        type(c_funptr) :: reach = c_null_funptr
+        type(c_funptr) :: meet = c_null_funptr
     end type
 
     ! A communicator. An engine makes it.

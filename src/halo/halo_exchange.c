@@ -1057,33 +1057,39 @@ static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
     return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
+/* Registered memory: lines, addresses, two turns of what is packed (three where devices may read
+ * it), what comes by messages. */
 static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 {
     const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
     const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
     dpar_comm *of = x->world ? x->node : x->c;
+    int64_t turns = 2;
     void *memory = NULL;
     dpar_status st;
     int32_t i;
     x->in_order = !x->world && x->c->mem != NULL;
-    for (i = 0; i < x->fields && x->in_order; i++) {
-        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "field # of rank # is not in the memory of its communicator", i,
-                             x->rank, 0, 0);
-        }
+    x->nears = !x->world && x->steps == 1 && x->options.way != DPAR_HALO_MESSAGES &&
+               of->engine.lend != NULL;
+    turns += x->nears;
+    for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
     }
-    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
-    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
+    x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
+    st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
+                  : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
     }
     x->memory = (unsigned char *)memory;
+    if (x->in_order && i < x->fields) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of rank # is not in the memory of its communicator", i, x->rank,
+                         0, 0);
+    }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
     x->staging = x->memory + lines + refs;
-    x->arrivals = x->staging + 2 * x->turn;
+    x->arrivals = x->staging + turns * x->turn;
     x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
     return DPAR_OK;
 }
@@ -1117,7 +1123,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
             r[4] = w->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = 0;
+            r[7] = x->nears && x->c->engine.reach(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -1130,6 +1136,13 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
             p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
             p->staging = memory + (x->staging - x->memory);
             p->turn = r[5];
+        } else if (r[7] && x->nears) { /* and this rank reaches it? */
+            p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
+            p->near = p->staging != NULL;
+            p->turn = r[5];
+        }
+        if (p->near) {
+            x->peer_of[x->c->size + x->near++] = p->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *w = &p->flow[s];
@@ -1140,7 +1153,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
                                  "grids",
                                  x->rank, p->rank, 0, 0);
             }
-            if (p->world >= 0) {
+            if (p->world >= 0 || p->near) {
                 w->in_at[0] = w->in_at[1] = r[2];
             }
         }

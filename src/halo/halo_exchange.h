@@ -147,7 +147,7 @@ enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 /* How it travels. */
 enum {
     DPAR_HALO_AUTO,     /* DIRECT where peers' memory can be reached, else messages. With more ranks
-                           than cores boxes of less than 64 KiB are packed */
+                           than cores boxes of less than 64 KiB are packed; devices' always */
     DPAR_HALO_MESSAGES, /* packed, one message a peer */
     DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
     DPAR_HALO_DIRECT    /* peers read long runs where they lie; their owner packs short ones */

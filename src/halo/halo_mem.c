@@ -45,7 +45,7 @@ static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int 
     const dpar_halo_field *f = &x->field[it->field];
     const int adjoint = x->mode == DPAR_HALO_ADJOINT;
     const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
-    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
+    unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
     dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
     b->through = dpari_hx_wire(f);

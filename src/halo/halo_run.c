@@ -365,6 +365,22 @@ static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
+/* Devices meet: before this rank packs, without a work; then as one more message, the last. */
+static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
+{
+    dpar_status st = DPAR_OK;
+    if (x->near > 0) {
+        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->near, work);
+        if (work) {
+            x->messages += st == DPAR_OK;
+        } else if (st >= 0) {
+            x->part_now = st;
+            st = DPAR_OK;
+        }
+    }
+    return st;
+}
+
 /* Receives, then sends of a step. */
 static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
 {
@@ -376,7 +392,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
             const dpari_hx_flow *w = &x->peer[i].flow[s];
             const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
             dpar_call *call = &x->call[n];
-            if (x->peer[i].world >= 0 || bytes == 0) {
+            if (x->peer[i].world >= 0 || x->peer[i].near || bytes == 0) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
@@ -391,7 +407,13 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
         }
     }
     x->messages = n;
-    return n > 0 ? dpari_batch_checked(x->c, x->call, n, x->work) : DPAR_OK;
+    if (n > 0) {
+        const dpar_status st = dpari_batch_checked(x->c, x->call, n, x->work);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    return dpari_hx_meet_near(x, &x->work[n]);
 }
 
 /* What others have of this rank in a step is packed, and they are told. */
@@ -401,16 +423,17 @@ static dpar_status dpari_hx_offer(dpar_halo_exchange *x, int32_t s)
     dpar_status st = DPAR_OK;
     int32_t i;
     x->now = s;
-    for (i = 0; i < x->peers; i++) {
+    st = dpari_hx_meet_near(x, NULL);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
         dpari_hx_peer *peer = &x->peer[i];
         dpari_hx_flow *w = &peer->flow[s];
         w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
         if (peer->world >= 0 && x->count > 2 && w->packed) {
             st = dpari_hx_await(x, i, &peer->line[p->line].done, (uint64_t)x->count - 2, 1);
-            if (st != DPAR_OK) {
-                return st;
-            }
         }
+    }
+    if (st != DPAR_OK) {
+        return st;
     }
     if (x->mode == DPAR_HALO_FORWARD) {
         dpari_hx_give(x, p->s, p->s_items);
@@ -530,7 +553,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     for (i = 0; i < x->peers; i++) {
         dpari_hx_flow *w = &x->peer[i].flow[s];
         dpar_status st;
-        if (x->peer[i].world >= 0 || w->in_bytes[x->mode] == 0) {
+        if (x->peer[i].world >= 0 || x->peer[i].near || w->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
@@ -549,7 +572,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
             }
         }
     }
-    return all;
+    return all == DPAR_OK && x->near > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
 }
 
 /* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have

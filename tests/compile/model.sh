@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The flag protocols of the shared-memory engine and what is between nodes, as models whose every interleaving spin looks at:
+# The flag protocols of the shared-memory engine, what is between nodes and between devices, as models whose every interleaving spin looks at:
 # each must hold, and each broken variant must be found; a push takes a part of them. `model.sh long` checks longer sequences too
 # (some 2 GB of memory).
 . tests/compile/common.sh
@@ -103,7 +103,14 @@ levels_() {
         breaks levels "$fault"
     done
 }
-for model in $(some_of entry gate chunked direct channel share sleep abort levels); do
+near_() {
+    holds near
+    holds near -DCHAIN
+    for fault in -DONE_PART -DNO_BEFORE -DSAME_PART -DONE_SET -DNO_WAIT -DEARLY -DNO_CLEAR '-DCHAIN -DNO_BEFORE'; do
+        breaks near "$fault"
+    done
+}
+for model in $(some_of entry gate chunked direct channel share sleep abort levels near); do
     ${model}_
 done
 if [ "${1:-}" = long ]; then
@@ -111,6 +118,7 @@ if [ "${1:-}" = long ]; then
     holds levels -DNO_ABORT
     holds entry -DOPS=5
     holds chunked '-DOPS=4 -DCHUNKS=5'
+    holds near -DOPS=5
     holds direct -DOPS=3
     holds direct '-DOPS=3 -DROOT_WAITS'
     holds channel -DTELL=2

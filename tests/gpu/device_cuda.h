@@ -121,10 +121,21 @@ static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_c
     return st;
 }
 
+/* What the engine lends is its own. */
+static void device_give(dpar_comm *c, void *memory)
+{
+    if ((unsigned char *)memory >= the_device.first &&
+        (unsigned char *)memory < the_device.first + the_device.bytes) {
+        device_release(c, memory);
+    } else {
+        the_device.engine.release(c, memory);
+    }
+}
+
 static void device_wrap(dpar_comm *c)
 {
     c->engine.alloc = device_alloc;
-    c->engine.release = device_release;
+    c->engine.release = device_give;
     c->engine.split = device_split;
 }
 

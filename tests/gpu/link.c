@@ -5,6 +5,31 @@
 
 #include "../check.h"
 
+#include <cuda.h>
+#include <stddef.h>
+
+/* dpar_nccl.h's own declaration of what the driver takes. */
+#define SAME(a, b) (sizeof(a) == sizeof(b) ? 1 : -1)
+typedef CUstreamBatchMemOpParams op;
+typedef char op_size[SAME(op, dpari_nccl_stream_op)];
+#define AT(field, of, member)                                                                      \
+    CHECK_INT(offsetof(dpari_nccl_stream_op, field), offsetof(op, of.member))
+static void stream_ops(void)
+{
+    AT(operation, waitValue, operation);
+    AT(address, waitValue, address);
+    AT(value, waitValue, value);
+    AT(flags, waitValue, flags);
+    AT(operation, writeValue, operation);
+    AT(address, writeValue, address);
+    AT(value, writeValue, value);
+    AT(flags, writeValue, flags);
+    CHECK_INT(DPARI_NCCL_WAIT_32, CU_STREAM_MEM_OP_WAIT_VALUE_32);
+    CHECK_INT(DPARI_NCCL_WRITE_32, CU_STREAM_MEM_OP_WRITE_VALUE_32);
+    CHECK_INT(DPARI_NCCL_WAIT_EQ, CU_STREAM_WAIT_VALUE_EQ);
+    CHECK_INT(CU_STREAM_WRITE_VALUE_DEFAULT, 0);
+}
+
 /* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM where
  * there is none. */
 static dpar_status nccl_version(int32_t *version, dpar_why *why)
@@ -40,6 +65,7 @@ int main(void)
     dpar_why why;
     dpar_options o;
     why.text[0] = 0;
+    stream_ops();
     CHECK_INT(nccl_version(&version, &why), DPAR_OK);
     CHECK(version >= 21800 && version >= NCCL_VERSION_CODE / 100 * 100);
     printf("NCCL %d, header %d %s\n", (int)version, NCCL_VERSION_CODE, why.text);

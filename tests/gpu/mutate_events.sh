@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Leaves out, one by one, each event record, each wait of a stream or of the host for an event, each
-# wait for a stream and each question whether an event has come in dpar_nccl.h and dpar_cuda.h: a test
-# over the stand-ins must fail each time. With `waits`: what those do for each wait that stands in a
+# wait for a stream and each question whether an event has come in dpar_nccl.h and dpar_cuda.h, and what
+# streams wait for and write by the driver (ops: meetings of devices): a test over the stand-ins must fail
+# each time. With `waits`: what those do for each wait that stands in a
 # strategy (for a message, a collective or the device's work). No compiler is needed for that:
 # the stand-in leaves out the call of one line (FAKE_CUDA_DROP). The programs are those of
 # tests/gpu/run.sh, which builds them here unless build/gpu has those of these very sources (run.sh keep).
@@ -30,7 +31,7 @@ export FAKE_NCCL_DEADLINE=8 DPAR_NCCL_LIBRARY="$bin/libnccl.so.2"
 rank_tests=$(sed -n "s/^rank_tests='\(.*\)'/\1/p" tests/gpu/run.sh)
 # Not those whose line says why nothing would be seen.
 calls='cuda(EventRecord|EventQuery|EventSynchronize|StreamWaitEvent|StreamSynchronize)\('
-places=$(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)
+places="ops:wait ops:write $(grep -n -E "$calls" dpar_nccl.h dpar_cuda.h | grep -v 'orders nothing' | cut -d: -f1,2)"
 # Waits of strategies, and what is left out of each: the compute stream's wait for the operation, the
 # host's for the compute stream. (void): where something failed already.
 waits=$(grep -n -E '(dpar_wait\((&[^()]*|work)\)|dpari_do_wait\([a-z>-]+\)|m->wait\(m->ctx\))' dpar_comm.h dpar_halo.h dpar_train.h \
@@ -50,10 +51,12 @@ tests_of() {
         [ ! -x "$bin/$name" ] || echo "0 $name processes 2"
         ;;
     esac
+    [ "${1%:*}" = ops ] && echo '2 nccl lends' && echo '0 strategies near' && return
     echo '0 strategies'
     case $1 in
     dpar_nccl.h*)
         echo '0 nccl busy'
+        echo '2 nccl lends'
         for seed in 2 3 8; do
             for part in messages groups host ops; do echo "$seed nccl $part"; done
         done
@@ -81,7 +84,10 @@ passes() { # number, seed, command
 one() {
     place=$1
     file=${place%:*} line=${place#*:}
-    text=$(sed -n "${line}s/^ *//p" "$file")
+    case $file in
+    ops) text='flags of devices that meet' ;;
+    *) text=$(sed -n "${line}s/^ *//p" "$file") ;;
+    esac
     tag=$(echo "$place" | tr ':.' '__')
     export FAKE_CUDA_DROP="$place" FAKE_CUDA_DROPPED="$work/dropped_$tag"
     case $file in dpar_comm.h | dpar_halo.h | dpar_train.h | dpar_spatial.h) export FAKE_CUDA_WITHIN="$place" FAKE_CUDA_DROP="$stream_waits,$host_waits" ;; esac
@@ -118,7 +124,7 @@ esac
 exec 3>&1
 # shellcheck disable=SC2086
 in_pairs each $places
-count=$(echo "$places" | wc -l)
+count=$(echo "$places" | wc -w)
 survived=$(cat "$work/survived" 2> /dev/null | wc -l)
 echo "$((count - survived)) of $count missing events and waits make a test fail"
 [ "$survived" -eq 0 ]

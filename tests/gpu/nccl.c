@@ -2,8 +2,8 @@
 /* dpar_nccl.h over the stand-ins: every operation x type x in place x size x way of waiting, on 1
  * to 4 ranks, bit by bit against the shared-memory engine; messages, batches on periodic axes, host
  * memory, splits; ways to meet; what goes wrong and what is said then.
- *     nccl ops|exact|messages|host|groups|graph|meet|busy|late|...|pure [ranks]     without words:
- * all mpiexec -n 3 nccl launched any|node|pmi|mpi      meets as the launcher has it (mpi:
+ *     nccl ops|exact|messages|host|groups|graph|lends|meet|busy|late|...|pure [ranks]     without
+ * words: all mpiexec -n 3 nccl launched any|node|pmi|mpi      meets as the launcher has it (mpi:
  * -DUSE_MPI) FAKE_CUDA_SEED says how streams are delayed, DPAR_NCCL_LIBRARY which version is stood
  * in for. */
 #include "dpar_nccl.h"
@@ -40,6 +40,7 @@ typedef struct rank_state {
     dpar_comm *host, *nccl;
     cudaStream_t stream;
     char *in, *out; /* of the device; 8 ROOM bytes each */
+    char *pinned;   /* of tests of lent memory */
     char a[8 * ROOM], b[8 * ROOM], want[8 * ROOM];
 } rank_state;
 
@@ -1004,6 +1005,171 @@ static int dies(dpar_comm *c, void *arg)
     if (checks_failed == 0) {
         (void)__atomic_add_fetch(&page->told, 1,
                                  __ATOMIC_SEQ_CST); /* that ranks fail says nothing */
+    }
+    return checks_failed > 0;
+}
+
+/* ---- memory that devices lend each other ---- */
+
+enum { LENT = 5000 };
+
+/* "Writes" a part, as a kernel would, and reads the same of each peer: what exchange k gives. */
+static void lent_once(char *memory, const int32_t *ranks, int n, int k, char *to)
+{
+    dpar_comm *c = state.nccl;
+    char *from = state.pinned;
+    dpar_work work;
+    int32_t part;
+    int i;
+    memset(&work, 0, sizeof work);
+    part = c->engine.meet(c, memory, ranks, n, NULL);
+    CHECK(part >= 0 && part <= 2);
+    if (part < 0) {
+        return;
+    }
+    memset(from + k * LENT, 1 + k + 50 * c->rank, LENT);
+    cuda(cudaMemcpyAsync(memory + part * LENT, from + k * LENT, LENT, cudaMemcpyDefault,
+                         state.stream));
+    CHECK_INT(c->engine.meet(c, memory, ranks, n, &work), DPAR_OK);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    for (i = 0; i < n; i++) {
+        const char *at = (const char *)c->engine.reach(c, memory, ranks[i]);
+        cuda(cudaMemcpyAsync(to + (k * n + i) * LENT, at + part * LENT, LENT, cudaMemcpyDefault,
+                             state.stream));
+    }
+}
+
+static void lend_all(void **memory, int64_t more)
+{
+    void *at = NULL;
+    cuda(cudaHostAlloc(&at, 24 * LENT, cudaHostAllocDefault));
+    state.pinned = (char *)at;
+    CHECK_INT(state.nccl->engine.lend(state.nccl, 3 * LENT + more, 1, memory), DPAR_OK);
+}
+
+/* Exchanges that follow each other without a wait of the host's: called, and captured each in a
+ * graph of its own or two in one, which are replayed. Neighbours in a ring; 4 ranks: two nodes. */
+static int lends(dpar_comm *c, void *arg)
+{
+    enum { MOST_TIMES = 12 };
+    static const char order[] = "ccgggcG c Ggc"; /* c: called; g, G: replays of one, of two */
+    static char got[2 * MOST_TIMES * LENT];
+    int32_t ranks[2], n = 0;
+    int k = 0, at, i, bad = 0, of[2 * MOST_TIMES], nodes = c->size == 4;
+    cudaGraph_t graph[2];
+    cudaGraphExec_t exec[2];
+    void *memory = NULL, *to = NULL;
+    char host[16];
+    (void)arg;
+    if (nodes) {
+        (void)snprintf(host, sizeof host, "node%d", c->rank / 2);
+        (void)setenv("NCCL_HOSTID", host, 1);
+    }
+    begin(c, NULL);
+    lend_all(&memory, 100 * c->rank);
+    CHECK_INT(dpar_comm_alloc(state.nccl, (int64_t)sizeof got, &to), DPAR_OK);
+    for (i = 0; i < c->size; i++) {
+        const int reached = state.nccl->engine.reach(state.nccl, memory, i) != NULL;
+        const int should = i != c->rank && (!nodes || i / 2 == c->rank / 2) &&
+                           dpari_nccl_ctx_of(state.nccl)->world->api.version >= 22902;
+        CHECK(!stand_in() || reached == should);
+        if (reached && n < 2 &&
+            (i == (c->rank + 1) % c->size || i == (c->rank + c->size - 1) % c->size)) {
+            ranks[n++] = i;
+        }
+    }
+    if (n > 0) {
+        for (i = 0; i < 2; i++) { /* exchanges 0; 1 and 2 are what replays do */
+            cuda(cudaStreamBeginCapture(state.stream, cudaStreamCaptureModeThreadLocal));
+            lent_once((char *)memory, ranks, n, i, (char *)to);
+            if (i == 1) {
+                lent_once((char *)memory, ranks, n, 2, (char *)to);
+            }
+            cuda(cudaStreamEndCapture(state.stream, &graph[i]));
+            cuda(cudaGraphInstantiate(&exec[i], graph[i], 0));
+        }
+        memset(of, 0, sizeof of);
+        for (at = 0, k = 3; order[at] != 0; at++) {
+            if (order[at] == 'c' && k < MOST_TIMES) {
+                lent_once((char *)memory, ranks, n, k, (char *)to);
+                k++;
+            } else if (order[at] != ' ') {
+                cuda(cudaGraphLaunch(exec[order[at] == 'G'], state.stream));
+            }
+        }
+        cuda(cudaMemcpyAsync(got, to, sizeof got, cudaMemcpyDefault, state.stream));
+        cuda(cudaStreamSynchronize(state.stream));
+        for (i = 0; i < k * n * LENT; i++) {
+            bad += got[i] != (char)(1 + i / LENT / n + 50 * ranks[i / LENT % n]);
+        }
+        CHECK_INT(bad, 0);
+        for (i = 0; i < 2; i++) {
+            cuda(cudaGraphExecDestroy(exec[i]));
+            cuda(cudaGraphDestroy(graph[i]));
+        }
+    }
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    dpar_comm_release(state.nccl, memory);
+    dpar_comm_release(state.nccl, to);
+    return end();
+}
+
+/* Rank 1 does not come to a meeting, or dies: the others' streams wait no longer than the deadline,
+ * with all that is enqueued behind it; what they read then is still mapped. */
+static int lent_alone(dpar_comm *c, void *arg)
+{
+    const int dies_here = strcmp((const char *)arg, "dies") == 0;
+    int32_t ranks[2];
+    static char to[6 * LENT];
+    void *memory = NULL, *into = NULL;
+    double began;
+    int k, n = 0, i;
+    begin_soon(c, 20);
+    lend_all(&memory, 0);
+    CHECK_INT(dpar_comm_alloc(state.nccl, (int64_t)sizeof to, &into), DPAR_OK);
+    for (i = 0; i < c->size; i++) {
+        if (state.nccl->engine.reach(state.nccl, memory, i) != NULL) {
+            ranks[n++] = i;
+        }
+    }
+    if (n < 2) {
+        return end();
+    }
+    lent_once((char *)memory, ranks, n, 0, (char *)into);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    if (dies_here && c->rank == 1) {
+        _exit(0);
+    }
+    state.nccl->timeout_s = dies_here ? 20 : 0.6;
+    began = dpari_os_now();
+    if (c->rank == 1) {
+        nap(1.5);
+        CHECK(dpar_barrier(state.nccl, NULL) < 0);
+        has(state.nccl->why.text, " says: meeting of devices (a halo's) with rank ");
+    } else {
+        for (k = 1; k < 3 && state.nccl->status == DPAR_OK; k++) {
+            lent_once((char *)memory, ranks, n, k, (char *)into);
+        }
+        if (dies_here) {
+            cuda(cudaStreamSynchronize(state.stream));
+        } else { /* closing has to wait for what still reads */
+            cuda(cudaLaunchHostFunc(state.stream, sleep_long, NULL));
+            cuda(cudaMemcpyAsync(into, state.nccl->engine.reach(state.nccl, memory, ranks[0]), LENT,
+                                 cudaMemcpyDefault, state.stream));
+        }
+        CHECK_INT(dpar_barrier(state.nccl, NULL), dies_here ? DPAR_E_PEER : DPAR_E_TIMEOUT);
+        has(state.nccl->why.text,
+            dies_here ? "rank 1 is gone" : "meeting of devices (a halo's) with rank ");
+        has(state.nccl->why.text, dies_here ? "gone" : " and 1 more, on rank ");
+    }
+    if (dies_here) {
+        dpar_comm_release(state.nccl, memory);
+    }
+    (void)dpar_comm_close(state.nccl);
+    CHECK_INT(cudaStreamSynchronize(state.stream), cudaSuccess);
+    CHECK(dpari_os_now() - began < 4);
+    if (dies_here && checks_failed == 0) {
+        (void)__atomic_add_fetch(&page->told, 1, __ATOMIC_SEQ_CST);
     }
     return checks_failed > 0;
 }
@@ -2187,6 +2353,7 @@ static void real_library(const char *path)
     CHECK((api.AlltoAll != NULL && api.Gather != NULL && api.Scatter != NULL) ==
           (api.version >= 22803));
     CHECK((api.CommRevoke != NULL) == (api.version >= 22807));
+    CHECK((api.GetPeerDevicePointer != NULL) == (api.version >= 22902));
     printf("NCCL %d\n", (int)api.version);
     memset(&id, 0, sizeof id);
     (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
@@ -2336,8 +2503,9 @@ static void timed(const char *name, dpar_main each, void *arg, int ranks)
 {
     attempt a = {0, 0};
     while (again(&a)) {
-        section(name, each, arg, ranks, ranks, each == dies);
-        if (each == dies && (wanted == NULL || strcmp(wanted, name) == 0) &&
+        const int ends = each == dies || (arg != NULL && strcmp((const char *)arg, "dies") == 0);
+        section(name, each, arg, ranks, ranks, ends);
+        if (ends && (wanted == NULL || strcmp(wanted, name) == 0) &&
             (ranks_wanted == 0 || ranks_wanted == ranks)) {
             CHECK_INT(page->told, 2);
         }
@@ -2376,6 +2544,11 @@ static void deadlines(int32_t version)
         timed("unwatched", unwatched, NULL, 2);
     }
     timed("dies", dies, NULL, 3);
+    if (version >= 22902 &&
+        stand_in()) { /* where ranks share a device they may not reach each other */
+        timed("lent", lent_alone, (void *)"dies", 3);
+        timed("lent", lent_alone, (void *)"late", 3);
+    }
     timed("aborts", aborts, NULL, 3);
     timed("begin", cannot_begin, NULL, 2);
     if (version >= 22703) {
@@ -2423,6 +2596,7 @@ int main(int argc, char **argv)
     section("groups", groups, NULL, 1, 4, 0);
     timed("cousins", cousins, NULL, 4);
     section("graph", captured, NULL, 1, 4, 0);
+    section("lends", lends, NULL, 1, 4, 0);
     if (getenv("FAKE_CUDA_GUARD") != NULL) { /* 0: the host does the device's sums */
         section("exact", exactly, NULL, 1, 4, 0);
     }

@@ -338,6 +338,10 @@ one() {
     gpu_kernels) run "gpu_kernels, rows compared with the host's" "$bin/gpu_kernels" ;;
     kernels | core | strategies | nccl) run "$name, seed $seed" "$bin/$name" ;;
     nccl_*) DPAR_NCCL_LIBRARY="$bin/${name#nccl_}/libnccl.so.2" run "nccl ${name#nccl_}, seed $seed" "$bin/nccl_old" ;;
+    messages) # halos where nothing is lent
+        NEAR_AS=messages FAKE_NCCL_VERSION=22809 run "halos, NCCL 2.28.9" "$bin/strategies" near
+        NEAR_AS=messages DPAR_NCCL_LEND=0 run "halos, DPAR_NCCL_LEND=0" "$bin/strategies" near
+        ;;
     ring) FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
     strict) # all orders of pipelines, and the other strategies, where NCCL has one channel
         export FAKE_CUDA_GUARD=0 FAKE_NCCL_STRICT=1
@@ -358,7 +362,7 @@ case " $programs " in
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac
-case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7" ;; esac
+case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7 messages:2" ;; esac
 case " $programs " in *' real_nccl '*) items="$items real_nccl:" ;; esac
 items="$items fake_nccl_test: fake_test: cuda:"
 in_pairs one $items

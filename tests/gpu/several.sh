@@ -23,7 +23,7 @@ DEVICES=4 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1 || fail 'se
 md=$work/out/several.md
 [ "$(grep -c '^| \(all_reduce\|all_gather\|reduce_scatter\|all_to_all\|send_recv\)\(, windows\)\{0,1\} | [24] | 64 KiB | [0-9.]* us, [0-9.]* GB/s | [0-9.]* us, [0-9.]* GB/s | [0-9.]* |$' "$md")" = 20 ] ||
     fail 'rows of bandwidths'
-[ "$(grep -c '^| [24] | 4^3 x 1 | \(faces\|corners\), \(forward\|adjoint\) | [0-9.]* us ([0-9.]*) | [0-9.]* us, [0-9.]* GB/s |$' "$md")" = 8 ] ||
+[ "$(grep -c '^| [24] | 4^3 x 1 | \(faces\|corners\), \(forward\|adjoint\) | \(memory\|messages\) | [0-9.]* us ([0-9.]*) | [0-9.]* us, [0-9.]* GB/s |$' "$md")" = 16 ] && [ "$(grep -c ' | memory | ' "$md")" = 8 ] ||
     fail 'rows of halos'
 grep -q '^### 4 x A Card 80GB, a GPU a rank, 20' "$md" && grep -q '^Driver 580.1, .*NCCL [0-9.]*\.$' "$md" &&
     grep -q 'by: NV18 NV18 SYS (nvidia-smi topo -m)' "$md" || fail 'what it ran on'
@@ -38,5 +38,5 @@ FAKE_NCCL_FAIL=ncclAllReduce:1 DEVICES=2 sh tools/gpu-check several "$work/out" 
 [ $? = 1 ] && grep -q ' | bandwidths | .* | failed: . of . steps; not: bus-' "$md" || fail 'a step that fails'
 DEVICES=1 sh tools/gpu-check several "$work/out" > "$work/said" 2>&1
 [ $? = 77 ] && grep -q 'one device, it needs two' "$work/said" || fail 'one device'
-[ $bad = 0 ] && echo 'several: 28 rows, steps that fail, one device'
+[ $bad = 0 ] && echo 'several: 36 rows, steps that fail, one device'
 exit $bad

@@ -492,5 +492,9 @@ int main(int argc, char **argv)
     section("halos", halos, wanted);
     section("graph", graph, wanted);
     section("halo_kernels", halo_kernels, wanted);
+    section("near", halo_near, wanted);
+#if defined(FAKE_CUDA)
+    section("near", halo_two_nodes, wanted);
+#endif
     return CHECK_DONE();
 }

@@ -15,8 +15,12 @@ struct halo_case {
 };
 
 /* f64 and f32 by turns; folds, shifts: halo tests of the host have them. */
-static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic, int32_t shape)
+static void halo_open_as(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic,
+                         int32_t shape, int32_t way)
 {
+    dpar_halo_options options;
+    memset(&options, 0, sizeof options);
+    options.way = way;
     const int32_t ranks[2] = {c->size == 4 ? 2 : c->size, c->size == 4 ? 2 : 1};
     const int64_t cells[3] = {3 * ranks[0], 3 * ranks[1], 4};
     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};
@@ -43,9 +47,14 @@ static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t period
         k->f[i].mem = on_device ? c->mem : NULL;
         right(dpar_comm_alloc(c, k->n * 8, &k->f[i].data), c->why.text);
     }
-    right(plan_bytes(c, k->f, HALO_FIELDS, NULL, &bytes, &why), why.text);
+    right(plan_bytes(c, k->f, HALO_FIELDS, &options, &bytes, &why), why.text);
     k->memory = room(bytes);
-    right(plan_init(k->memory, bytes, c, k->f, HALO_FIELDS, NULL, &k->x, &why), why.text);
+    right(plan_init(k->memory, bytes, c, k->f, HALO_FIELDS, &options, &k->x, &why), why.text);
+}
+
+static void halo_open(halo_case *k, dpar_comm *c, int on_device, uint32_t periodic, int32_t shape)
+{
+    halo_open_as(k, c, on_device, periodic, shape, DPAR_HALO_AUTO);
 }
 
 static void halo_fill(halo_case *k, int rank)
@@ -145,4 +154,115 @@ static int halo_kernels(dpar_comm *host, void *arg)
         halo_close(&b, device.c);
     }
     return end();
+}
+
+/* ---- by each other's memory ---- */
+
+/* How many peers an exchange reaches so, or by messages. */
+static int halo_ways(const halo_case *k, const char *way)
+{
+    char text[4000];
+    dpar_text t;
+    int n = 0;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_halo_exchange_report(k->x, &t);
+    for (const char *at = text; (at = strstr(at, way)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+enum { NEAR_TIMES = 10 };
+
+/* Exchanges behind each other, the host waits for none: own cells are set before each (a copy on
+ * the stream), all cells kept after it. f, a: a forward one, an adjoint, called; F, A: replayed. */
+static void near_run(halo_case *k, dpar_comm *c, const char *order, unsigned char *out)
+{
+    const int64_t bytes = 8 * HALO_FIELDS * k->n;
+    cudaGraph_t graph[2];
+    cudaGraphExec_t exec[2];
+    void *kept = NULL, *given = NULL;
+    right(dpar_comm_alloc(c, bytes * NEAR_TIMES, &kept), c->why.text);
+    right(dpar_comm_alloc(c, bytes * NEAR_TIMES, &given), c->why.text);
+    for (int t = 0; t < NEAR_TIMES; t++) {
+        halo_fill(k, c->rank + 7 * t);
+        for (int i = 0; i < HALO_FIELDS; i++) {
+            cuda(cudaMemcpyAsync((char *)given + t * bytes + i * 8 * k->n, k->f[i].data,
+                                 (size_t)(k->n * dpar_type_bytes(k->f[i].type)),
+                                 cudaMemcpyDeviceToDevice, device.stream));
+        }
+    }
+    for (int g = 0; g < 2; g++) {
+        cuda(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal));
+        halo_once(k, c, g);
+        cuda(cudaStreamEndCapture(device.stream, &graph[g]));
+        cuda(cudaGraphInstantiate(&exec[g], graph[g], 0));
+    }
+    for (int t = 0; t < NEAR_TIMES; t++) {
+        for (int after = 0; after < 2; after++) {
+            for (int i = 0; i < HALO_FIELDS; i++) {
+                char *at = (char *)(after ? kept : given) + t * bytes + i * 8 * k->n;
+                cuda(cudaMemcpyAsync(after ? at : (char *)k->f[i].data,
+                                     after ? (char *)k->f[i].data : at,
+                                     (size_t)(k->n * dpar_type_bytes(k->f[i].type)),
+                                     cudaMemcpyDeviceToDevice, device.stream));
+            }
+            if (!after && (order[t] == 'F' || order[t] == 'A')) {
+                cuda(cudaGraphLaunch(exec[order[t] == 'A'], device.stream));
+            } else if (!after) {
+                halo_once(k, c, order[t] == 'a');
+            }
+        }
+    }
+    download(out, kept, bytes * NEAR_TIMES);
+    for (int g = 0; g < 2; g++) {
+        cuda(cudaGraphExecDestroy(exec[g]));
+        cuda(cudaGraphDestroy(graph[g]));
+    }
+    dpar_comm_release(c, kept);
+    dpar_comm_release(c, given);
+}
+
+/* The same bits as by messages, which the host's were compared with above. 4 ranks: on one node,
+ * then (stand-ins) on two. NEAR_AS of the environment: nothing is lent. */
+static int halo_near_on(dpar_comm *host, int nodes)
+{
+    static unsigned char want[8 * HALO_ROOM * NEAR_TIMES], got[8 * HALO_ROOM * NEAR_TIMES];
+    static const char *const orders[] = {"ffaaffaffa", "FFFFAAAFFA", "fFfFFaAfFf"};
+    halo_case a, b;
+    if (nodes) {
+        setenv("NCCL_HOSTID", host->rank < 2 ? "node0" : "node1", 1);
+    }
+    begin(host);
+    for (int turn = 0; turn < 3; turn++) {
+        const uint32_t periodic = turn == 0 ? 0 : 7;
+        const int32_t shape = turn == 2 ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+        halo_open_as(&a, device.c, 1, periodic, shape, DPAR_HALO_MESSAGES);
+        halo_open_as(&b, device.c, 1, periodic, shape, DPAR_HALO_AUTO);
+        CHECK_INT(halo_ways(&a, "packed"), 0);
+#if defined(FAKE_CUDA)
+        const int peers = halo_ways(&a, "message");
+        const int near = getenv("NEAR_AS") != NULL ? 0 : nodes && peers > 0 ? 1 : peers;
+        CHECK_INT(halo_ways(&b, "packed"), near);
+        CHECK_INT(halo_ways(&b, "message"), peers - near);
+#endif
+        near_run(&a, device.c, orders[turn], want);
+        near_run(&b, device.c, orders[turn], got);
+        CHECK(memcmp(want, got, (size_t)(8 * HALO_FIELDS * a.n * NEAR_TIMES)) == 0);
+        halo_close(&a, device.c);
+        halo_close(&b, device.c);
+    }
+    return end();
+}
+
+static int halo_near(dpar_comm *host, void *arg)
+{
+    (void)arg;
+    return halo_near_on(host, 0);
+}
+
+static int halo_two_nodes(dpar_comm *host, void *arg)
+{
+    (void)arg;
+    return host->size < 4 ? 0 : halo_near_on(host, 1);
 }

@@ -28,6 +28,7 @@ library() {
 22703 CommShrink CommWindowRegister CommWindowDeregister
 22803 AlltoAll Gather Scatter
 22807 CommRevoke
+22902 GetPeerDevicePointer
 SINCE
         echo 'fake_nccl_built; };'
     } > "$1/symbols"

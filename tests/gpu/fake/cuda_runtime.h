@@ -13,7 +13,8 @@
  *                      that function fails. kernel:n: the n-th kernel that runs faults, which all
  *                      calls tell from then on. Rank: DPAR_RANK or FAKE_RANK of the environment
  *     FAKE_CUDA_DROP   "dpar_nccl.h:822": the call on that line that orders something is left out
- *                      (mutate_events.sh); FAKE_CUDA_DROPPED: a file that appears when it comes
+ *                      (mutate_events.sh); FAKE_CUDA_DROPPED: a file that appears when it comes.
+ *                      "ops:wait", "ops:write": what cuStreamBatchMemOp does of these
  *     FAKE_CUDA_WITHIN "dpar.h:9": only while the FAKE_WAIT of that line runs; DROP may name several
  *     FAKE_CUDA_DEVICES (8), FAKE_CUDA_GUARD (1: the host may not touch device memory)
  * Threads of a block are fibers, which change at __syncthreads and at shuffles; the seed orders the
@@ -220,6 +221,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags);
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device);
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+    cudaDriverEntryPointVersionNotSufficent = 2
+};
+#define cudaEnableDefault 0
+/* It knows cuStreamBatchMemOp alone. */
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found);
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user);
 
 cudaError_t cudaEventCreate(cudaEvent_t *event);
@@ -311,6 +322,11 @@ void wait_for_device(void);
 /* Is [at, at + bytes) in one allocation that a device reaches? */
 bool reachable(const void *at, size_t bytes);
 bool capturing(cudaStream_t stream);
+/* Memory that other processes' devices reach, as NCCL's windows: a file of its bytes (< 0: none);
+ * another process's, here. */
+int share(void *memory, size_t bytes);
+void *map_peer(int fd, size_t bytes);
+void unmap_peer(void *memory);
 /* In a step: is it still there? Else the device faults. */
 bool still_there(const void *at, size_t bytes);
 /* Frees without waiting for what may use it. */

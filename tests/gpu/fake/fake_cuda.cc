@@ -94,7 +94,7 @@ struct block { // of memory, which the device reaches
     size_t bytes;
     cudaMemoryType type;
     int device;
-    bool ours; // from cudaMallocHost: else the caller's own, registered
+    bool ours; // from cudaMallocHost: else the caller's own, registered; the device's: not a peer's
 };
 
 enum { EDGE = 256 }; // guarded bytes before and after device memory
@@ -247,12 +247,22 @@ size_t guarded()
     return (m().used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 }
 
+void protect_peers(int how)
+{
+    for (const auto &it : m().memory) {
+        if (it.second.type == cudaMemoryTypeDevice && !it.second.ours) {
+            (void)mprotect((void *)it.first, it.second.bytes, how);
+        }
+    }
+}
+
 void open_device()
 {
     if (!m().open && m().guard && m().used > 0) {
         if (mprotect(m().arena, guarded(), PROT_READ | PROT_WRITE) != 0) {
             die("mprotect: error %d", errno);
         }
+        protect_peers(PROT_READ | PROT_WRITE);
     }
     m().open = true;
 }
@@ -261,6 +271,7 @@ void close_device()
 {
     if (m().open && m().guard && m().used > 0) {
         (void)mprotect(m().arena, guarded(), PROT_NONE);
+        protect_peers(PROT_NONE);
     }
     m().open = false;
 }
@@ -311,7 +322,7 @@ void check_all_edges()
     }
     open_device();
     for (const auto &it : m().memory) {
-        if (it.second.type == cudaMemoryTypeDevice) {
+        if (it.second.type == cudaMemoryTypeDevice && it.second.ours) {
             check_edges(it.first, it.second.bytes);
         }
     }
@@ -1158,6 +1169,44 @@ void open(void)
     open_device();
 }
 
+// Whole pages of device memory become those of a file that other processes map, too.
+int share(void *memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> hold(m().lock);
+    const int fd = memfd_create("fake", MFD_CLOEXEC);
+    open_device();
+    const bool well = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 &&
+                      pwrite(fd, memory, bytes, 0) == (ssize_t)bytes &&
+                      mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+                          memory;
+    close_device();
+    return well ? fd : -1;
+}
+
+void *map_peer(int fd, size_t bytes)
+{
+    std::lock_guard<std::mutex> hold(m().lock);
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        return nullptr;
+    }
+    m().memory[(uintptr_t)at] = {bytes, cudaMemoryTypeDevice, current_device, false};
+    m().open = true;
+    close_device();
+    return at;
+}
+
+// Who still reads it faults.
+void unmap_peer(void *memory)
+{
+    std::lock_guard<std::mutex> hold(m().lock);
+    const auto it = m().memory.find((uintptr_t)memory);
+    if (it != m().memory.end()) {
+        (void)munmap(memory, it->second.bytes);
+        m().memory.erase(it);
+    }
+}
+
 bool faulty(void)
 {
     return m().fault != cudaSuccess;
@@ -1526,7 +1575,7 @@ cudaError_t cudaFree(void *memory)
         return cudaSuccess;
     }
     const auto it = m().memory.find((uintptr_t)memory);
-    if (it == m().memory.end() || it->second.type != cudaMemoryTypeDevice) {
+    if (it == m().memory.end() || it->second.type != cudaMemoryTypeDevice || !it->second.ours) {
         return give(cudaErrorInvalidValue);
     }
     finish_all(); // as the real one does
@@ -1808,6 +1857,73 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         push_op(s, nullptr, {event->mark});
         advance();
     }
+    return cudaSuccess;
+}
+
+// Waits and writes of words of 32 bits, in their order: CUstreamBatchMemOpParams.
+struct stream_op {
+    uint32_t operation, room;
+    uint64_t address, value;
+    uint32_t flags, room_1;
+    uint64_t alias, room_2;
+};
+
+struct ops_task : fake_cuda::task {
+    std::vector<stream_op> ops;
+    size_t at = 0;
+    explicit ops_task(std::vector<stream_op> all) : ops(std::move(all)) {}
+    stage step() override
+    {
+        const size_t began = at;
+        static const std::string dropped = setting("FAKE_CUDA_DROP", "");
+        open_device();
+        for (; at < ops.size(); at++) {
+            uint32_t *word = (uint32_t *)ops[at].address;
+            const uint32_t value = (uint32_t)ops[at].value;
+            const bool waits = ops[at].operation == 1;
+            if (!fake_cuda::still_there(word, sizeof *word)) {
+                return stage::done;
+            }
+            if (dropped == (waits ? "ops:wait" : "ops:write")) {
+                continue;
+            }
+            if (!waits) {
+                __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+            } else if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value) {
+                return at > began ? stage::moved : stage::stuck;
+            }
+        }
+        return stage::done;
+    }
+};
+
+static int batch_mem_op(cudaStream_t stream, unsigned count, const stream_op *ops, unsigned flags)
+{
+    ENTER("cuStreamBatchMemOp");
+    for (unsigned i = 0; i < count; i++) {
+        const bool known = ops[i].operation == 1 ? ops[i].flags == 1 : ops[i].operation == 2;
+        cudaMemoryType type = cudaMemoryTypeUnregistered;
+        if (!known || ops[i].address % 4 != 0 ||
+            look_at((void *)ops[i].address, 4, &type) != cudaSuccess ||
+            type != cudaMemoryTypeDevice) {
+            return cudaErrorInvalidValue;
+        }
+    }
+    if (count == 0 || count > 256 || flags != 0) {
+        return cudaErrorInvalidValue;
+    }
+    std::vector<stream_op> all(ops, ops + count);
+    return push(stream_of(stream), [all] { return std::make_unique<ops_task>(all); });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *found)
+{
+    ENTER("cudaGetDriverEntryPointByVersion");
+    const bool known = std::string(symbol) == "cuStreamBatchMemOp" && version >= 11070;
+    *function = known ? (void *)batch_mem_op : nullptr;
+    *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 

@@ -66,6 +66,7 @@ struct member {
     int32_t device;
     char host[56];
     vote votes[2];
+    std::atomic<uint64_t> windows[64]; // the n-th at n % 64: process << 32 | file << 16 | n + 1
 };
 
 struct meeting {
@@ -119,6 +120,14 @@ struct failure {
     int number, rank;
 };
 
+struct window { // of symmetric memory
+    ncclComm_t comm;
+    void *memory;
+    size_t bytes;
+    int file;
+    std::vector<void *> peers; // of each rank on this host, here
+};
+
 struct process_state {
     std::mutex lock;
     std::map<std::string, long long> count, failing;
@@ -153,6 +162,8 @@ struct ncclComm {
     cudaStream_t last_stream = nullptr;
     uint64_t splits = 0;
     std::map<std::string, int> shrinks;
+    std::set<window *> windows;
+    uint32_t windows_so_far = 0;
     // not blocking: what the last call still has to do, by polling
     std::mutex polling;
     std::function<ncclResult_t()> rest;
@@ -1325,6 +1336,28 @@ ncclResult_t ordered(const char *name, int rank)
                : ncclSuccess;
 }
 
+// What its peers have is mapped no more.
+void close_window(ncclComm *c, window *w)
+{
+    for (void *peer : w->peers) {
+        if (peer != nullptr) {
+            fake_cuda::unmap_peer(peer);
+        }
+    }
+    if (w->file >= 0) {
+        close(w->file);
+    }
+    c->windows.erase(w);
+    delete w;
+}
+
+void close_windows(ncclComm *c)
+{
+    while (!c->windows.empty()) {
+        close_window(c, *c->windows.begin());
+    }
+}
+
 void stop(const comm_ptr &c)
 {
     fake_cuda::wait_until([&] { return c->running == 0; });
@@ -1418,6 +1451,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         (void)wait_or_leave(
             c, [&] { return c->waiting > 0 ? ncclInProgress : ncclSuccess; }, true,
             "ncclCommDestroy");
+        close_windows(c.get());
         forget(comm);
     }
     return fails;
@@ -1433,6 +1467,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (fails == ncclSuccess) {
         c->aborted = true;
         stop(c);
+        close_windows(c.get()); // whatever reads them now
         fake_cuda::wait_for_device(); // what it frees waits for other communicators' kernels too
         forget(comm);
     }
@@ -1640,31 +1675,95 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
     return fails;
 }
 
+// Pages that all processes map. All ranks come to it.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
-                                    ncclWindow_t *window, int)
+                                    ncclWindow_t *out, int)
 {
-    void *handle = nullptr;
+    *out = nullptr;
     if ((uintptr_t)memory % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
         return refuse(ncclInvalidArgument, "a window at %p: not a multiple of 4096", memory);
     }
-    const ncclResult_t r = ncclCommRegister(comm, memory, bytes, &handle);
     const comm_ptr c = comm_of(comm);
-    *window = nullptr;
-    if (r != ncclSuccess || c->blocking) {
-        *window = (ncclWindow_t)handle;
-        return r;
+    const ncclResult_t bad = ready(c, "ncclCommWindowRegister");
+    const ncclResult_t fails =
+        bad != ncclSuccess ? bad : ordered("ncclCommWindowRegister", c->world_rank);
+    if (fails != ncclSuccess || !fake_cuda::reachable(memory, bytes)) {
+        return fails != ncclSuccess ? fails : refuse(ncclInvalidArgument, "not device memory");
     }
-    c->polls = 1; // a success at once, a window later
-    c->rest = [window, handle] {
-        *window = (ncclWindow_t)handle;
+    window *w = new window{comm, memory, (bytes + 4095) / 4096 * 4096, -1, {}};
+    const uint32_t n = c->windows_so_far++;
+    w->file = c->ranks > 1 ? fake_cuda::share(memory, w->bytes) : -1;
+    w->peers.resize((size_t)c->ranks, nullptr);
+    c->meet->members[c->rank].windows[n % 64] =
+        (uint64_t)getpid() << 32 | (uint64_t)(w->file & 0xffff) << 16 | ((n + 1) & 0xffff);
+    ncclComm *raw = c.get();
+    const auto come = [raw, n] {
+        for (int r = 0; r < raw->ranks; r++) {
+            if ((raw->meet->members[r].windows[n % 64] & 0xffff) != ((n + 1) & 0xffff)) {
+                return ncclInProgress;
+            }
+        }
         return ncclSuccess;
     };
-    return ncclSuccess;
+    const auto take = [raw, w, n, out] {
+        const member *members = raw->meet->members;
+        for (int r = 0; r < raw->ranks; r++) {
+            const uint64_t said = members[r].windows[n % 64];
+            if (r != raw->rank && !std::strcmp(members[r].host, members[raw->rank].host)) {
+                const std::string name = "/proc/" + std::to_string(said >> 32) + "/fd/" +
+                                         std::to_string(said >> 16 & 0xffff);
+                const int fd = open(name.c_str(), O_RDWR | O_CLOEXEC);
+                w->peers[(size_t)r] = fd < 0 ? nullptr : fake_cuda::map_peer(fd, w->bytes);
+                close(fd);
+            }
+        }
+        raw->windows.insert(w);
+        *out = (ncclWindow_t)w;
+    };
+    if (c->blocking) { // what waits has the device's lock
+        const ncclResult_t all = wait_or_leave(c, come, true, "ncclCommWindowRegister");
+        take();
+        return all;
+    }
+    const ncclResult_t result = wait_or_leave(
+        c,
+        [come, take] {
+            const ncclResult_t all = come();
+            if (all == ncclSuccess) {
+                take();
+            }
+            return all;
+        },
+        false, "ncclCommWindowRegister");
+    return result == ncclInProgress ? ncclSuccess : result; // a success at once, a window later
 }
 
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t handle)
 {
-    return ncclCommDeregister(comm, (void *)window);
+    const comm_ptr c = comm_of(comm);
+    window *w = (window *)handle;
+    const ncclResult_t fails =
+        ordered("ncclCommWindowDeregister", c == nullptr ? -1 : c->world_rank);
+    if (c == nullptr || w == nullptr || c->windows.count(w) == 0) {
+        return refuse(ncclInvalidArgument, "no communicator or no window of it");
+    }
+    close_window(c.get(), w);
+    return fails;
+}
+
+// NULL for ranks of another host, as the library.
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t handle, size_t offset, int peer, void **out)
+{
+    const window *w = (const window *)handle;
+    const comm_ptr c = w == nullptr ? nullptr : comm_of(w->comm);
+    *out = nullptr;
+    if (c == nullptr || c->windows.count((window *)w) == 0 || peer < 0 || peer >= c->ranks) {
+        return refuse(ncclInvalidArgument, "no window, or no rank %d of its communicator", peer);
+    }
+    const ncclResult_t fails = ordered("ncclGetPeerDevicePointer", c->world_rank);
+    void *at = peer == c->rank ? w->memory : w->peers[(size_t)peer];
+    *out = at == nullptr || fails != ncclSuccess ? nullptr : (char *)at + offset;
+    return fails;
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,

@@ -257,6 +257,10 @@ ncclResult_t ncclScatter(const void *in, void *out, size_t count, ncclDataType_t
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 #endif
 
+#if FAKE_NCCL_HEADER >= 22902 /* of nccl_device.h */
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **out);
+#endif
+
 /* ---- for tests alone ---- */
 
 /* How often a function was called. */
