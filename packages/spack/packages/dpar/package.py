@@ -2,6 +2,11 @@
 # tools/release fills in version, place and checksum: spack repo add FOLDER/packages/spack
 from spack.package import *
 
+try:  # Spack 1.0 and later
+    from spack_repo.builtin.build_systems.cmake import CMakePackage
+except ImportError:  # before that spack.package has it
+    pass
+
 
 class Dpar(CMakePackage):
     """Parallel programs in C, from small headers: who owns what, in which order, at what cost, and
