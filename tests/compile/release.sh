@@ -34,7 +34,7 @@ same() {
     try grep -q "CHANGELOG.md begins with '9.9.9, 2030-01-01'" "$work/log"
     try test ! -e "$work/none"
     ! "$work/clone 2/tools/release" "$work/none" > "$work/log" 2>&1 || echo 'released' > "$work/log"
-    [ "$heading" != "$version, unreleased" ] || try grep -q "put the date behind $version" "$work/log"
+    [ "$newest" != "$version, unreleased" ] || try grep -q "put the date behind $version" "$work/log"
     mv "$work/of1" "$out"
     sed -i "s|$work/of1/|$out/|" $(grep -rl "$work/of1/" "$out/packages")
 }
@@ -260,7 +260,7 @@ fault() { # fails or passes, words, header, edit
 }
 
 version=$(awk '/^#define DPAR_VERSION_(MAJOR|MINOR|PATCH) / { v = v dot $3; dot = "." } END { print v }' dpar.h)
-heading=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
+newest=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 for part in $DPAR_PARTS; do
     $part
 done
