@@ -10,6 +10,7 @@ unset CFLAGS # cmake would take it: no optimiser
 need git
 git rev-parse -q --verify HEAD > /dev/null 2>&1 || { echo 'a repository of git: not found'; exit 77; }
 out=$work/out
+quietly() { "$@" > "$work/log" 2>&1 || { tail -n 20 "$work/log"; echo "failed: $*"; exit 1; }; }
 oldest=$root/build/cmake-3.13/cmake/data/bin/cmake # what CMakeLists.txt claims
 
 # Two clones at other times, under other umasks, in other zones and languages.
@@ -84,12 +85,12 @@ endif()
 add_executable(user user.c)
 target_link_libraries(user dpar::dpar)
 C
-    try "$oldest" -S "$work/oldest" -B "$work/oldest/b" -DFETCH=1 -DCMAKE_INSTALL_PREFIX="$work/oldest/i" > "$work/log"
-    try "$oldest" --build "$work/oldest/b" -j 2 > "$work/log"
+    quietly "$oldest" -S "$work/oldest" -B "$work/oldest/b" -DFETCH=1 -DCMAKE_INSTALL_PREFIX="$work/oldest/i"
+    quietly "$oldest" --build "$work/oldest/b" -j 2
     try "$work/oldest/b/user"
-    try "$oldest" --build "$work/oldest/b" --target install > "$work/log"
-    try "$oldest" -S "$work/oldest" -B "$work/oldest/f" -DFETCH=0 -DCMAKE_PREFIX_PATH="$work/oldest/i" > "$work/log"
-    try "$oldest" --build "$work/oldest/f" > "$work/log"
+    quietly "$oldest" --build "$work/oldest/b" --target install
+    quietly "$oldest" -S "$work/oldest" -B "$work/oldest/f" -DFETCH=0 -DCMAKE_PREFIX_PATH="$work/oldest/i"
+    quietly "$oldest" --build "$work/oldest/f"
     try "$work/oldest/f/user"
     echo "$("$oldest" --version | head -n 1): fetched, installed, found"
 }
@@ -104,8 +105,8 @@ executable('user', 'user.c', dependencies: dependency('dpar'))
 executable('alone', 'user.c', dependencies: dependency('dpar-headers'),
   c_args: ['-DDPAR_IMPLEMENTATION', '-DDPAR_STATIC'])
 C
-    try meson setup "$work/meson/b" "$work/meson" > "$work/log"
-    try ninja -C "$work/meson/b" > "$work/log"
+    quietly meson setup "$work/meson/b" "$work/meson"
+    quietly ninja -C "$work/meson/b"
     try "$work/meson/b/user"
     try "$work/meson/b/alone"
     echo "meson $(meson --version): a subproject by its wrap"
@@ -116,8 +117,8 @@ by_conan() { # the one of this machine, or what `pip install --target build/cona
     have conan || { conan="python3 build/conan/bin/conan" && export PYTHONPATH="$root/build/conan"; }
     $conan --version > "$work/log" 2>&1 || { echo 'conan: not found, skipped'; return; }
     version_of_it=$(cat "$work/log")
-    try $conan profile detect > "$work/log" 2>&1
-    $conan create "$out/packages/conan" -s build_type=Debug > "$work/log" 2>&1 || { tail -n 20 "$work/log"; exit 1; }
+    quietly $conan profile detect
+    quietly $conan create "$out/packages/conan" -s build_type=Debug
     try grep -q 'RUN: .*/user\|RUN: ./user' "$work/log"
     echo "$version_of_it: created, tested"
 }
@@ -168,7 +169,7 @@ function(vcpkg_install_copyright)
 endfunction()
 include("${PORT_DIR}/portfile.cmake")
 C
-    try cmake "-DWORK=$work/vcpkg" "-DCURRENT_PACKAGES_DIR=$work/vcpkg/i" "-DPORT_DIR=$port" -P "$work/port.cmake" > "$work/log"
+    quietly cmake "-DWORK=$work/vcpkg" "-DCURRENT_PACKAGES_DIR=$work/vcpkg/i" "-DPORT_DIR=$port" -P "$work/port.cmake"
     try test -s "$work/vcpkg/i/share/dpar/LICENSE"
     try $CC "-I$work/vcpkg/i/include" packages/user.c "-L$work/vcpkg/i/lib" -ldpar -o "$work/vcpkg/user" && try "$work/vcpkg/user"
     try python3 - "$port/vcpkg.json" "$version" << 'C'
