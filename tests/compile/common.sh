@@ -12,6 +12,15 @@ have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
 
+# another_version MINOR FOLDER: makes the headers there those of another release.
+another_version() {
+    another=$(awk -v minor="$1" '/^#define DPAR_VERSION_MAJOR/ { print $3 * 10000 + minor * 100 }' "$2/dpar.h")
+    for each in "$2"/dpar*.h; do
+        sed "s/^#define DPAR_VERSION_MINOR .*/#define DPAR_VERSION_MINOR $1/; s/^#define DPAR_VERSION_PATCH .*/#define DPAR_VERSION_PATCH 0/
+            s/DPAR_VERSION != [0-9]*/DPAR_VERSION != $another/" "$each" > "$each.new" && mv "$each.new" "$each"
+    done
+}
+
 # Of many alike, each push takes one part and nightly takes all: DPAR_PARTS_OF=4 DPAR_PART=1 keeps every
 # fourth item from the second on.
 some_of() {
