@@ -32,19 +32,20 @@ views.halo = {
   },
   async answer(s) {
     const cells = numbersOf(s.cells), parts = s.cut === 'own' ? numbersOf(s.parts) : [], whole = (x) => Math.min(1e9, Math.max(0, Math.round(Number(x)) || 0));
-    if (cells.length < 1 || cells.length > 3 || cells.some((c) => c < 1 || c > 1e9)) { return trouble('halo', ['cells are 1 to 3 numbers of 1 to 1,000,000,000 with x between, such as 64x96, not \'' + s.cells + '\'']); }
-    if (s.cut === 'own' && (parts.length !== cells.length || parts.some((p) => p > 1e6))) { return trouble('halo', ['parts are as many numbers as there are dims, ' + cells.length + ', such as ' + cells.map(() => 2).join('x') + ', not \'' + s.parts + '\'']); }
+    if (cells.length < 1 || cells.length > 3 || cells.some((c) => c < 1 || c > 1e9)) { trouble('halo', ['cells are 1 to 3 numbers of 1 to 1,000,000,000 with x between, such as 64x96, not \'' + s.cells + '\'']); return answered(); }
+    if (s.cut === 'own' && (parts.length !== cells.length || parts.some((p) => p > 1e6))) { trouble('halo', ['parts are as many numbers as there are dims, ' + cells.length + ', such as ' + cells.map(() => 2).join('x') + ', not \'' + s.parts + '\'']); return answered(); }
     const dims = cells.length, pad = (l) => l.concat([1, 1, 1]).slice(0, 3);
     const round = [0, 1, 2].reduce((m, d) => m | (d < dims && String(s.round).includes(String(d)) ? 1 << d : 0), 0);
     const way = Math.max(0, ways.findIndex((w) => w[0] === s.cut));
     const r = await ask('grid', {numbers: [dims, whole(s.ranks), whole(s.node), whole(s.halo), whole(s.bytes), round, s.corners ? 1 : 0, way, whole(s.rank), ...pad(cells), ...pad(parts)]});
     trouble('halo', r.why ? [r.why] : null);
-    if (r.why) { return; }
+    if (r.why) { return answered(); }
     Object.assign(r, {cells: cells, dims: dims, perNode: Math.max(1, whole(s.node)), bytes: whole(s.bytes), halo: whole(s.halo), way: way});
     this.last = r;
     this.draw();
     this.say(s);
     performance.mark('picture');
+    answered();
   },
   shape(box) { const d = []; for (let i = 0; i < box.length; i += 2) { d.push(box[i + 1] - box[i]); } return d; },
   say(s) {
@@ -61,7 +62,7 @@ views.halo = {
       (r.core ? ', of which ' + times(this.shape(r.core)) + ' need nothing from others' : '') + '; it receives ' + many(got, 'cell') + ' (' + bytes(got * r.bytes) + ') from ' + many(peers.length, 'rank') + '.');
     const most = Math.max(...r.ways.filter((x) => x && !x.why).map((x) => x.all)), focused = document.activeElement && document.activeElement.name === 'cut';
     fill('traffic', el('caption', {class: 'unseen'}, 'Ways to cut with what one exchange sends'),
-      el('thead', {}, el('tr', {}, ...['cut', 'process grid', 'ranks on nodes'].map((h, i) => el('th', {scope: 'col', class: i === 2 ? 'extra' : ''}, h)), el('th', {scope: 'col', colspan: 2}, 'all ranks: between nodes, within'), el('th', {scope: 'col', class: 'n'}, 'between nodes'), el('th', {scope: 'col', class: 'n extra'}, 'busiest rank'), el('th', {scope: 'col', class: 'n extra'}, 'busiest node'))),
+      el('thead', {}, el('tr', {}, ...['cut', 'process grid', 'ranks on nodes'].map((h, i) => el('th', {scope: 'col', class: i === 2 ? 'extra' : ''}, h)), el('th', {scope: 'col', class: 'n'}, 'all ranks'), el('th', {scope: 'col', class: 'extra'}, 'between nodes, within them'), el('th', {scope: 'col', class: 'n'}, 'between nodes'), el('th', {scope: 'col', class: 'n extra'}, 'busiest rank'), el('th', {scope: 'col', class: 'n extra'}, 'busiest node'))),
       el('tbody', {}, ...ways.map((name, i) => {
         const x = r.ways[i];
         if (!x) { return null; }

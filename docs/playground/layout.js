@@ -17,6 +17,8 @@ function axisSettings(name, i, size, how) {
   ];
 }
 
+const range = (name, lo, hi) => (hi - lo === 1 ? name + ' ' + lo : name + 's ' + lo + ' to ' + (hi - 1));
+
 views.layout = {
   settings: [
     {key: 'rows', first: '12', kind: 'slider', label: 'Rows', least: 1, exact: 1, steps: wholes(1, 24, 1).concat([32, 48, 64])},
@@ -46,7 +48,7 @@ views.layout = {
     if (this.question !== question) {
       r = await ask('layout', {names: axisNames.join(' '), numbers: numbers});
       trouble('layout', r.why ? [r.why] : null);
-      if (r.why) { this.question = ''; return; }
+      if (r.why) { this.question = ''; return answered(); }
       r.rows = numbers[2];
       r.columns = numbers[3];
       r.sizes = [numbers[4], numbers[9], numbers[14]];
@@ -58,8 +60,9 @@ views.layout = {
     this.painted = p.length === 4 && p.every((x) => x >= 0) ? [Math.min(p[0], r.rows - 1), Math.min(p[1], r.columns - 1), Math.min(p[2], r.rows - 1), Math.min(p[3], r.columns - 1)] : null;
     this.drawMesh();
     this.drawArray();
-    this.say();
     performance.mark('picture');
+    await this.say();
+    answered();
   },
   // Elements of the painted box that each rank holds.
   holders() {
@@ -88,7 +91,7 @@ views.layout = {
       return;
     }
     const h = this.holders(), one = h.all === 1;
-    fill('say-paint', (one ? 'Row ' + h.lo[0] + ', column ' + h.lo[1] : 'Rows ' + h.lo[0] + ' to ' + (h.hi[0] - 1) + ', columns ' + h.lo[1] + ' to ' + (h.hi[1] - 1)) + ': ' + many(h.all, 'element') + ' on ' + many(h.list.length, 'rank') + '.');
+    fill('say-paint', (one ? 'Row ' + h.lo[0] + ', column ' + h.lo[1] : range('Row', h.lo[0], h.hi[0]) + ', ' + range('column', h.lo[1], h.hi[1])) + ': ' + many(h.all, 'element') + ' on ' + many(h.list.length, 'rank') + '.');
     let local = null;
     if (one) { local = await ask('owner', {numbers: h.lo}); }
     fill('held', el('tr', {}, el('th', {scope: 'col'}, 'rank'), el('th', {scope: 'col'}, 'place'), el('th', {scope: 'col', class: 'n'}, one ? 'row, column of its own array' : 'elements'), el('th', {scope: 'col'}, 'of the painted')),
@@ -107,7 +110,7 @@ views.layout = {
         for (let c = 0; c < n2; c++) {
           const k = rankAt(a, b, c), empty = r.rank[k].elements === 0;
           const e = el('button', {type: 'button', role: 'radio', 'aria-checked': k === this.rank, tabindex: k === this.rank ? 0 : -1,
-            'aria-label': 'rank ' + k + (this.name(k) ? ', ' + this.name(k) : '') + (empty ? ', nothing' : ', ' + many(r.rank[k].elements, 'element')), style: 'background:' + (empty ? 'none' : hue(this.primaryOf(k), .42))}, k);
+            'aria-label': 'rank ' + k + (this.name(k) ? ', ' + this.name(k) : '') + (empty ? ', nothing' : ', ' + many(r.rank[k].elements, 'element')), style: 'background:' + (empty ? 'none' : hue(this.primaryOf(k), .36))}, k);
           e.dataset.rank = k;
           buttons.push(e);
           plane.append(e);
@@ -130,13 +133,13 @@ views.layout = {
     const cell = Math.max(4, Math.min(34, (width - 34) / r.columns, 620 / r.rows)), left = 30, upper = 22;
     const s = svg('svg', {viewBox: '0 0 ' + width + ' ' + (upper + cell * r.rows + 6), height: upper + cell * r.rows + 6, tabindex: 0, role: 'application',
       'aria-label': 'The array, ' + r.rows + ' rows and ' + r.columns + ' columns. Arrow keys move, with Shift they paint more.', style: 'touch-action:none;cursor:crosshair'});
-    const labels = cell >= 15 || r.size <= 1;
+    const words = [];
     for (let k = 0; k < r.size; k++) {
       if (!r.rank[k].primary) { continue; }
       for (const b of r.rank[k].boxes) {
         const x = left + b[2] * cell, y = upper + b[0] * cell, w = (b[3] - b[2]) * cell, h = (b[1] - b[0]) * cell;
-        s.append(svg('rect', {x: x, y: y, width: w, height: h, fill: hue(k, .42), stroke: colour('sheet'), 'stroke-width': 1.5}));
-        if (w > 9 + 6 * String(k).length && h > 13 && labels || w > 24 && h > 16) { s.append(svg('text', {x: x + w / 2, y: y + h / 2 + 4, 'text-anchor': 'middle'}, k)); }
+        s.append(svg('rect', {x: x, y: y, width: w, height: h, fill: hue(k, .36), stroke: colour('sheet'), 'stroke-width': 1.5}));
+        if (w > 9 + 6 * String(k).length && h > 13) { words.push(svg('text', {'pointer-events': 'none', x: x + w / 2, y: y + h / 2 + 4, 'text-anchor': 'middle'}, k)); }
       }
     }
     if (cell >= 8) {
@@ -152,7 +155,7 @@ views.layout = {
       s.append(svg('rect', {x: left + b[2] * cell + 1, y: upper + b[0] * cell + 1, width: (b[3] - b[2]) * cell - 2, height: (b[1] - b[0]) * cell - 2, fill: 'none', stroke: colour('ink'), 'stroke-width': 2.5}));
     }
     const brush = svg('rect', {fill: colour('ink'), 'fill-opacity': .22, stroke: colour('ink'), 'stroke-width': 1.5, 'stroke-dasharray': '4 3', 'pointer-events': 'none'});
-    s.append(brush);
+    s.append(brush, ...words);
     const lay = (p) => {
       brush.setAttribute('visibility', p ? 'visible' : 'hidden');
       if (p) {

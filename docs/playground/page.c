@@ -182,6 +182,34 @@ static int32_t gpus(void)
     return asked.cluster.nodes * asked.cluster.gpus_per_node;
 }
 
+/* One strategy that was given, fitting or not; DONE. */
+static int32_t price(const char *model, const char *machine, const char *options)
+{
+    static dpar_planned planned;
+    dpar_why why;
+    const dpar_status st = dpar_plan_text(model, machine, options, &planned, &why);
+    const dpar_strategy *s = &planned.asked.given;
+    dpar_strategy legal;
+    if (st != DPAR_OK) {
+        line(why.text);
+    }
+    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
+        if (dpar_strategy_nearest(&asked.job, s, planned.report.global_batch, &legal, NULL) ==
+            DPAR_OK) {
+            dpar_text_put(&text, "the nearest legal strategy is ");
+            dpar_strategy_write(&legal, &text);
+            line("");
+        }
+        return st;
+    }
+    top[0] = planned.plan[0];
+    tops = 1;
+    batch = planned.report.global_batch;
+    memset(&planner, 0, sizeof planner);
+    planner.evaluated = 1;
+    return DPAR_DONE;
+}
+
 /* model, machine, options in; the job out, and a search is ready. DONE: there is none, the one
  * strategy that was given is priced. */
 int32_t EXPORT(page_plan_ask)(void)
@@ -212,27 +240,7 @@ int32_t EXPORT(page_plan_ask)(void)
     push(asked.cluster.gpu.memory_bytes);
     batch = asked.search.global_batch;
     if (asked.given_fields != 0) {
-        int32_t rule;
-        batch = asked.batch > 0 ? asked.batch : 0;
-        st = dpar_plan_price(&asked.job, &asked.given, batch, &top[0], &rule, &why);
-        if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-            dpar_strategy legal;
-            line(why.text);
-            if (dpar_strategy_nearest(&asked.job, &asked.given, batch, &legal, NULL) == DPAR_OK) {
-                dpar_text_put(&text, "the nearest legal strategy is ");
-                dpar_strategy_write(&legal, &text);
-                line("");
-            }
-            return st;
-        }
-        if (st == DPAR_E_MEMORY) {
-            line(why.text);
-        }
-        tops = 1;
-        planner.evaluated = 1;
-        planner.cut = planner.walked = 0;
-        memset(planner.rejected, 0, sizeof planner.rejected);
-        return DPAR_DONE;
+        return price(model, machine, options);
     }
     search = asked.search;
     search.top = top;

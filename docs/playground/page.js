@@ -10,6 +10,7 @@ function make(where, tag, attributes, children) {
   const e = where(tag);
   for (const [k, v] of Object.entries(attributes || {})) {
     if (k.startsWith('on')) { e.addEventListener(k.slice(2), v); }
+    else if (k.startsWith('aria-')) { e.setAttribute(k, v); }
     else if (v === true) { e.setAttribute(k, ''); }
     else if (v !== false && v !== null && v !== undefined) { e.setAttribute(k, v); }
   }
@@ -220,7 +221,7 @@ function sliderField(name, s) {
     box.placeholder = usual === '' ? '' : String(usual);
     range.max = list.length - 1;
     range.value = nearest(list, Number(v === '' ? usual : v));
-    range.setAttribute('aria-valuetext', (v === '' ? usual + ', as usual' : v) + (s.unit ? ' ' + s.unit : ''));
+    range.setAttribute('aria-valuetext', (v === '' ? usual : v) + (s.unit ? ' ' + s.unit : '') + (v === '' ? ', as usual' : ''));
     const off = s.off ? s.off() : '';
     range.disabled = box.disabled = off !== '';
     note.textContent = off !== '' ? off : (s.hint || '');
@@ -341,6 +342,9 @@ function trouble(name, sentences) {
   if (bad) { announce(sentences.join('. ')); }
 }
 
+// For tests: all of a question is answered.
+function answered() { performance.mark('answered'); }
+
 // ---- tabs ----
 
 function openView(name, focus) {
@@ -362,7 +366,9 @@ async function start() {
   for (const n of names) { views[n].state = defaults(n); }
   try {
     await startEngine();
+    performance.mark('unpacked');
     known = await ask('names');
+    performance.mark('named');
   } catch (bad) {
     $('broken').textContent = 'This browser cannot run the page: it needs WebAssembly and DecompressionStream (Chrome 80, Firefox 113, Safari 16.4, or later). ' + bad;
     $('broken').hidden = false;

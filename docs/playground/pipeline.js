@@ -3,7 +3,7 @@
 
 const wholes = (from, to, by) => { const l = []; for (let i = 0; from + i * by <= to + 1e-9; i++) { l.push(Number((from + i * by).toFixed(4))); } return l; };
 const anyStages = ['interleaved', 'breadth-first', 'interleaved-zb', 'moe-overlap', 'forward-only'];
-const kinds = {1: ['forward', 'blue'], 2: ['backward', 'orange'], 3: ['input gradient', 'orange'], 4: ['weight gradient', 'green']};
+const kinds = {1: ['forward', 'blue'], 2: ['backward, both gradients', 'orange'], 3: ['input gradient', 'orange'], 4: ['weight gradient', 'green']};
 
 views.pipeline = {
   settings: [
@@ -57,6 +57,7 @@ views.pipeline = {
     const c = await ask('compare', {numbers: numbers});
     this.compare(s, c.list);
     $('h-compare').closest('section').classList.remove('stale');
+    answered();
   },
   say(s, r) {
     const say = s.schedule + ', ' + many(r.ranks, 'rank') + ', ' + many(Number(s.micro), 'micro-batch', 'micro-batches') + ': a step takes ' + plain(r.makespan) +
@@ -84,7 +85,7 @@ views.pipeline = {
     const pick = (c) => el('label', {}, el('input', {type: 'radio', name: 'order', value: c.name, checked: c.name === s.schedule, onchange: () => change('schedule', c.name)}), c.name === 'forward-only' ? 'forward-only (inference)' : c.name);
     const focused = document.activeElement && document.activeElement.name === 'order';
     fill('compare', el('caption', {class: 'unseen'}, 'Orders with makespan, idle time and activations'),
-      el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'order'), el('th', {scope: 'col', colspan: 2}, 'makespan: busy, idle'), el('th', {scope: 'col', class: 'n'}, 'idle'), el('th', {scope: 'col', colspan: 2}, 'activations a rank'))),
+      el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'order'), el('th', {scope: 'col', colspan: 2}, 'makespan: busy, idle'), el('th', {scope: 'col', class: 'n'}, 'idle'), el('th', {scope: 'col', class: 'n'}, 'activations'), el('th', {scope: 'col', class: 'extra'}, 'most on a rank'))),
       el('tbody', {}, ...good.map((c) => el('tr', {class: c.name === s.schedule ? 'on' : ''}, el('th', {scope: 'row'}, pick(c)), el('td', {class: 'n'}, value(c.name + '.makespan', c.makespan, plain(c.makespan))),
         el('td', {class: 'bars'}, bar([{size: c.makespan * (1 - c.idle), colour: colour('blue')}, {size: c.makespan * c.idle, colour: colour('pale')}], most, plain(c.makespan * (1 - c.idle)) + ' busy, ' + plain(c.makespan * c.idle) + ' idle')),
         el('td', {class: 'n'}, value(c.name + '.idle', c.idle, percent(c.idle))), el('td', {class: 'n'}, value(c.name + '.peak', c.peak, plain(c.peak))),

@@ -89,7 +89,10 @@ views.plan = {
   async show(s) {
     const options = this.options(s), asked = JSON.stringify([s.model, s.machine, options]);
     fill('command-plan', command(s));
-    if (this.asked === asked && this.last) { return this.choose(Number(s.show) || 0); }
+    if (this.asked === asked && this.last) {
+      await this.choose(Number(s.show) || 0);
+      return answered();
+    }
     this.asked = asked;
     this.began = Date.now();
     const r = await ask('plan', {model: s.model, machine: s.machine, options: options});
@@ -100,7 +103,7 @@ views.plan = {
     if (!drawn) {
       if (r.gpus) { this.last = Object.assign({}, this.last, r, {plans: this.last ? this.last.plans : []}); }
       this.asked = null;
-      return;
+      return answered();
     }
     for (const part of document.querySelectorAll('#panel-plan .stale')) { part.classList.remove('stale'); }
     this.last = r;
@@ -112,7 +115,8 @@ views.plan = {
     if (this.last === r) {
       Object.assign(r, more);
       this.drawAdvice();
-      this.choose(Number(s.show) || 0, true);
+      await this.choose(Number(s.show) || 0, true);
+      answered();
     }
   },
 
