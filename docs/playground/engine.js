@@ -142,6 +142,10 @@ function engine(bytes, say) {
         waiting.push(piece);
         return setTimeout(() => waiting.shift()(), 0);
       }
+      if (b.status === NONE) {
+        b.take(2);
+        r.enough = wasm.page_numbers() > 2 ? b.next() : 0;
+      }
       r.why = b.rest();
       finish(b.status);
     };

@@ -251,7 +251,22 @@ int32_t EXPORT(page_plan_ask)(void)
     return st == DPAR_OK ? DPAR_MORE : refuse(st, &why);
 }
 
-/* Searches on; progress, configurations walked so far. */
+/* On how many GPUs it would fit. */
+static void say_enough(void)
+{
+    const int64_t most = 64 * (int64_t)gpus();
+    dpar_search q = asked.search;
+    dpar_plan plan;
+    q.global_batch = asked.batch > 0 ? asked.batch : 0;
+    q.space = DPAR_SPACE_USUAL;
+    if (dpar_plan_smallest(&asked.job, &q, (int32_t)(most < 1 << 20 ? most : 1 << 20), &plan,
+                           NULL) == DPAR_OK) {
+        push(dpar_strategy_ranks(&plan.strategy));
+    }
+}
+
+/* Searches on; progress, configurations walked so far; E_NONE: on how many GPUs it fits, if on any.
+ */
 int32_t EXPORT(page_plan_run)(int32_t budget)
 {
     dpar_why why;
@@ -268,7 +283,9 @@ int32_t EXPORT(page_plan_run)(int32_t budget)
             line(why.text);
             top[0] = nearest.plan; /* what comes nearest, to be drawn */
             tops = 1;
+            batch = 0;
         }
+        say_enough();
         return st;
     }
     return st < 0 ? refuse(st, &why) : st;

@@ -333,11 +333,13 @@ function onResize(id, draw) {
 
 // A problem is said, and what was drawn before it stays, faint.
 function trouble(name, sentences) {
-  const e = $('error-' + name), bad = sentences && sentences.length > 0;
+  const e = $('error-' + name), bad = sentences && sentences.length > 0, last = views[name].last;
+  const drawn = last && (!last.plans || last.plans.length > 0);
   e.hidden = !bad;
   e.replaceChildren(...(bad ? sentences.map((s) => el('div', {}, s)) : []));
   for (const part of document.querySelectorAll('#panel-' + name + ' .results > :not(.error):not(.progress):not(.command)')) {
-    part.classList.toggle('stale', bad && !bad.kept);
+    part.classList.toggle('stale', Boolean(bad && drawn));
+    part.classList.toggle('absent', Boolean(bad && !drawn));
   }
   if (bad) { announce(sentences.join('. ')); }
 }
@@ -370,7 +372,7 @@ async function start() {
     known = await ask('names');
     performance.mark('named');
   } catch (bad) {
-    $('broken').textContent = 'This browser cannot run the page: it needs WebAssembly and DecompressionStream (Chrome 80, Firefox 113, Safari 16.4, or later). ' + bad;
+    $('broken').textContent = 'This browser cannot run the page: it needs WebAssembly and DecompressionStream (Chrome 111, Firefox 113, Safari 16.4, or later). ' + bad;
     $('broken').hidden = false;
     return;
   }

@@ -34,10 +34,14 @@ views.pipeline = {
     this.run(Object.assign({}, s));
   },
   // The command takes a stage's times, this page a rank's.
-  flags(s) {
-    const share = this.last && this.last.share > 0 ? this.last.share : 1, f = (x) => String(Number((Number(x) / share).toFixed(6)));
+  flags(s, share) {
+    const f = (x) => String(Number((Number(x) / share).toFixed(6)));
     const flag = (name, x) => (f(x) === '1' ? '' : ' --' + name + ' ' + f(x));
     return flag('fwd', s.forward) + flag('bwd-input', s.input) + flag('bwd-weight', s.weight) + (Number(s.message) > 0 ? ' --latency ' + s.message : '');
+  },
+  terminal(s, share) {
+    fill('command-pipeline', './build/pipeline --schedule ' + s.schedule + ' --stages ' + s.ranks + ' --micro ' + s.micro +
+      (anyStages.includes(s.schedule) ? ' --virtual ' + s.stages : '') + (s.schedule === 'seq1f1b' ? ' --slices ' + s.slices : '') + this.flags(s, share));
   },
   numbers(s) {
     const whole = (x) => Math.min(100000, Math.max(0, Math.round(Number(x)) || 0)), part = (x) => Math.min(1e6, Math.max(0, Math.round(100 * Number(x)) || 0));
@@ -47,6 +51,7 @@ views.pipeline = {
     const numbers = this.numbers(s);
     const r = await ask('pipeline', {schedule: s.schedule, numbers: numbers});
     trouble('pipeline', r.why ? [r.why] : null);
+    if (r.why) { this.terminal(s, 1); }
     if (!r.why) {
       this.last = r;
       this.cursor = null;
@@ -56,7 +61,7 @@ views.pipeline = {
     }
     const c = await ask('compare', {numbers: numbers});
     this.compare(s, c.list);
-    $('h-compare').closest('section').classList.remove('stale');
+    $('h-compare').closest('section').classList.remove('stale', 'absent');
     answered();
   },
   say(s, r) {
@@ -64,8 +69,7 @@ views.pipeline = {
       ' units of time; ranks stand idle for ' + percent(r.idle) + ' of it and hold at most ' + plain(r.peak) + ' ' + (r.peak === 1 ? 'activation' : 'activations') + '.';
     fill('say-pipeline', say);
     announce(say);
-    fill('command-pipeline', './build/pipeline --schedule ' + s.schedule + ' --stages ' + s.ranks + ' --micro ' + s.micro +
-      (anyStages.includes(s.schedule) ? ' --virtual ' + s.stages : '') + (s.schedule === 'seq1f1b' ? ' --slices ' + s.slices : '') + this.flags(s));
+    this.terminal(s, r.share);
     fill('figures-pipeline',
       figure('Makespan', value('makespan', r.makespan, plain(r.makespan)), r.formula ? r.formula + ' = ' + plain(r.closed) : r.noFormula ? 'no closed form: ' + r.noFormula : null),
       figure('Span', value('span', r.span, plain(r.span)), 'of the rank that works longest, first to last'),

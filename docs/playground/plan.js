@@ -105,7 +105,7 @@ views.plan = {
       this.asked = null;
       return answered();
     }
-    for (const part of document.querySelectorAll('#panel-plan .stale')) { part.classList.remove('stale'); }
+    for (const part of document.querySelectorAll('#panel-plan :is(.stale, .absent)')) { part.classList.remove('stale', 'absent'); }
     this.last = r;
     for (const f of this.settings) { if (f.refresh && view === 'plan') { f.refresh(); } }
     this.draw();
@@ -168,7 +168,7 @@ views.plan = {
   },
 
   async choose(k, again) {
-    const r = this.last, all = this.all();
+    const r = this.last, all = this.all(), s = this.state;
     k = k >= 0 && k < all.length ? k : 0;
     const p = all[k], own = k < r.plans.length, which = own ? k : 8 + k - r.plans.length;
     for (const body of document.querySelectorAll('#plans tbody')) {
@@ -177,8 +177,8 @@ views.plan = {
       body.querySelector('input').checked = on;
     }
     const what = r.work + ' on ' + r.gpus + ' × ' + r.gpu + (r.trains ? ', ' + many(p.samples, 'sample') + ' a step' : '');
-    const say = what + ': ' + (!p.fits ? 'nothing fits; the nearest plan needs ' + gb(p.bytes) + ' of the ' + gb(r.capacity) + ' that a GPU has.'
-      : (r.plans.length === 1 && r.evaluated === 1 ? 'this strategy takes ' : k === 0 ? 'the fastest of ' + many(r.evaluated, 'plan') + ' takes ' : this.name(k).toLowerCase() + ' takes ') +
+    const say = what + ': ' + (!p.fits ? (s.search === 'one' ? 'this strategy does not fit; it needs ' : 'nothing fits; the nearest plan needs ') + gb(p.bytes) + ' of the ' + gb(r.capacity) + ' that a GPU has.' + (r.enough ? ' It fits on ' + r.enough + ' such GPUs.' : '')
+      : (s.search === 'one' ? 'this strategy takes ' : r.evaluated === 1 ? 'the only plan takes ' : k === 0 ? 'the fastest of ' + many(r.evaluated, 'plan') + ' takes ' : this.name(k).toLowerCase() + ' takes ') +
         seconds(p.seconds) + (r.trains ? ' a step' : '') + ' and ' + gb(p.bytes) + ' a GPU, ' + percent(p.bytes / r.capacity, 0) + ' of its memory.');
     const had = r.had > 0 ? ' The machine has ' + r.had + ' GPUs; more are of its kind.' : '';
     fill('say-plan', say + had);
@@ -221,7 +221,9 @@ views.plan = {
 
   // Memory across, time up; the front is a stair.
   drawFront() {
-    const r = this.last, width = $('front').clientWidth;
+    const r = this.last;
+    $('h-front').closest('section').hidden = !r || !r.plans || Math.max(r.plans.length, r.front.length) < 2;
+    const width = $('front').clientWidth;
     if (!r || !r.plans || r.plans.length === 0 || width === 0) { return; }
     const high = Math.min(360, Math.max(240, width * .7)), left = 58, right = 14, upper = 14, lower = 40;
     const all = this.all(), n = r.plans.length;
