@@ -8,7 +8,7 @@ function engine(bytes, say) {
   'use strict';
   const MORE = 2, DONE = 1, NONE = -8;
   const PIECE = 20000; // configurations between two looks at the questions
-  let wasm = null, memory = null, latest = 0;
+  let wasm = null, memory = null, latest = 0, halted = 0;
   const waiting = [];
   const utf8 = new TextEncoder(), text = new TextDecoder();
 
@@ -138,7 +138,12 @@ function engine(bytes, say) {
       }
       const b = answer(wasm.page_plan_run(PIECE));
       if (b.status === MORE) {
-        say({id: q.id, kind: q.kind, progress: b.next(), walked: b.next()});
+        const share = b.next();
+        if (halted === q.id) {
+          r.stopped = share;
+          return finish(DONE);
+        }
+        say({id: q.id, kind: q.kind, progress: share, walked: b.next()});
         waiting.push(piece);
         return setTimeout(() => waiting.shift()(), 0);
       }
@@ -257,7 +262,7 @@ function engine(bytes, say) {
   const answers = {names: names, pipeline: askPipeline, compare: askCompare, layout: askLayout,
     owner: askOwner, grid: askGrid, advise: advise,
     tell: (q) => ({reasons: tell(q.which).reasons, simulated: simulated(q.which)}),
-    stop: () => { latest = 0; return {}; }};
+    stop: () => { halted = latest; return {}; }};
 
   const ready = WebAssembly.instantiate(bytes, {}).then((made) => {
     wasm = made.instance.exports;

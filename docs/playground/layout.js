@@ -41,7 +41,7 @@ views.layout = {
     for (let i = 0; i < 3; i++) {
       const how = s['how' + i];
       numbers.push(whole(s['size' + i]), how === 'partial' ? 2 : how === 'rows' || how === 'columns' ? 1 : 0, how === 'columns' ? 1 : 0,
-        ruleNumber[s['rule' + i]] === undefined ? 0 : ruleNumber[s['rule' + i]], Math.round(Number(s['block' + i])) || 0);
+        ruleNumber[s['rule' + i]] === undefined ? 0 : ruleNumber[s['rule' + i]], Math.max(-1e9, Math.min(1e9, Math.round(Number(s['block' + i])) || 0)));
     }
     const question = JSON.stringify(numbers);
     let r = this.last;

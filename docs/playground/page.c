@@ -419,6 +419,8 @@ static int32_t share_of(int32_t rule, int32_t chunks, int32_t slices)
     return v ? 2 : takes_chunks(rule) ? chunks : rule == DPAR_SEQ1F1B ? slices : 1;
 }
 
+static const char many_actions[] = "more than 200,000 actions are too many for a picture";
+
 typedef struct pipe {
     dpar_order order;
     dpar_schedule list;
@@ -451,6 +453,9 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
     if (used < 0) {
         return DPAR_E_ARG;
     }
+    if (used > room / 2) {
+        return too_many(many_actions, why);
+    }
     st = dpar_schedule_generate(&p->list, &p->order, at, room, why);
     if (st != DPAR_OK) {
         return st;
@@ -460,7 +465,7 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
     at += used;
     room -= used;
     if (actions > ACTIONS) {
-        return too_many("these are more than 200,000 actions, too many for a picture", why);
+        return too_many(many_actions, why);
     }
     p->start = how.start = (int64_t *)at;
     p->end = how.end = p->start + actions;

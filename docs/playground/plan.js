@@ -70,9 +70,12 @@ views.plan = {
   changed(key) { if (key !== 'show') { this.state.show = '0'; } },
   build() {
     fill('keys-plan');
-    $('stop').addEventListener('click', () => { ask('stop'); $('progress-plan').hidden = true; trouble('plan', ['The search was stopped: these are the plans of the one before it.']); });
+    $('stop').addEventListener('click', () => ask('stop'));
     onProgress = (m) => {
-      if (Date.now() - this.began > 250) { $('progress-plan').hidden = false; }
+      if (Date.now() - this.began > 250) { // what is drawn is of the settings before
+        $('progress-plan').hidden = false;
+        for (const part of document.querySelectorAll('#panel-plan .results > :is(.say, section, .two, .figures)')) { part.classList.add('stale'); }
+      }
       document.querySelector('#progress-plan progress').value = m.progress;
       $('walked').textContent = short(m.walked) + ' plans, ' + percent(m.progress, 0);
     };
@@ -99,7 +102,7 @@ views.plan = {
     if (!r || this.asked !== asked) { return; }
     $('progress-plan').hidden = true;
     const drawn = r.plans && r.plans.length > 0;
-    trouble('plan', r.why);
+    trouble('plan', r.stopped !== undefined ? ['Stopped after ' + percent(r.stopped) + ' of the space: the best so far.'] : r.why);
     if (!drawn) {
       if (r.gpus) { this.last = Object.assign({}, this.last, r, {plans: this.last ? this.last.plans : []}); }
       this.asked = null;

@@ -254,6 +254,45 @@ def keyboard(b):
     print("tabs, sliders, chart, painting, blocks and plans by keyboard; the link shows what one saw")
 
 
+# What nobody should write: a picture or a sentence, and no exception.
+hostile = ["nothing", "plan&=&=&", "plan&gpus=-1", "plan&gpus=1e9", "plan&gpus=abc", "plan&model=", "plan&model=%%%", "plan&model=a%20b%20fix=tp=2",
+           "plan&machine=0x0:h100-80", "plan&seq=99999999999999", "plan&batch=0", "plan&show=-5", "plan&show=1e9", "plan&fix=tp", "plan&search=one&strategy=",
+           "plan&gpus=65536&batch=1048576", "pipeline&ranks=0", "pipeline&ranks=99999&micro=99999", "pipeline&ranks=32&micro=65535", "pipeline&schedule=x",
+           "pipeline&forward=0&input=0&weight=0", "pipeline&forward=-1", "pipeline&forward=1e300", "pipeline&schedule=interleaved&stages=64&ranks=32", "pipeline&stages=0",
+           "layout&rows=0", "layout&rows=1e9&columns=1e9", "layout&size0=0", "layout&size0=8&size1=8&size2=8", "layout&size0=99999", "layout&rule1=strided&block1=1e300",
+           "layout&rule1=block-cyclic&block1=-3", "layout&paint=9,9", "layout&paint=99,99,0,0", "layout&rank=99", "halo&cells=", "halo&cells=0x0", "halo&cells=5x5&ranks=64",
+           "halo&cells=1000000000x1000000000x1000000000&bytes=1000000000", "halo&ranks=1000000", "halo&ranks=0", "halo&node=0", "halo&cut=own&parts=3", "halo&cut=own&parts=0x4",
+           "halo&cut=own&parts=99999x99999", "halo&halo=99", "halo&cells=3x3&ranks=9&halo=8&round=01&corners=y", "halo&rank=-1", "halo&rank=99999", "halo&cells=7"]
+
+
+def refuses(b):
+    said = 0
+    for link in hostile:
+        try:
+            ask(b, "#" + link)
+        except RuntimeError as e:
+            expect(False, link, e)
+            continue
+        view = link.split("&")[0] if link.split("&")[0] in views else "plan"
+        error = b.eval("document.getElementById('error-%s').innerText" % view)
+        said += error != ""
+        expect(error or b.eval("document.getElementById('say-%s').textContent" % view), link, "says nothing")
+        expect("NaN" not in b.eval("document.querySelector('#panel-%s .results').innerText" % view) or "NaN" in link, link, "shows NaN")
+        if b.problems:
+            expect(False, link, b.problems)
+            b.problems.clear()
+    print("%d links that nobody should write: %d refused in words, none breaks the page" % (len(hostile), said))
+
+
+def without_workers(b):
+    script = b.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.Worker")["identifier"]
+    b.open(page + "#plan")
+    b.until("performance.getEntriesByName('answered').length > 0")
+    expect("fastest of" in b.eval("document.getElementById('say-plan').textContent"), "without workers:", b.eval("document.body.innerText.slice(0, 300)"))
+    b.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    print("works without workers, too")
+
+
 def keeps_answering(b):
     ask(b, "#plan&model=llama-3-8b")
     began = time.time()
@@ -276,7 +315,10 @@ def keeps_answering(b):
     expect(amount >= 1e5, "searched only", walked)
     expect(gap < 1500, "the page stood still for", gap, "ms")
     expect(other < 2, "another view answered after", other, "s")
-    ask(b, "#plan&model=llama-3-8b")
+    b.eval("performance.clearMarks('answered'); document.getElementById('tab-plan').click(); document.getElementById('stop').click()")
+    b.until("performance.getEntriesByName('answered').length > 0")
+    b.until("document.getElementById('error-plan').innerText.includes('the best so far')")
+    expect(b.eval("document.querySelectorAll('#plans tbody').length") == 8, "a search that was stopped shows nothing")
     print("a search of %s meanwhile: the page's longest pause %.0f ms, another view answered in %.0f ms" %
           (walked.split(",")[0], gap, 1000 * other))
 
@@ -310,6 +352,8 @@ def tests(program, oracle):
         accessible(b)
         narrow(b)
         keyboard(b)
+        refuses(b)
+        without_workers(b)
         keeps_answering(b)
         expect(not b.problems, "the console says", b.problems)
     for line in bad[:20]:
