@@ -61,7 +61,7 @@ function engine(bytes, say) {
 
   function plan(a) {
     const p = {text: a.line()};
-    for (const name of ['fits', 'seconds', 'bytes', 'least', 'most', 'allocated', 'worst', 'moment',
+    for (const name of ['fits', 'seconds', 'bytes', 'least', 'most', 'allocated', 'late', 'worst', 'moment',
       'samples', 'rate', 'mfu', 'mfuCausal', 'bubble', 'linkBytes', 'nicBytes', 'hidden', 'pp',
       'vp', 'micros', 'schedule']) {
       p[name] = a.next();

@@ -291,6 +291,9 @@ int32_t EXPORT(page_plan_run)(int32_t budget)
     return st < 0 ? refuse(st, &why) : st;
 }
 
+/* engine.js and plan.js count on these. */
+typedef char page_counts[DPAR_MEMS == 13 && DPAR_TIMES == 14 && DPAR_RULES == 15 ? 1 : -1];
+
 static void push_plan(const dpar_plan *p)
 {
     int32_t i;
@@ -302,6 +305,7 @@ static void push_plan(const dpar_plan *p)
     push(p->memory.lower);
     push(p->memory.upper);
     push(p->memory.allocated);
+    push(p->memory.late);
     push(p->memory.worst);
     push(p->memory.moment);
     push(p->step.samples);

@@ -218,6 +218,7 @@ views.plan = {
     fill('say-terms', p.pp > 1 ? el('a', {href: '#pipeline&schedule=' + known.orders[p.schedule - 1] + '&ranks=' + p.pp + '&micro=' + p.micros + '&stages=' + p.vp}, 'See its pipeline') : '', p.pp > 1 ? '. ' : '', (p.pp > 1 ? 'Memory of pipeline stage ' + p.worst + ', the one with most, ' : 'Memory of a GPU, ') +
       (p.moment === 1 ? 'at the loss' : "in a layer's backward") + '. In a step a GPU sends ' + bytes(p.linkBytes) + ' inside its node and ' +
       bytes(p.nicBytes) + ' over the network; ' + seconds(p.hidden) + ' of that is hidden behind compute.');
+    if (p.late > 0) { $('say-terms').append(' Of what is gathered ' + bytes(p.late) + ' is let go of late, and given back to make room.'); }
     table('terms-memory', 'Memory', known.memory, p.memory, memoryParts, bytes, p.bytes, 'memory');
     table('terms-time', 'Time', known.time, p.time, timeParts, seconds, p.seconds, 'time');
   },
