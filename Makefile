@@ -21,7 +21,7 @@ PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
 .PHONY: help run commands man apps examples docs headers all-headers test gates nightly lint accuracy bench performance \
 	calibrate loop \
-	fuzz clean install test-index test-schedule test-cost test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
+	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
@@ -38,6 +38,7 @@ help:
 	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
 	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
 	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
+	@echo 'make playground regenerate docs/playground/index.html, the page (clang, wasm-ld)'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
 	@echo 'make calibrate  measures this machine into build/this.cluster, for plan --cluster build/this.cluster'
 	@echo 'make loop       and runs what plan, collectives and halos predict of it: a table (3 minutes)'
@@ -263,6 +264,11 @@ $(B)/pictures: $(DRAW) docs/guide/pictures/pictures.h $(B)/libdpar.a
 $(PICTURES): docs/guide/%.svg: $(B)/pictures
 	./$(B)/pictures $* > $@.new && mv $@.new $@
 docs: docs/api.md $(PICTURES)
+# One file, with dpar in it as wasm (clang, wasm-ld); its pictures need a Chromium.
+playground:
+	tools/playground
+playground-pictures:
+	python3 tests/playground/look.py $${CHROMIUM:-chromium} pictures docs/playground
 
 accuracy: $(B)/accuracy
 	./$(B)/accuracy --svg docs/accuracy.svg > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md

@@ -230,3 +230,22 @@ if mine; then
         echo 'embedded notices: a budget that is passed' ;;
     esac
 fi
+
+# playground: the page itself, edited by sed; a part of its tests alone
+page() { # part, what is broken, the edit
+    mine || return 0
+    sed "$3" docs/playground/index.html > "$work/page.html"
+    cmp -s docs/playground/index.html "$work/page.html" && { echo "playground: the edit of the page no longer matches: $2"; exit 1; }
+    PAGE=$work/page.html DPAR_PARTS=$1 sh tests/compile/playground.sh > "$work/log" 2>&1
+    case $? in
+    0) echo "playground does not notice: $2"; exit 1 ;;
+    77) echo "playground: $(tail -n 1 "$work/log"), not proved" ;;
+    *)
+        grep -q '^WRONG' "$work/log" || { cat "$work/log"; echo 'playground fails, but for another reason'; exit 1; }
+        echo "playground notices: $2" ;;
+    esac
+}
+page same 'terms in another order' 's/p.memory = a.take(13);/p.memory = a.take(13).reverse();/'
+page names 'a slider without a name' "s/, 'aria-label': s.label}/}/"
+page narrow 'a page that is too wide for a phone' 's/max-width: 860px/max-width: 86px/'
+page refuses 'a view that shows nothing' "s/announce(say);/fill('say-halo', '');/"
