@@ -5,7 +5,7 @@
 # a double has 64 bits those of plans are among them. On AVR and the micro:bit dpar_selftest alone, in 4 KB of RAM.
 #     targets.sh            all of that, what takes no minute each; a push takes a quarter of the targets
 #     targets.sh whole      every test on every target that is here (two hours)
-#     targets.sh TARGET...  every test on these
+#     targets.sh TARGET [TEST...]  every test on this one, or these: index/split
 #     targets.sh packages   Debian's packages that the targets of this push need
 #     targets.sh table      what ran when it was last run so, as docs/embedded.md has it
 . tests/compile/common.sh
@@ -43,7 +43,7 @@ target() {
         run='simavr -m atmega1284 -f 16000000' ;;
     riscv32)
         what='RISC-V 32 (rv32imac), bare metal' packages='gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf qemu-system-misc'
-        compiler=riscv64-unknown-elf-gcc flags="$flags -march=rv32imac -mabi=ilp32"
+        compiler=riscv64-unknown-elf-gcc flags="$flags -march=rv32imac -mabi=ilp32 -DEXACT_LIBC=0"
         link='--specs=picolibc.specs --oslib=semihost --crt0=hosted
             -Wl,--defsym=__flash=0x80000000,--defsym=__flash_size=0x400000,--defsym=__ram=0x80400000,--defsym=__ram_size=0x8000000'
         run='qemu-system-riscv32 -M virt -m 256 -bios none -nographic -monitor none -serial none -semihosting-config enable=on,target=native -kernel' ;;
@@ -87,7 +87,7 @@ build() {
     case $tests in selftest) math= ;; esac
     try $compiler $flags -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests "$@" $source $link -o "$program" $math
 }
-on_it() { timeout "${TARGET_SECONDS:-900}" $run "$1" < /dev/null; }
+on_it() {  timeout "${TARGET_SECONDS:-900}" $run "$1" < /dev/null; }
 
 # "target test": builds and runs it, and keeps what it said under build/targets.
 one() {
@@ -163,8 +163,7 @@ tests_of() { # all or quick
         ranks/p2p ranks/move ranks/simple ranks/halo_exchange ranks/halo_oracle:processes ranks/halo_cgrid:processes+1-4 ranks/grid"
 }
 
-chosen=
-how=quick
+chosen= only= how=quick
 case ${1:-} in
 packages)
     all=
@@ -204,7 +203,11 @@ END
     chosen=$(some_of "$@" | if [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then head -n 1; else cat; fi)
     ;;
 whole) chosen=$parts how=all ;;
-*) chosen="$*" how=all ;;
+quick) chosen=$2 ;;
+*)
+    chosen=$1 how=all
+    shift
+    only=$* ;;
 esac
 
 # The sums of this machine are those that are kept.
@@ -218,7 +221,7 @@ for each in $chosen; do
     lacks=$(missing)
     [ -z "$lacks" ] || { echo "$each: $lacks: not found, skipped"; continue; }
     here=$((here + 1))
-    for test in $(tests_of $how); do
+    for test in ${only:-$(tests_of $how)}; do
         set -- "$@" "$each $test"
     done
 done
