@@ -5,7 +5,8 @@
 # a double has 64 bits those of plans are among them. On AVR and the micro:bit dpar_selftest alone, in 4 KB of RAM.
 #     targets.sh            all of that, what takes no minute each; a push takes a quarter of the targets
 #     targets.sh whole      every test on every target that is here (two hours)
-#     targets.sh TARGET [TEST...]  every test on this one, or these: index/split
+#     targets.sh TARGET [TEST...]   every test on this one, or these: index/split
+#     targets.sh quick TARGET       what a push runs on this one
 #     targets.sh packages   Debian's packages that the targets of this push need
 #     targets.sh table      what ran when it was last run so, as docs/embedded.md has it
 . tests/compile/common.sh
@@ -61,6 +62,7 @@ target() {
     mingw)
         what='Windows, mingw' packages='gcc-mingw-w64-x86-64-win32 wine64'
         compiler=x86_64-w64-mingw32-gcc flags="$flags -D__USE_MINGW_ANSI_STDIO=1" link=-static
+        export WINEPREFIX="$PWD/build/wine" WINEDEBUG=-all
         run=/usr/lib/wine/wine64 ;;
     windows-msvc)
         what="Windows, clang-cl's target" packages=clang tests=syntax compiler=clang
@@ -93,7 +95,7 @@ on_it() {  timeout "${TARGET_SECONDS:-900}" $run "$1" < /dev/null; }
 one() {
     name=${1%% *} test=${1#* }
     target "$name" || exit 1
-    program=$work/${name}_$(echo "$test" | tr '/' '_')
+    program=$work/${name}_$(echo "$test" | tr '/' '_').exe
     mkdir -p "$results/$name"
     kept=$results/$name/$(echo "$test" | tr '/' '_')
     began=$(date +%s)
@@ -214,6 +216,23 @@ esac
 try $CC -std=c99 -O1 -I"$DPAR_DIR" $embedded/golden.c -o "$work/golden"
 "$work/golden" | sed '$d' | diff $embedded/golden.txt - || { echo "the sums of golden.c are not those of $embedded/golden.txt"; exit 1; }
 
+# dpar_selftest notices what is broken, and says which: a change to a copy of the headers each.
+notices() { # what it must say, header, change
+    mkdir -p "$work/broken"
+    cp "$DPAR_DIR"/dpar.h "$DPAR_DIR"/dpar_schedule.h "$work/broken"
+    sed "$3" "$DPAR_DIR/$2" > "$work/broken/$2"
+    ! cmp -s "$DPAR_DIR/$2" "$work/broken/$2" || { echo "selftest: nothing is changed by $3"; exit 1; }
+    try $CC -std=c99 -O1 -w -DSELFTEST_SCHEDULES -I"$work/broken" $embedded/selftest.c -o "$work/broken/selftest"
+    ! timeout 10 "$work/broken/selftest" > "$work/broken/said" && grep -q "^$1 differ here" "$work/broken/said" ||
+        { cat "$work/broken/said"; echo "selftest does not say '$1' of a change $3"; exit 1; }
+}
+[ -n "$only" ] || {
+    notices '64-bit divisions' dpar.h 's|dividend / by)|dividend / by - 1)|'
+    notices splits dpar.h 's|return (int32_t)dpari_zigzag_find(s, i, local)|return 6 - (int32_t)dpari_zigzag_find(s, i, local)|'
+    notices halos dpar.h 's|= w->sends ? there : here;|= w->sends ? there : here + 1;|'
+    notices schedules dpar_schedule.h 's/k.lifo = o->lifo ||/k.lifo = !o->lifo ||/'
+}
+
 set --
 here=0
 for each in $chosen; do
@@ -226,5 +245,8 @@ for each in $chosen; do
     done
 done
 [ $here -gt 0 ] || exit 77
+case " $chosen " in # its own server, which goes with it
+*mingw*) [ ! -x /usr/lib/wine/wineserver64 ] || trap 'WINEPREFIX="$PWD/build/wine" /usr/lib/wine/wineserver64 -k; rm -rf "$work"' EXIT ;;
+esac
 in_pairs one "$@"
 echo "$# test programs on $here targets"
