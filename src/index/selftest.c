@@ -3,6 +3,7 @@
 
 #include "halo.h"
 #include "inner.h"
+#include "redistribute.h"
 
 DPARI_DOOR DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 {

@@ -103,7 +103,7 @@ one() {
     case $test in
     golden)
         build $embedded/golden.c "$program"
-        on_it "$program" 2>&1 | tr -d '\r' > "$program.said"
+        on_it "$program" 2> "$program.errors" | tr -d '\r' > "$program.said"
         [ "$(tail -n 1 "$program.said")" = done ] || { tail "$program.said"; echo "$name: golden did not come to its end"; exit 1; }
         sed '$d' "$program.said" > "$program.sums"
         diff "$embedded/golden.txt" "$program.sums" ||
@@ -184,13 +184,16 @@ table)
     echo '|---|---|---|'
     for each in $parts; do
         target $each
-        [ -d $results/$each ] || { echo "| $what | $compiler${run:+, ${run%% *}} | not here |"; continue; }
-        files=$(ls $results/$each | grep -c -e _)
+        [ -n "$(ls $results/$each 2> /dev/null)" ] || { echo "| $what | $compiler${run:+, ${run%% *}} | did not run |"; continue; }
+        files=$(ls $results/$each | grep -c -e ^index_ -e ^schedule_)
         checks=$(cat $results/$each/* | sed -n 's/^\([0-9]*\) checks, 0 failed.*/\1/p' | awk '{ s += $1 } END { printf "%d", s }')
         case $tests in
         syntax) said='compiled, `dpar_cost.h` too' ;;
         selftest) said="$(sed -n 's/.*data and stack: \([0-9]*\) bytes.*/selftest, \1 bytes of RAM/p' $results/$each/selftest)" ;;
-        *) said="$files test programs, $checks checks; golden sums$(grep -q plan- $results/$each/golden && echo ' with plans')" ;;
+        *)
+            all=$(ls tests/index/*.c tests/schedule/*.c | wc -l)
+            said="$files of $all test programs, $checks checks"
+            [ ! -e $results/$each/golden ] || said="$said; golden sums$(grep -q plan- $results/$each/golden && echo ' with plans')" ;;
         esac
         echo "| $what | \`$compiler\`${run:+, \`$(basename ${run%% *})\`} | $said |"
     done
