@@ -193,6 +193,8 @@ table)
         *)
             all=$(ls tests/index/*.c tests/schedule/*.c | wc -l)
             said="$files of $all test programs, $checks checks"
+            more=$(ls $results/$each | sed -n 's/^comm_//p; s/^ranks_//p' | tr '\n' ' ')
+            [ -z "$more" ] || said="$said, with those of comm and halo: ${more% }"
             [ ! -e $results/$each/golden ] || said="$said; golden sums$(grep -q plan- $results/$each/golden && echo ' with plans')" ;;
         esac
         echo "| $what | \`$compiler\`${run:+, \`$(basename ${run%% *})\`} | $said |"
