@@ -960,6 +960,14 @@ DPAR_API dpar_status dpar_schedule_draw(dpar_text *t, const dpar_gantt *g, int32
 DPAR_API dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format, void *mem,
                                           int64_t bytes, dpar_text *t, dpar_why *why);
 
+/* ==== schedule/schedule_selftest.h ==== */
+
+/* schedule_selftest - dpar_selftest of schedules. */
+
+/* Makes a schedule by each rule and compares their sum with that of all other targets. E_MISMATCH
+ * with a sentence. Not collective. About 2 KB of stack. */
+DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
+
 #endif /* DPAR_SCHEDULE_H */
 
 /* Stop here if you only want the API. The implementation follows. */
@@ -9953,6 +9961,27 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     picture.unit = 1;
     picture.width = 100;
     return dpar_schedule_draw(t, &picture, format, why);
+}
+
+/* ==== schedule/schedule_selftest.c ==== */
+
+DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
+{
+    int64_t memory[64], i;
+    dpar_order order;
+    dpar_schedule s;
+    uint32_t sum = 0;
+    dpari_zero(&order, sizeof(order));
+    order.ranks = 2;
+    order.micros = 4;
+    for (order.rule = 1; order.rule < DPAR_ORDERS; order.rule++) { /* three ask for more memory */
+        sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
+        for (i = 0; i < s.begin[2]; i++) {
+            const dpar_action *a = &s.action[i];
+            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro);
+        }
+    }
+    return dpari_differs(sum, UINT32_C(1481399199), "schedules", why);
 }
 
 #endif /* DPAR_SCHEDULE_IMPLEMENTATION */

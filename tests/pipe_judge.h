@@ -14,7 +14,7 @@
 static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
                               const dpar_pipe_result *result)
 {
-    static int64_t mem[1 << 20];
+    static int64_t mem[1 << 19];
     static dpar_rank_timing rank[64];
     dpar_timing t;
     dpar_why why;

@@ -317,14 +317,16 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         dpari_os_sleep(20e-6);
         return DPAR_MORE;
     }
-    /* counted first: whoever takes it off the count must find it there. An exchange, so that the
-     * look that follows cannot be moved before it. */
+    /* counted first: whoever takes it off the count must find it there. The fence, so that the look
+     * that follows cannot be moved before the exchange: an exchange alone does not forbid it on
+     * POWER (tests/model/order.c). */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
     t->told = 1;
     t->peer = peer;
     DPARI_ADD(&w->head->sleepers, 1U);
     DPARI_STORE(&r->waits_for, peer);
     __atomic_exchange_n(&r->asleep, 1U, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return DPAR_OK;
 }
 

@@ -22,6 +22,11 @@ DPARI_DOOR dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, const 
  */
 DPARI_DOOR int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
+/* Mixes a number into a sum that tells sequences apart. */
+DPARI_DOOR uint32_t dpari_digest(uint32_t sum, int64_t v);
+/* OK where both sums are the same; else E_MISMATCH, and the sentence says what differs. */
+DPARI_DOOR dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
+
 /* Do the parts follow one another, each in one piece? */
 DPARI_DOOR int dpari_split_in_order(const dpar_split *s);
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # The flag protocols of the shared-memory engine, what is between nodes and between devices, as models whose every interleaving spin looks at:
-# each must hold, and each broken variant must be found; a push takes a part of them. `model.sh long` checks longer sequences too
+# each must hold, and each broken variant must be found; order.c
+# looks at weakly ordered memory instead; a push takes a part of them. `model.sh long` checks longer sequences too
 # (some 2 GB of memory).
 . tests/compile/common.sh
 need spin
@@ -110,6 +111,9 @@ near_() {
         breaks near "$fault"
     done
 }
+# Weak memory: it is all of it, in a moment.
+try $CC -std=c99 -O2 -Wall -Wextra -Werror -o order "$models/order.c"
+try ./order
 for model in $(some_of entry gate chunked direct channel share sleep abort levels near); do
     ${model}_
 done

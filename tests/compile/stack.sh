@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # dpar.h and dpar_schedule.h use less than 1 KiB of stack on any call path (what searches for schedules,
-# schedule/auto and schedule/place, what draws one and what prints reals, less than 2 KiB; the picture of a halo less
-# than 4), and never recurse: gcc's own call graph (-fcallgraph-info=su), walked from every function. With an ARM
+# schedule/auto and schedule/place, what draws one and what prints reals, less than 2 KiB; the picture of a halo and
+# dpar_selftest less than 4), and never recurse: gcc's own call graph (-fcallgraph-info=su), walked from every function. With an ARM
 # compiler, the code's size too.
 . tests/compile/common.sh
 cd "$work" || exit 1
@@ -33,7 +33,7 @@ for level in -O2 -Os; do
             print level ": deepest path " depth[worst] " bytes:" path
             for (f in frame) functions++
             if (functions < 50) { print "only " functions " functions in the call graph"; failed = 1 }
-            for (f in depth) if (depth[f] >= (f ~ /hshow|halo_draw/ ? 4 : f ~ /auto|placing|schedule_(place|draw|sketch)|text_(fixed|print)/ ? 2 : 1) * most) {
+            for (f in depth) if (depth[f] >= (f ~ /hshow|halo_draw|prove|dpar_selftest/ ? 4 : f ~ /auto|placing|schedule_(place|draw|sketch|selftest)|text_(fixed|print)/ ? 2 : 1) * most) {
                 path = ""; failed = 1
                 for (g = f; g != ""; g = via[g]) path = path " " g " (" frame[g] ")"
                 print f " needs " depth[f] " bytes of stack:" path

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* A field on 2 x 2 ranks, periodic in x, a halo of 1: from whom does this rank receive, and how many points? */
+/* A field on 2 x 2 ranks, periodic in x, a halo of 1: from whom does this rank receive, and how
+ * many points? */
 #define DPAR_IMPLEMENTATION
 #include "dpar.h"
 

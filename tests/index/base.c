@@ -7,6 +7,11 @@
 #include "check.h"
 #include "half_way.h"
 
+/* EXACT_LIBC 0: a C library whose printf and strtod round badly is no oracle (picolibc 1.8). */
+#ifndef EXACT_LIBC
+#define EXACT_LIBC 1
+#endif
+
 static const char *text_of_real(double v, int digits)
 {
     static char buffer[64];
@@ -359,11 +364,13 @@ static void test_statuses(void)
 int main(void)
 {
     test_statuses();
-    test_numbers();
+    if (EXACT_LIBC) {
+        test_numbers();
+        test_forms();
+        test_read_rounding();
+    }
     test_fixed();
-    test_forms();
     test_reading();
-    test_read_rounding();
     test_sink();
     test_long_text();
     test_arithmetic();

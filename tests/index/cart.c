@@ -208,9 +208,9 @@ static void test_log2(void)
         near[2] = (INT64_C(1) << i % 63) - (i < 2000);
         for (k = 0; k < 3; k++) {
             if (near[k] > 0) {
-                double log = log2((double)near[k]) * 65536;
+                double right = log2((double)near[k]) * 65536;
                 int32_t got = dpari_cart_log2(near[k]);
-                CHECK(got < log + 1e-6 && got > log - 1.001);
+                CHECK(got < right + 1e-6 && got > right - 1.001);
             }
         }
         v = v < INT64_MAX / 80 ? v + v / 80 + 1 : INT64_MAX - i;
@@ -980,9 +980,8 @@ static void test_place_best(void)
             CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
         }
         for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
-            dpar_status st = kind == DPAR_PLACE_BRICKS
-                                 ? dpari_place_bricks(&p, &c, g, weight, NULL)
-                                 : dpar_place_init(&p, &c, kind, g, NULL);
+            dpar_status st = kind == DPAR_PLACE_BRICKS ? dpari_place_bricks(&p, &c, g, weight, NULL)
+                                                       : dpar_place_init(&p, &c, kind, g, NULL);
             if (st == DPAR_OK) {
                 CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
                 CHECK(most > worst || (most == worst && sum >= total));

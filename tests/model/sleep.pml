@@ -14,7 +14,7 @@
  * order at any time; an atomic read-modify-write waits until the buffer is empty, and so does a
  * sequentially consistent store, which is therefore one step where a process has no plain ones (a
  * plain store right before one, as that to `for`, is as good as a step). On weaker machines the
- * loads behind the FENCEs must be sequentially consistent too, or the FENCEs be real ones.
+ * loads behind the FENCEs must be sequentially consistent too, or the FENCEs be real ones (order.c).
  * futex_wait compares and sleeps in one step, as the kernel does. -DSPARE=1: it may also return for
  * no reason, once a sleeper.
  *

@@ -10,7 +10,7 @@
 
 #include "pipe_oracle.h"
 
-static int64_t memory[(1 << 21) + (1 << 20)], room[1 << 12];
+static int64_t memory[1 << 19], room[1 << 12];
 
 static dpar_status run(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
                        dpar_pipe_result *result, dpar_why *why)
@@ -133,9 +133,9 @@ static void test_small(void)
                              a == 0   ? p
                              : a == 1 ? p + 1
                                       : 2 * p);
-                CHECK_INT(schedule_init(&s, p, p, dpari_pipe_actions(&c.job), room,
-                                             sizeof room, NULL),
-                          DPAR_OK);
+                CHECK_INT(
+                    schedule_init(&s, p, p, dpari_pipe_actions(&c.job), room, sizeof room, NULL),
+                    DPAR_OK);
                 CHECK_INT(
                     dpari_exact_search(&c.job, INT64_MAX, 0, &s, &best, memory, 1 << 20, NULL),
                     DPAR_OK);

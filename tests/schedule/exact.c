@@ -11,14 +11,15 @@
 
 #include "pipe_oracle.h"
 
-static int64_t memory[1 << 21], room[1 << 12];
+static int64_t memory[1 << 19], room[1 << 12];
 
 static dpar_status search(const dpar_pipe_job *job, int64_t nodes, int64_t known, int64_t bytes,
                           dpar_schedule *s, dpar_pipe_result *result, dpar_why *why)
 {
-    dpar_status st = schedule_init(s, job->ranks, job->stages, dpari_pipe_actions(job), room,
-                                       sizeof room, why);
-    return st != DPAR_OK ? st : dpari_exact_search(job, nodes, known, s, result, memory, bytes, why);
+    dpar_status st =
+        schedule_init(s, job->ranks, job->stages, dpari_pipe_actions(job), room, sizeof room, why);
+    return st != DPAR_OK ? st
+                         : dpari_exact_search(job, nodes, known, s, result, memory, bytes, why);
 }
 
 static void test_file(void)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* selftest: it takes this machine, which golden.txt and all other tests take, too; what it says
+ * where a sum differs. (tests/compile/targets.sh breaks divisions, splits, halos and schedules, and
+ * sees that it notices.) */
+#include "dpar_schedule.h"
+
+#include "check.h"
+
+int main(void)
+{
+    dpar_why why;
+    memcpy(why.text, "untouched", 10);
+    CHECK_INT(dpar_selftest(&why), DPAR_OK);
+    CHECK_INT(dpar_selftest(NULL), DPAR_OK);
+    CHECK_INT(dpar_schedule_selftest(&why), DPAR_OK);
+    CHECK_TEXT(why.text, "untouched");
+    CHECK_INT(dpari_differs(17, 4000000000u, "splits", &why), DPAR_E_MISMATCH);
+    CHECK_TEXT(why.text, "splits differ here (17 for 4000000000): a fault of the compiler");
+    CHECK_INT(dpari_differs(17, 18, "splits", NULL), DPAR_E_MISMATCH);
+    /* FNV-1a with whole words, from 0: (1 * p ^ 0) * p modulo 2^32, p = 16777619 */
+    CHECK_INT(dpari_digest(0, 1), (uint32_t)(UINT64_C(16777619) * UINT64_C(16777619)));
+    CHECK_INT(
+        dpari_digest(0, -1),
+        (uint32_t)((((UINT64_C(0xffffffff) * 16777619u) & 0xffffffffu) ^ 0xffffffffu) * 16777619u));
+    CHECK(dpari_digest(dpari_digest(0, 1), 2) != dpari_digest(dpari_digest(0, 2), 1));
+    return CHECK_DONE();
+}
