@@ -93,6 +93,10 @@ static void test_moves(dpar_comm *c)
     t.dims = 3, t.extent[0] = t.extent[1] = t.extent[2] = 1;
     move.send = move.receive = &t, move.sends = move.receives = 1;
     REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_ARG, "dim 1 of a shape is -1");
+    t.dims = 7; /* more than there are */
+    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_ARG, "a transfer of 7 dims: 0 to 6");
+    t.dims = -1;
+    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_ARG, "a transfer of -1 dims");
     far[0] = INT64_C(1) << 61; /* elements that fit, bytes that do not */
     t.dims = 1;
     move.in_shape = move.out_shape = far;

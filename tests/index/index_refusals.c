@@ -73,7 +73,7 @@ static void test_cart(void)
     dpar_torus t;
     dpar_cart_grid g;
     int32_t parts[DPAR_MAX_DIMS] = {2, 2}, room[2] = {8, 8}, i;
-    int64_t cut;
+    int64_t cut, zero = 0;
     CHECK_INT(dpar_cart_init(&cart, 2, parts, 0, &why), DPAR_OK);
     REFUSED(dpar_cart_init(&cart, -1, parts, 0, &why), DPAR_E_ARG, "not -1");
     REFUSED(dpar_cart_init(&cart, 9, parts, 0, &why), DPAR_E_ARG, "not 9");
@@ -129,6 +129,8 @@ static void test_cart(void)
     REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_RANGE, "7 x 9223372036854775807 x");
     CHECK(strlen(why.text) < sizeof why.text - 1); /* no grid has a longer sentence */
     CHECK_INT(dpar_cart_create(&g, parts, &cut, NULL), DPAR_E_RANGE);
+    parts[0] = 1; /* one part of the longest row: there is no longer one */
+    CHECK_INT(dpar_cart_owner(1, g.cells, parts, &zero), 0);
 }
 
 static void test_split(void)
