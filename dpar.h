@@ -4524,6 +4524,9 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
+    if (dpari_stencil_axes(s->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape # does not exist", s->shape, 0, 0, 0);
+    }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
@@ -5466,7 +5469,8 @@ DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
 
 DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
-    const int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
+    /* each + 1 would pass 2^63 where one part has all of it */
+    const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
@@ -6922,8 +6926,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
         if (from->axis[i].kind != DPAR_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
-             dpari_partial_stays(from, to, i))) {
+            (i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) { /* it stays, see above */
             continue;
         }
         if (op != 0 && from->axis[i].op != op) {

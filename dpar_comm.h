@@ -16052,7 +16052,12 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
     dpari_zero(sum, sizeof *sum);
     dpari_zero(&before, sizeof before);
     while (st == DPAR_OK && dpari_source_next(s, &t)) {
-        int64_t n = dpar_transfer_volume(&t);
+        int64_t n;
+        if (t.dims < 0 || t.dims > DPAR_MAX_DIMS) {
+            return dpari_say(DPAR_E_ARG, why, "a transfer of # dims: 0 to #", t.dims, DPAR_MAX_DIMS,
+                             0, 0);
+        }
+        n = dpar_transfer_volume(&t);
         if (n < 0 || sum->elements > INT64_MAX - n) {
             return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
         }

@@ -980,6 +980,9 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
 {
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
+    if (dpari_stencil_axes(s->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape # does not exist", s->shape, 0, 0, 0);
+    }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {

@@ -44,8 +44,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
         if (from->axis[i].kind != DPAR_PARTIAL || from->mesh.axis[i].size == 1 ||
-            (i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
-             dpari_partial_stays(from, to, i))) {
+            (i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) { /* it stays, see above */
             continue;
         }
         if (op != 0 && from->axis[i].op != op) {

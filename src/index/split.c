@@ -566,7 +566,8 @@ DPARI_DOOR int dpari_split_in_order(const dpar_split *s)
 
 DPARI_API int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i)
 {
-    const int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
+    /* each + 1 would pass 2^63 where one part has all of it */
+    const int64_t each = n / parts, longer = n % parts, beyond = longer * each + longer;
     return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 

@@ -43,8 +43,8 @@ static inline int32_t take_extents(bytes *b, int64_t *extent, int most)
 }
 
 /* Any placement, legal or not; cuts[axis] must outlive the layout. */
-static inline dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh,
-                                      int32_t dims, const int64_t *extent, int64_t (*cuts)[8])
+static inline dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
+                                      const int64_t *extent, int64_t (*cuts)[8])
 {
     dpar_placement p[DPAR_MAX_AXES];
     int32_t order[DPAR_MAX_AXES], i, k;

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Fuzzes the inits that judge a descriptor on a communicator, in a world of one rank: grids, halo
+ * exchanges, points, moves, DDP, FSDP, experts, attention, pipelines, optimizers. What `bytes`
+ * takes init takes in so much memory, or refuses with a sentence; a plan is closed again; the world
+ * is as fine as before. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
+ * fixed pseudo-random inputs. */
+#include "dpar_halo.h"
+#include "dpar_points.h"
+#include "dpar_train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "odd_bytes.h"
+
+static dpar_why why;
+static dpar_comm *world;
+static double values[4096];
+enum { MOST = 1 << 22 }; /* larger plans are judged, not made */
+
+/* Fine, or refused with a sentence. */
+static int fine(dpar_status st)
+{
+    must(st == DPAR_OK || why.text[0] != 0);
+    must(memchr(why.text, 0, sizeof why.text) != NULL);
+    return st == DPAR_OK;
+}
+
+/* Room as init wants it, exactly as much as `bytes` said; NULL: too much for a fuzzer. */
+static void *room(int64_t bytes)
+{
+    void *p = NULL;
+    must(bytes >= 0);
+    if (bytes > MOST || posix_memalign(&p, 64, bytes > 0 ? (size_t)bytes : 1) != 0) {
+        return NULL;
+    }
+    memset(p, 0x5a, bytes > 0 ? (size_t)bytes : 1);
+    return p;
+}
+
+static void a_grid(bytes *b)
+{
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    int64_t cuts[3];
+    int32_t i, n = 1;
+    memset(&d, 0, sizeof d);
+    d.dims = take(b, 4) + (take(b, 16) == 0 ? 7 : 0) - (take(b, 16) == 0);
+    d.star = take(b, 2), d.halo = take(b, 4) ? take(b, 4) : odd64(b), d.order = take(b, 3);
+    d.check = take(b, 2), d.type = take(b, 4) ? 0 : odd32(b);
+    for (i = 0; i < DPAR_MAX_DIMS; i++) {
+        d.cells[i] = take(b, 8) ? 1 + take(b, 9) : odd64(b);
+        d.low[i] = take(b, 4) ? 0 : odd64(b), d.high[i] = take(b, 4) ? 0 : odd64(b);
+        d.periodic[i] = take(b, 2);
+        d.mirror_low[i] = take(b, 4) ? 0 : take(b, 5),
+        d.mirror_high[i] = take(b, 4) ? 0 : take(b, 5);
+        d.parts[i] = take(b, 4) ? 0 : take(b, 3);
+        d.own[i] = take(b, 8) ? 0 : odd64(b);
+    }
+    cuts[0] = 0, cuts[1] = odd64(b), cuts[2] = odd64(b);
+    d.cuts[0] = take(b, 4) ? NULL : cuts;
+    for (i = 0; i < 3 && i < d.dims; i++) {
+        n = d.cells[i] > 12 || n > 5000 ? 100000 : n * 20;
+    }
+    if (d.halo > 3 || n > 10000) { /* arrays are made: none of gigabytes */
+        d.cells[0] = d.cells[0] > 100 ? -1 : d.cells[0];
+        d.cells[1] = d.cells[1] > 100 ? -1 : d.cells[1];
+        d.cells[2] = d.cells[2] > 100 ? -1 : d.cells[2];
+    }
+    if (fine(dpar_grid_make(world, &d, &g, &why))) {
+        must(g != NULL && g->own[0] == d.cells[0]);
+        must(dpar_grid_free(g) == DPAR_OK);
+    }
+}
+
+static void a_halo(bytes *b)
+{
+    dpar_halo h;
+    dpar_halo_field f[2];
+    dpar_halo_options o;
+    dpar_halo_exchange *x = NULL;
+    dpar_mesh m;
+    dpar_placement p = dpar_replicate();
+    int64_t extent[3], need = 0;
+    int32_t one = 1, i, dims = take(b, 4);
+    void *memory;
+    memset(&h, 0, sizeof h);
+    memset(f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    must(dpar_mesh_init(&m, "a", &one, 0, 0, NULL) == DPAR_OK);
+    for (i = 0; i < 3; i++) {
+        extent[i] = 1 + take(b, 6);
+        h.low[i] = take(b, 3), h.high[i] = take(b, 3);
+        h.points[i] = take(b, 8) ? 0 : take(b, 4);
+    }
+    must(dpar_layout_init(&h.grid, &m, dims, extent, &p, NULL) == DPAR_OK);
+    h.shape = take(b, 4), h.periodic = (uint32_t)take(b, 8);
+    h.folds = take(b, 8) == 0, h.mirror = take(b, 3), h.on_row = take(b, 2);
+    for (i = 0; i < 2; i++) {
+        f[i].halo = take(b, 16) ? &h : NULL;
+        f[i].type = take(b, 8) ? 1 + take(b, 3) : odd32(b);
+        f[i].components = take(b, 4) ? take(b, 3) : odd32(b);
+        f[i].component_stride = take(b, 8) ? 0 : odd64(b);
+        f[i].vector = take(b, 4), f[i].pair = take(b, 8) ? 0 : take(b, 4);
+        f[i].wire = take(b, 4) ? 0 : odd32(b);
+        f[i].stride[0] = take(b, 8) ? 0 : odd64(b), f[i].stride[1] = take(b, 8) ? 0 : odd64(b);
+        f[i].data = take(b, 16) ? values + 2048 : NULL;
+    }
+    o.field = take(b, 32) ? f : NULL, o.fields = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    if (o.fields > 2) {
+        o.fields = 4097;
+    }
+    o.way = take(b, 6), o.ordered = take(b, 2), o.shared = take(b, 8) == 0;
+    o.run_bytes = odd64(b), o.timers = take(b, 2);
+    if (fine(dpar_halo_exchange_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_halo_exchange_init(memory, need, world, &o, &x, &why))) {
+            must(dpar_halo_exchange_close(x) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+static void some_points(bytes *b)
+{
+    dpar_points_desc d;
+    dpar_points *p = NULL;
+    int64_t own[8], ghost[8], need = 0;
+    int32_t owner[8], at[8], i;
+    void *memory;
+    memset(&d, 0, sizeof d);
+    for (i = 0; i < 8; i++) {
+        own[i] = take(b, 16) ? (take(b, 2) ? i : take(b, 12)) : odd64(b);
+        ghost[i] = take(b, 16) ? take(b, 9) : odd64(b);
+        owner[i] = take(b, 16) ? 0 : odd32(b);
+    }
+    d.own = take(b, 16) ? take(b, 9) : -1, d.ghosts = take(b, 16) ? take(b, 9) : -1;
+    d.own_id = take(b, 2) ? own : NULL, d.ghost_id = take(b, 16) ? ghost : NULL;
+    d.owner = take(b, 3) ? NULL : owner;
+    d.order = take(b, 16) ? take(b, 3) : odd32(b), d.way = take(b, 16) ? take(b, 4) : odd32(b);
+    d.run_bytes = odd64(b), d.timers = take(b, 2);
+    if (fine(dpar_points_bytes(world, &d, &need, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_points_init(memory, need, world, &d, &p, &why))) {
+            (void)dpar_points_local(p, ghost, d.ghosts, at);
+            must(dpar_points_close(p) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+static dpar_optimizer an_optimizer(bytes *b)
+{
+    dpar_optimizer o;
+    memset(&o, 0, sizeof o);
+    if (take(b, 4)) {
+        dpar_optimizer_init(&o, 1 + take(b, 3));
+        return o;
+    }
+    o.kind = odd32(b), o.nesterov = odd32(b), o.stochastic = odd32(b), o.moment_type = odd32(b);
+    o.beta1 = odd_real(b), o.beta2 = odd_real(b), o.epsilon = odd_real(b);
+    o.momentum = odd_real(b), o.decay = odd_real(b);
+    return o;
+}
+
+static void gradients(bytes *b)
+{
+    dpar_ddp_options o;
+    dpar_ddp *d = NULL;
+    int64_t numel[6], need = 0;
+    int32_t i;
+    void *memory;
+    memset(&o, 0, sizeof o);
+    for (i = 0; i < 6; i++) {
+        numel[i] = take(b, 16) ? take(b, 99) : odd64(b);
+    }
+    o.params = take(b, 16) ? take(b, 7) : -1, o.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    o.numel = take(b, 32) ? numel : NULL, o.wire = take(b, 4) ? 0 : odd32(b);
+    o.sum = odd32(b), o.scatter = take(b, 2), o.unused = take(b, 2), o.finite = take(b, 2);
+    o.first_bytes = odd64(b), o.bucket_bytes = odd64(b), o.align = odd64(b), o.multiple = odd64(b);
+    for (i = 0; i < 6; i++) { /* gradients are made: none of gigabytes */
+        if (numel[i] > 1000) {
+            numel[i] = INT64_C(1) << 62;
+        }
+    }
+    o.align = o.align > 1000 ? INT64_MAX : o.align;
+    o.multiple = o.multiple > 1000 ? INT64_MAX : o.multiple;
+    if (fine(dpar_ddp_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_ddp_init(memory, need, world, &o, &d, &why))) {
+            must(dpar_ddp_close(d) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+static void shards(bytes *b)
+{
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes sizes;
+    dpar_fsdp *f = NULL;
+    int64_t numel[6];
+    int32_t params[3], i;
+    void *memory;
+    memset(&o, 0, sizeof o);
+    for (i = 0; i < 6; i++) {
+        numel[i] = take(b, 16) ? take(b, 99) : odd64(b);
+    }
+    for (i = 0; i < 3; i++) {
+        params[i] = take(b, 16) ? take(b, 3) : -1;
+    }
+    o.units = take(b, 16) ? take(b, 4) : -1, o.zero = take(b, 16) ? take(b, 4) : odd32(b);
+    o.params_of = take(b, 32) ? params : NULL, o.numel = take(b, 32) ? numel : NULL;
+    o.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), o.compute = take(b, 8) ? o.type : odd32(b);
+    o.gradient = take(b, 8) ? o.type : odd32(b);
+    o.prefetch = odd32(b), o.buffers = odd32(b), o.at_once = odd32(b), o.once = take(b, 2);
+    o.sum = odd32(b), o.assigned = take(b, 2), o.align = odd64(b);
+    o.optimizer = an_optimizer(b);
+    if (fine(dpar_fsdp_bytes(take(b, 4) ? 1 : odd32(b), &o, &sizes, &why)) &&
+        sizes.registered < MOST && sizes.master < MOST &&
+        fine(dpar_fsdp_bytes(1, &o, &sizes, &why)) && sizes.registered < MOST &&
+        sizes.weights + sizes.gradients + sizes.master + sizes.moments + sizes.gathered < MOST &&
+        (memory = room(sizes.plan)) != NULL) {
+        if (fine(dpar_fsdp_init(memory, sizes.plan, world, &o, &f, &why))) {
+            must(dpar_fsdp_close(f) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+static void experts(bytes *b)
+{
+    dpar_experts e;
+    dpar_experts_plan *plan = NULL;
+    int64_t need = 0, each = 0;
+    void *memory;
+    memset(&e, 0, sizeof e);
+    if (dpar_split_init(&e.experts, take(b, DPAR_SPLITS), take(b, 16) ? take(b, 9) : odd64(b),
+                        take(b, 16) ? 1 : 2, 1 + take(b, 3), &why) != DPAR_OK) {
+        return;
+    }
+    e.choices = take(b, 16) ? take(b, 4) : odd32(b), e.drop = take(b, 4), e.factor = odd_real(b);
+    e.tokens = take(b, 16) ? take(b, 20) : odd64(b), e.rows = take(b, 4) ? 0 : odd64(b);
+    e.width = take(b, 16) ? take(b, 9) : odd64(b), e.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    if (fine(dpar_experts_bytes(world, &e, &need, &each, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_experts_init(memory, need, world, &e, &plan, &why))) {
+            must(dpar_experts_close(plan) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+static void attention(bytes *b)
+{
+    dpar_attention a;
+    dpar_attention_plan *plan = NULL;
+    int64_t ends[4] = {0, 0, 0, 0}, need = 0;
+    int32_t i;
+    void *memory;
+    memset(&a, 0, sizeof a);
+    for (i = 1; i < 4; i++) {
+        ends[i] = ends[i - 1] + take(b, 9);
+    }
+    if (dpar_packed_init(&a.tokens, 3, ends, take(b, 16) ? 1 : 2, take(b, DPAR_SPLITS), &why) !=
+        DPAR_OK) {
+        return;
+    }
+    a.way = take(b, 2) ? dpar_attention_ulysses : NULL;
+    a.heads = odd32(b), a.groups = odd32(b), a.width = odd32(b), a.values = odd32(b);
+    a.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), a.causal = take(b, 3), a.window = odd64(b);
+    a.scale = odd_real(b), a.heads_chunked = take(b, 2);
+    if (fine(dpar_attention_bytes(world, &a, &need, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_attention_init(memory, need, world, &a, &plan, &why))) {
+            must(dpar_attention_close(plan) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+static void moves(bytes *b)
+{
+    dpar_move m;
+    dpar_layout from, to;
+    dpar_mesh one;
+    dpar_placement p = dpar_replicate();
+    dpar_transfer send[2], receive[2];
+    int64_t extent[3] = {3, 4, 5}, shape[DPAR_MAX_DIMS] = {1, 1, 1, 1, 1, 1}, need = 0;
+    int32_t size = 1, i, d, honest = 1; /* the arrays are as large as the shapes say */
+    memset(&m, 0, sizeof m);
+    memset(send, 0, sizeof send);
+    must(dpar_mesh_init(&one, "a", &size, 0, 0, NULL) == DPAR_OK);
+    must(dpar_layout_init(&from, &one, 3, extent, &p, NULL) == DPAR_OK);
+    to = from;
+    m.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), m.how = take(b, 5), m.per_node = odd32(b);
+    m.in = take(b, 16) ? values : NULL, m.out = take(b, 16) ? values + 2048 : NULL;
+    m.piece_bytes = odd64(b);
+    for (d = 0; d < 3; d++) {
+        shape[d] = take(b, 16) ? 3 + take(b, 5) : odd64(b);
+        honest = honest && shape[d] < 9;
+    }
+    m.in_shape = take(b, 2) ? shape : NULL, m.out_shape = take(b, 2) ? shape : NULL;
+    if (take(b, 2)) {
+        m.from = take(b, 16) ? &from : NULL, m.to = take(b, 16) ? &to : NULL;
+        (void)fine(dpar_move_bytes(world, &m, &need, &why));
+        if (honest) {
+            (void)fine(dpar_redistribute_run(world, &m, &why));
+        }
+        return;
+    }
+    for (i = 0; i < 2; i++) {
+        send[i].peer = take(b, 16) ? 0 : odd32(b), send[i].dims = take(b, 16) ? 3 : odd32(b);
+        send[i].op = take(b, 8) ? 0 : odd32(b), send[i].flip = (uint32_t)take(b, 9);
+        for (d = 0; d < 3; d++) {
+            send[i].extent[d] = take(b, 16) ? 1 + take(b, 3) : odd64(b);
+            send[i].mine[d] = take(b, 16) ? take(b, 3) : odd64(b);
+            send[i].theirs[d] = take(b, 16) ? take(b, 3) : odd64(b);
+        }
+        receive[i] = send[i];
+        memcpy(receive[i].mine, send[i].theirs, sizeof send[i].theirs);
+        memcpy(receive[i].theirs, send[i].mine, sizeof send[i].mine);
+    }
+    m.send = send, m.receive = receive, m.sends = take(b, 3), m.receives = take(b, 3);
+    (void)fine(dpar_move_bytes(world, &m, &need, &why));
+    if (honest && m.sends == m.receives) { /* others would wait for messages that nobody sends */
+        (void)fine(dpar_transfers_run(world, &m, &why));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    bytes in;
+    in.data = data;
+    in.left = size;
+    why.text[0] = 0;
+    if (world == NULL || world->status != DPAR_OK) { /* a move that failed ends it */
+        must(world == NULL || dpar_comm_close(world) <= 0);
+        must(dpar_init(&world, NULL, &why) == DPAR_OK);
+        why.text[0] = 0;
+    }
+    switch (take(&in, 9)) {
+    case 0: a_grid(&in); break;
+    case 1: a_halo(&in); break;
+    case 2: some_points(&in); break;
+    case 3: gradients(&in); break;
+    case 4: shards(&in); break;
+    case 5: experts(&in); break;
+    case 6: attention(&in); break;
+    case 7: moves(&in); break;
+    default: {
+        dpar_optimizer o = an_optimizer(&in);
+        int32_t arrays = 0, type = 0;
+        if (fine(dpar_optimizer_check(&o, odd32(&in), &arrays, &type, &why))) {
+            must(arrays >= 0 && arrays <= 2);
+        }
+        break;
+    }
+    }
+    return 0;
+}
+
+#ifdef DPAR_FUZZ_MAIN
+int main(int argc, char **argv)
+{
+    return feed_random(argc > 1 ? atol(argv[1]) : 100000);
+}
+#endif

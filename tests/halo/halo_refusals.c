@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* What dpar_halo.h refuses on a world of one rank: one wrong number at a time, with its sentence.
+ */
+#include "dpar_halo.h"
+
+#include "axes.h"
+#include "check.h"
+#include "refused.h"
+
+#include <stdlib.h>
+
+static double data[64];
+
+static dpar_halo halo_of(void)
+{
+    dpar_halo h;
+    dpar_mesh m;
+    dpar_placement p = dpar_replicate();
+    int64_t extent[2] = {4, 4};
+    int32_t one = 1;
+    memset(&h, 0, sizeof h);
+    CHECK_INT(dpar_mesh_init(&m, "a", &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, &p, NULL), DPAR_OK);
+    h.low[0] = h.low[1] = h.high[0] = h.high[1] = 1;
+    return h;
+}
+
+static void refuse(dpar_comm *c, const dpar_halo_field *f, int32_t fields, int32_t ordered,
+                   dpar_status status, const char *words)
+{
+    dpar_halo_options o;
+    dpar_why why;
+    int64_t bytes = 0;
+    memset(&o, 0, sizeof o);
+    o.field = f, o.fields = fields, o.ordered = ordered;
+    REFUSED(dpar_halo_exchange_bytes(c, &o, &bytes, &why), status, words);
+}
+
+static void test_fields(dpar_comm *c)
+{
+    dpar_halo h = halo_of(), far;
+    dpar_halo_field fine, f;
+    int32_t owner[1] = {3};
+    double seconds;
+    dpar_halo_exchange *plan = NULL;
+    dpar_why why;
+    memset(&fine, 0, sizeof fine);
+    fine.halo = &h, fine.type = DPAR_F64, fine.data = data + 7;
+    refuse(c, &fine, 1, 0, DPAR_OK, NULL);
+    refuse(NULL, &fine, 1, 0, DPAR_E_ARG, "communicator, options or result is NULL");
+    REFUSED(dpar_halo_exchange_init(data, sizeof data, NULL, NULL, &plan, &why), DPAR_E_ARG,
+            "communicator is NULL");
+    REFUSED(dpar_halo_exchange_tune(data, sizeof data, NULL, NULL, &seconds, &why), DPAR_E_ARG,
+            "communicator is NULL");
+    refuse(c, &fine, 0, 0, DPAR_E_ARG, "0 fields: 1 to 4096");
+    refuse(c, &fine, 4097, 0, DPAR_E_ARG, "4097 fields: 1 to 4096");
+    f = fine;
+    f.halo = NULL;
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no halo");
+    f = fine;
+    f.components = -1;
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has -1 components");
+    f = fine;
+    f.vector = 1, f.type = DPAR_F8;
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "has no sign to change");
+    f = fine;
+    far = h;
+    far.grid.mesh.offset = 1;
+    f.halo = &far;
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "on ranks up to 1, the communicator has 1");
+    far = h;
+    far.owner = owner;
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "on ranks up to 3");
+    far = h;
+    far.shape = DPAR_STENCIL_EDGES;
+    owner[0] = 0;
+    far.owner = owner;
+    owner[0] = 0;
+    far.periodic = 3, far.folds = 1, far.fold = 0, far.mirror = 1;
+    far.periodic = 2;
+    refuse(c, &f, 1, 1, DPAR_E_ARG, "cannot be exchanged dim by dim");
+}
+
+static void test_grids(dpar_comm *c)
+{
+    static double many[100000];
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    dpar_grid_field field;
+    dpar_why why;
+    int i, refused = 0;
+    REFUSED(dpar_grid_attach(NULL, data, DPAR_F64, NULL, &why), DPAR_E_ARG, "grid: it is NULL");
+    memset(&d, 0, sizeof d);
+    d.dims = 2, d.cells[0] = d.cells[1] = 4, d.halo = 1;
+    d.own[1] = 3;
+    REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_ARG, "has 4 cells in dim 1, and own[] says 3");
+    d.own[1] = 0;
+    d.cells[0] = d.cells[1] = INT64_C(1) << 30;
+    REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_RANGE, "more than 2^56 points");
+    d.cells[0] = d.cells[1] = 4;
+    CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
+    for (i = 1; i < 1000 && !refused; i++) { /* arrays of ever other strides */
+        memset(&field, 0, sizeof field);
+        field.stride[0] = 10 + i, field.stride[1] = 1;
+        refused = dpar_grid_attach(g, many + 2000 + 8 * i, DPAR_F64, &field, &why) == DPAR_E_RANGE;
+    }
+    CHECK(refused && i > 8);
+    CHECK(strstr(why.text, "arrays have more than") != NULL);
+    CHECK_INT(dpar_grid_free(g), DPAR_OK);
+}
+
+static int one_rank(dpar_comm *c, void *arg)
+{
+    (void)arg;
+    test_fields(c);
+    test_grids(c);
+    return checks_failed > 0;
+}
+
+int main(void)
+{
+    dpar_options o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.threads = 1; /* the checks count here */
+    CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
+    return CHECK_DONE();
+}

@@ -1,0 +1,762 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* What dpar.h refuses, one wrong number at a time, with its sentence; and numbers so large that a
+ * product passes 2^63, which says so or stands for "that and more". The other tests of a module are
+ * of what is right. tests/compile/coverage.sh counts both. */
+#include "dpar.h"
+
+#include "axes.h"
+#include "check.h"
+#include "refused.h"
+
+#include <stdlib.h>
+
+static const int64_t large = INT64_C(1) << 61;
+
+static dpar_mesh mesh_of(const char *names, int32_t a, int32_t b)
+{
+    dpar_mesh m;
+    int32_t size[2];
+    size[0] = a, size[1] = b;
+    CHECK_INT(dpar_mesh_init(&m, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    return m;
+}
+
+static dpar_layout layout_of(const dpar_mesh *m, int32_t dims, const int64_t *extent,
+                             dpar_placement a, dpar_placement b)
+{
+    dpar_layout l;
+    dpar_placement p[2];
+    p[0] = a, p[1] = b;
+    CHECK_INT(dpar_layout_init(&l, m, dims, extent, p, NULL), DPAR_OK);
+    return l;
+}
+
+static void test_mesh(void)
+{
+    dpar_mesh m = mesh_of("a b", 2, 3), view, one = mesh_of("a b", 1, 1);
+    dpar_why why;
+    int32_t size[2] = {2, 3}, coord[2] = {-1, 0}, sizes[3] = {2, 3, 1};
+    REFUSED(dpar_mesh_init(&view, "sixteen_letters_", size, 0, 0, &why), DPAR_E_ARG,
+            "1 to 15 are allowed");
+    CHECK_INT(dpar_mesh_rank(&m, coord), -1);
+    coord[0] = 2;
+    CHECK_INT(dpar_mesh_rank(&m, coord), -1);
+    CHECK_INT(dpar_mesh_shift(&m, 0, 2, 1, 0), -1);
+    CHECK_INT(dpar_mesh_shift(&m, 0, -1, 1, 0), -1);
+    CHECK_INT(dpar_mesh_group_member(&m, 1, 0, -1), -1);
+    CHECK_INT(dpar_mesh_group_member(&m, 1, 0, 2), -1);
+    REFUSED(dpar_mesh_ordered(&view, "a a", "a b", sizes, 6, &why), DPAR_E_ARG,
+            "'a' is in the order twice");
+    sizes[0] = 0;
+    REFUSED(dpar_mesh_ordered(&view, "a b", "a b", sizes, 6, &why), DPAR_E_ARG,
+            "axis 'a' has size 0");
+    REFUSED(dpar_mesh_view(&view, &m, "c d", size, 0, NULL), DPAR_OK, NULL);
+    size[0] = 4;
+    REFUSED(dpar_mesh_view(&view, &m, "c d", size, 0, &why), DPAR_E_DIVIDE, "12 ranks");
+    size[0] = 3, size[1] = 2; /* one axis of each name, of other ranks */
+    REFUSED(dpar_mesh_view(&view, &m, "a b", size, 0, &why), DPAR_E_DIVIDE, "their groups differ");
+    m.axis[0].stride = 4; /* ranks 0 1 2 4 5 6 */
+    size[0] = 2, size[1] = 3;
+    REFUSED(dpar_mesh_view(&view, &m, "c d", size, 0, &why), DPAR_E_DIVIDE,
+            "axis 'a' has stride 4");
+    size[0] = size[1] = 1;
+    REFUSED(dpar_mesh_view(&view, &one, "c d", size, 0, NULL), DPAR_OK, NULL);
+    CHECK_INT(view.size, 1);
+}
+
+static void test_cart(void)
+{
+    dpar_why why;
+    dpar_cart cart, line;
+    dpar_place place;
+    dpar_stencil s;
+    dpar_torus t;
+    dpar_cart_grid g;
+    int32_t parts[DPAR_MAX_DIMS] = {2, 2}, room[2] = {8, 8}, i;
+    int64_t cut, zero = 0;
+    CHECK_INT(dpar_cart_init(&cart, 2, parts, 0, &why), DPAR_OK);
+    REFUSED(dpar_cart_init(&cart, -1, parts, 0, &why), DPAR_E_ARG, "not -1");
+    REFUSED(dpar_cart_init(&cart, 9, parts, 0, &why), DPAR_E_ARG, "not 9");
+    memset(&g, 0, sizeof g);
+    g.ranks = 4, g.dims = -1;
+    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "not -1");
+    g.dims = 9;
+    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "not 9");
+    g.dims = 2, g.cells[0] = 0, g.cells[1] = 4;
+    parts[0] = parts[1] = 0;
+    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "axis 0 has 0 cells");
+    g.cells[0] = 4, g.weight[1] = -1;
+    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_ARG, "of weight -1");
+    for (i = -1; i <= DPAR_PLACE_KINDS; i += DPAR_PLACE_KINDS + 1) {
+        REFUSED(dpar_place_init(&place, &cart, i, 1, &why), DPAR_E_ARG, "placement");
+    }
+    REFUSED(dpar_place_init(&place, &cart, 0, 0, &why), DPAR_E_ARG, "of 0 ranks a node");
+    REFUSED(dpar_place_init(&place, &cart, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE, "");
+    memset(&s, 0, sizeof s);
+    s.shape = 99;
+    REFUSED(dpar_place_best(&place, &cart, 2, &s, &why), DPAR_E_ARG, "shape 99");
+    s.shape = DPAR_STENCIL_STAR;
+    s.bytes = 8;
+    s.block[0] = s.block[1] = s.width[0] = s.width[1] = 1;
+    REFUSED(dpar_place_best(&place, &cart, 0, &s, &why), DPAR_E_ARG, "of 0 ranks a node");
+    s.bytes = 0; /* messages count, not bytes */
+    REFUSED(dpar_place_best(&place, &cart, 2, &s, NULL), DPAR_OK, NULL);
+    s.bytes = 8;
+    parts[0] = 3;
+    CHECK_INT(dpar_cart_init(&line, 1, parts, 0, NULL), DPAR_OK);
+    REFUSED(dpar_place_best(&place, &line, 2, &s, NULL), DPAR_OK, NULL); /* no bricks of 2 */
+    memset(&t, 0, sizeof t);
+    t.physical_axes = t.logical_axes = 1;
+    t.logical[0] = 4;
+    REFUSED(dpar_torus_assign(&t, 0, &why), DPAR_E_ARG, "");
+    t.physical[0] = 4, t.logical[0] = 0;
+    REFUSED(dpar_torus_assign(&t, 0, &why), DPAR_E_ARG, "");
+    memset(parts, 0, sizeof parts);
+    CHECK_INT(dpari_cart_next_parts(0, 2, room, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 0, room, parts), DPAR_E_ARG);
+    CHECK_INT(dpari_cart_next_parts(4, 9, room, parts), DPAR_E_ARG);
+    parts[0] = -1;
+    CHECK_INT(dpari_cart_next_parts(4, 2, room, parts), DPAR_E_ARG);
+    parts[0] = 3; /* no divisor of 4 */
+    CHECK_INT(dpari_cart_next_parts(4, 2, room, parts), DPAR_E_ARG);
+    parts[0] = 2, parts[1] = 0;
+    CHECK_INT(dpari_cart_next_parts(4, 2, room, parts), DPAR_E_ARG);
+    memset(parts, 0, sizeof parts);
+    for (i = 0; i < DPAR_MAX_DIMS; i++) {
+        g.cells[i] = INT64_MAX, g.weight[i] = 0;
+    }
+    g.dims = DPAR_MAX_DIMS, g.ranks = 4;
+    REFUSED(dpar_cart_create(&g, parts, &cut, &why), DPAR_E_RANGE, "7 x 9223372036854775807 x");
+    CHECK(strlen(why.text) < sizeof why.text - 1); /* no grid has a longer sentence */
+    CHECK_INT(dpar_cart_create(&g, parts, &cut, NULL), DPAR_E_RANGE);
+    parts[0] = 1; /* one part of the longest row: there is no longer one */
+    CHECK_INT(dpar_cart_owner(1, g.cells, parts, &zero), 0);
+}
+
+static void test_split(void)
+{
+    dpar_split s;
+    dpar_why why;
+    int64_t cuts[3] = {0, 1, 2}, cost[2] = {1, 1}, run;
+    const int64_t past = (INT64_C(1) << 62) + 1;
+    REFUSED(dpar_split_init(&s, DPAR_CHUNK, 4, 0, 0, &why), DPAR_E_ARG, "0 parts");
+    REFUSED(dpar_split_init(&s, DPAR_CHUNK, -4, 1, 0, &why), DPAR_E_ARG, "-4 elements");
+    REFUSED(dpar_split_init(&s, DPAR_CHUNK, past, 1, 0, &why), DPAR_E_RANGE, "at most 2^62");
+    REFUSED(dpar_split_ragged(&s, 0, cuts, &why), DPAR_E_ARG, "0 parts");
+    REFUSED(dpar_split_weights(cuts, 4, 0, cost, 1, &why), DPAR_E_ARG, "0 parts");
+    REFUSED(dpar_split_balance(cuts, 2, cost, 0, &why), DPAR_E_ARG, "0 parts");
+    CHECK_INT(dpar_split_init(&s, DPAR_BLOCK_CYCLIC, 7, 3, 1, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_locate(&s, 5, NULL, &run), 2);
+    CHECK_INT(run, 1);
+    CHECK_INT(dpar_split_locate(&s, 5, NULL, NULL), 2);
+}
+
+static void test_layout(void)
+{
+    dpar_mesh m = mesh_of("a b", 2, 2);
+    dpar_layout l, other;
+    dpar_placement p[2];
+    dpar_box_cursor cursor;
+    dpar_box box;
+    dpar_why why;
+    int64_t extent[DPAR_MAX_DIMS] = {8, 8}, cuts[3] = {0, 3, 7}, stride[DPAR_MAX_DIMS];
+    p[1] = dpar_replicate();
+    p[0] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2);
+    p[0].source = 2;
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG,
+            "source 2: it is one of the 2");
+    p[0].source = -1;
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "source -1");
+    p[0] = dpar_shard_by(0, DPAR_RAGGED, 0);
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "axis 0: RAGGED needs cuts");
+    p[0].cuts = cuts;
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_DIVIDE, "the cuts end at 7");
+    cuts[1] = -1;
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "cuts ascend");
+    p[0] = dpar_replicate();
+    p[0].kind = DPAR_REPLICATE - 1;
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "does not exist");
+    p[0].kind = DPAR_PARTIAL + 1;
+    p[0].op = DPAR_SUM;
+    REFUSED(dpar_layout_init(&l, &m, 2, extent, p, &why), DPAR_E_ARG, "does not exist");
+    l = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
+    CHECK_INT(dpar_layout_global(&l, 0, 0, -1, NULL), -1);
+    CHECK_INT(dpar_layout_global(&l, 0, 0, 4, NULL), -1);
+    memset(&cursor, 0, sizeof cursor);
+    CHECK_INT(dpar_layout_next(&l, 3, &cursor, &box, NULL), 1); /* no place asked for */
+    CHECK_INT(box.lo[0], 4);
+    /* the same but for who cuts: one axis, the other, both */
+    other = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(0));
+    CHECK_INT(dpari_layout_same(&l, &other), 0);
+    other = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(0));
+    CHECK_INT(dpari_layout_same(&l, &other), 0);
+    CHECK_INT(dpari_layout_same(&other, &l), 0);
+    /* strides past 2^63 are that at most */
+    extent[0] = extent[1] = extent[2] = large;
+    l = layout_of(&m, 3, extent, dpar_replicate(), dpar_replicate());
+    dpar_layout_strides(&l, 0, NULL, stride);
+    CHECK_INT(stride[2], 1);
+    CHECK_INT(stride[1], large);
+    CHECK_INT(stride[0], INT64_MAX);
+    /* unstriding what is not strided, and what a later axis does not cut */
+    extent[0] = extent[1] = 8;
+    l = layout_of(&m, 2, extent, dpar_shard(1), dpar_partial(DPAR_SUM));
+    CHECK_INT(dpar_layout_unstride(&l, p, NULL), DPAR_OK);
+    CHECK_INT(p[0].rule, DPAR_CHUNK);
+    CHECK_INT(p[1].kind, DPAR_PARTIAL);
+    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_STRIDED, 4), dpar_replicate());
+    REFUSED(dpar_layout_unstride(&l, p, &why), DPAR_E_NONE, "axis 0 has split factor 4");
+    l = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_STRIDED, 2), dpar_shard(1));
+    REFUSED(dpar_layout_unstride(&l, p, &why), DPAR_E_NONE, "axis 0 has split factor 2");
+}
+
+static void test_redistribute(void)
+{
+    dpar_mesh m = mesh_of("a b", 2, 2), small = mesh_of("a", 4, 0);
+    dpar_layout from, to, middle, other;
+    dpar_transfers w;
+    dpar_transfer_totals sum;
+    dpar_why why;
+    int64_t extent[DPAR_MAX_DIMS] = {8, 8}, scratch[16], huge[3];
+    int32_t rank_of[4], n;
+    from = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
+    to = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, 2, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, -1, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 0, DPAR_SENDS, -2), DPAR_E_ARG);
+    other = from;
+    other.extent[0] = 9;
+    CHECK_INT(dpar_transfers_first(&w, &from, &other, 0, DPAR_SENDS, 0), DPAR_E_ARG);
+    n = from.mesh.size;
+    from.mesh.size = 32769;
+    REFUSED(dpar_redistribute_assign(&from, &to, rank_of, scratch, &why), DPAR_E_ARG,
+            "up to 32768 can be assigned");
+    from.mesh.size = n;
+    /* partial sums that go to a mesh of fewer axes, or to an axis that is not partial */
+    from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
+    to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE); /* of axis b */
+    CHECK_INT(middle.axis[0].kind, DPAR_PARTIAL);
+    CHECK(middle.axis[1].kind != DPAR_PARTIAL);
+    REFUSED(dpar_redistribute_check(&from, &to, &why), DPAR_E_ARG, "a partial one must stay");
+    to = layout_of(&small, 2, extent, dpar_replicate(), dpar_replicate());
+    CHECK_INT(dpar_redistribute_check(&from, &to, NULL), DPAR_OK);
+    /* more elements than 2^63 - 1: the totals say that many */
+    huge[0] = huge[1] = huge[2] = large;
+    from = layout_of(&m, 3, huge, dpar_shard(0), dpar_shard(1));
+    to = layout_of(&m, 3, huge, dpar_shard(1), dpar_shard(0));
+    for (n = DPAR_RECEIVES; n <= DPAR_SENDS; n++) {
+        CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, n, 0), DPAR_OK);
+        dpar_transfers_total(&w, &sum);
+        CHECK_INT(sum.away, INT64_MAX);
+    }
+    from = layout_of(&m, 3, huge, dpar_shard(0), dpar_replicate());
+    REFUSED(dpar_redistribute_assign(&from, &from, rank_of, scratch, &why), DPAR_E_RANGE, "");
+    /* in sums: 2^62 - 1 and the same again, and a third time */
+    huge[0] = (INT64_C(1) << 62) - 1;
+    huge[1] = 4;
+    from = layout_of(&m, 2, huge, dpar_replicate(), dpar_shard(1));
+    to = layout_of(&m, 2, huge, dpar_replicate(), dpar_replicate());
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, DPAR_RECEIVES, 0), DPAR_OK);
+    dpar_transfers_total(&w, &sum);
+    CHECK(sum.away > 0 && sum.kept > 0);
+    huge[1] = 8; /* three others' share, each nearly 2^63 */
+    from = layout_of(&small, 2, huge, dpar_shard(1), dpar_replicate());
+    to = layout_of(&small, 2, huge, dpar_replicate(), dpar_replicate());
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, DPAR_RECEIVES, 0), DPAR_OK);
+    dpar_transfers_total(&w, &sum);
+    CHECK_INT(sum.away, INT64_MAX);
+    huge[0] = huge[1] = huge[2] = large; /* and copies, one of which is nearest */
+    from = layout_of(&m, 3, huge, dpar_shard(0), dpar_replicate());
+    to = layout_of(&m, 3, huge, dpar_replicate(), dpar_shard(0));
+    CHECK_INT(dpar_transfers_first(&w, &from, &to, 1, DPAR_RECEIVES, 2), DPAR_OK);
+    dpar_transfers_total(&w, &sum);
+    CHECK_INT(sum.away, INT64_MAX); /* of rank 2, which has the half that rank 1 needs */
+    to = layout_of(&small, 2, extent, dpar_partial(DPAR_SUM), dpar_replicate());
+    from = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_partial(DPAR_SUM));
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &to), DPAR_MORE); /* in place */
+    CHECK_INT(memcmp(&to, &middle, sizeof to), 0);
+    to = middle = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
+    CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_MORE);
+    CHECK_INT(dpar_redistribute_spread(&to, &to), DPAR_MORE);
+    CHECK_INT(memcmp(&to, &middle, sizeof to), 0);
+}
+
+static void test_exchange(void)
+{
+    dpar_exchange e;
+    dpar_edge edge[1];
+    dpar_why why;
+    dpar_box box[1];
+    int64_t scratch[8], extent[3] = {4, 4, 4};
+    int32_t rounds, round[1], order[1], k;
+    static const int32_t wrong[4][2] = {{-1, 0}, {2, 0}, {0, -1}, {0, 2}};
+    memset(&e, 0, sizeof e);
+    e.edge = edge, e.n = 1, e.senders = e.receivers = 2, e.scratch = scratch, e.cells = 8;
+    for (k = 0; k < 4; k++) {
+        edge[0].from = wrong[k][0], edge[0].to = wrong[k][1];
+        REFUSED(dpar_exchange_rounds(&e, &rounds, NULL, &why), DPAR_E_ARG, "message 0 goes from");
+    }
+    edge[0].from = 0, edge[0].to = 1;
+    e.cells = 4;
+    CHECK_INT(dpar_exchange_rounds(&e, &rounds, round, NULL), DPAR_OK);
+    e.cells = 3;
+    REFUSED(dpar_exchange_rounds(&e, &rounds, round, &why), DPAR_E_ROOM, "");
+    box[0].dims = 2;
+    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "box 0 has 2 dims");
+    box[0].dims = 3;
+    for (k = 0; k < 3; k++) {
+        box[0].lo[k] = 0, box[0].hi[k] = 4;
+    }
+    CHECK_INT(dpar_box_cover(3, extent, box, 1, order, NULL), DPAR_OK);
+    box[0].lo[1] = -1;
+    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "is not inside");
+    box[0].lo[1] = 0, box[0].hi[2] = 5;
+    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_ARG, "is not inside");
+    extent[0] = extent[1] = extent[2] = large;
+    REFUSED(dpar_box_cover(3, extent, box, 1, order, &why), DPAR_E_RANGE, "more than 2^63 - 1");
+}
+
+static void test_route(void)
+{
+    static const char *const names[] = {
+        "?",          "slice", "start-sum", "all-gather", "all-to-all", "reduce-scatter",
+        "all-reduce", "swap",  "permute",   "?"};
+    dpar_mesh m = mesh_of("a b", 2, 2), line = mesh_of("a", 4, 0);
+    dpar_layout from, to, after;
+    dpar_route q;
+    static dpar_route_node nodes[200];
+    dpar_route_step steps[10];
+    dpar_why why;
+    int64_t extent[DPAR_MAX_DIMS] = {8, 8};
+    int32_t k, count, room, made = 0;
+    for (k = -1; k <= DPAR_STEPS; k++) {
+        CHECK_TEXT(dpar_redistribute_step_name(k), names[k + 1]);
+    }
+    from = layout_of(&m, 2, extent, dpar_shard(0), dpar_partial(DPAR_SUM));
+    to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
+    memset(&q, 0, sizeof q);
+    q.from = &from, q.to = &to, q.nodes = nodes;
+    for (room = 2; room < 200; room++) { /* where the search has too little room at any place */
+        q.node_room = room;
+        k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+        CHECK(!made || k == DPAR_OK); /* and more room is no harm */
+        made = made || k == DPAR_OK;
+    }
+    CHECK(made);
+    from = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(0)); /* a sum that begins */
+    to = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_shard(1));
+    for (room = 2, made = 0; room < 200; room++) {
+        q.node_room = room;
+        k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+        made += k == DPAR_OK;
+    }
+    CHECK(made > 0 && made < 198);
+    { /* three axes, which change places */
+        dpar_mesh cube;
+        dpar_placement p[3];
+        int32_t size[3] = {2, 2, 2};
+        CHECK_INT(dpar_mesh_init(&cube, "a b c", size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        p[0] = dpar_shard(0), p[1] = dpar_shard(1), p[2] = dpar_shard(0);
+        CHECK_INT(dpar_layout_init(&from, &cube, 2, extent, p, NULL), DPAR_OK);
+        p[0] = dpar_shard(1), p[1] = dpar_shard(0), p[2] = dpar_shard(1);
+        CHECK_INT(dpar_layout_init(&to, &cube, 2, extent, p, NULL), DPAR_OK);
+        for (room = 2, made = 0; room < 200; room++) {
+            q.node_room = room;
+            k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+            CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+            made += k == DPAR_OK;
+        }
+        CHECK(made > 0 && made < 198);
+    }
+    from = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(1)); /* tiles change places */
+    to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
+    for (room = 2, made = 0; room < 200; room++) {
+        q.node_room = room;
+        k = dpar_redistribute_plan(&q, steps, 10, &count, &why);
+        CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
+        made += k == DPAR_OK;
+    }
+    CHECK(made > 0 && made < 198);
+    q.node_room = 1;
+    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "1 nodes");
+    q.node_room = 200, q.step_cost = -1;
+    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs -1");
+    q.step_cost = INT64_C(1) << 31;
+    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs 21474");
+    q.step_cost = 0;
+    to = layout_of(&m, 1, extent, dpar_shard(0), dpar_replicate());
+    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "one number of dims");
+    to = layout_of(&line, 2, extent, dpar_shard(0), dpar_replicate());
+    REFUSED(dpar_redistribute_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "on one mesh");
+    memset(steps, 0, sizeof steps);
+    steps[0].kind = DPAR_STEP_ALL_GATHER, steps[0].axis = -1, steps[0].to = -1;
+    REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis -1");
+    steps[0].axis = 2;
+    REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG, "axis 2");
+    steps[0].axis = 0, steps[0].to = 2;
+    REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG, "to dim 2");
+    for (k = 0; k < 4; k++) {
+        static const int32_t wrong[4][2] = {{-1, 1}, {2, 1}, {0, -1}, {0, 2}};
+        steps[0].kind = DPAR_STEP_SWAP, steps[0].axis = wrong[k][0], steps[0].to = wrong[k][1];
+        if (k != 2) {
+            REFUSED(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_E_ARG,
+                    "a step of");
+        } else { /* with no other axis: the step that gathers */
+            CHECK_INT(dpar_redistribute_step(&from, steps, &to, &after, &why), DPAR_OK);
+            CHECK_INT(after.axis[0].kind, DPAR_REPLICATE);
+        }
+    }
+}
+
+static void test_flat_and_heads(void)
+{
+    dpar_bucketing how, fine;
+    dpar_bucket bucket[2];
+    dpar_stages st, wrong;
+    dpar_why why;
+    int64_t numel[1] = {10}, start[1];
+    int32_t n, k, lo, hi;
+    memset(&fine, 0, sizeof fine);
+    fine.params = 1, fine.numel = numel;
+    CHECK_INT(dpar_buckets_init(&fine, start, bucket, 2, &n, NULL), DPAR_OK);
+    for (k = 0; k < 6; k++) {
+        how = fine;
+        how.params = k == 0 ? -1 : 1;
+        how.first = -(k == 1), how.size = -(k == 2), how.ranks = -(k == 3);
+        how.align = -(k == 4), how.multiple = -(k == 5);
+        REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_ARG,
+                "none may be negative");
+    }
+    how = fine;
+    how.multiple = INT64_MAX, how.ranks = 2;
+    REFUSED(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE, "pass 2^63");
+    how = fine; /* the end of the buffer passes 2^62 when it is rounded up */
+    numel[0] = (INT64_C(1) << 62) - 1;
+    how.multiple = 5;
+    CHECK_INT(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE);
+    numel[0] = INT64_MAX; /* and before */
+    CHECK_INT(dpar_buckets_init(&how, start, bucket, 2, &n, &why), DPAR_E_RANGE);
+    memset(&st, 0, sizeof st);
+    st.layers = 8, st.stages = 2;
+    CHECK_INT(dpar_stage_layers(&st, 0, 0, &lo, &hi, NULL), DPAR_OK);
+    for (k = 0; k < 5; k++) {
+        wrong = st;
+        wrong.layers = k == 0 ? -1 : 8;
+        wrong.stages = k == 1 ? 0 : 2;
+        wrong.chunks = -(k == 2), wrong.first = -(k == 3), wrong.last = -(k == 4);
+        REFUSED(dpar_stage_layers(&wrong, 0, 0, &lo, &hi, &why), DPAR_E_ARG, "layers on");
+    }
+}
+
+static void test_ulysses(void)
+{
+    dpar_split seq, heads;
+    dpar_why why;
+    int64_t n[4][4];
+    int32_t rank_of[1];
+    CHECK_INT(dpar_split_init(&seq, DPAR_CHUNK, INT64_C(1) << 40, 4, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&heads, DPAR_CHUNK, 8, 4, 0, NULL), DPAR_OK);
+    REFUSED(dpari_ulysses_counts(&seq, &heads, 0, INT64_C(1) << 30, n[0], n[1], n[2], n[3], &why),
+            DPAR_E_RANGE, "pass 2^63");
+    REFUSED(dpari_exchange_assign(-1, n[0], rank_of, n[1], &why), DPAR_E_ARG, "-1 parts");
+    REFUSED(dpari_exchange_assign(32769, n[0], rank_of, n[1], &why), DPAR_E_ARG, "32769 parts");
+}
+
+static void test_context(void)
+{
+    dpar_packed p;
+    int64_t ends[4] = {0, 0, 0, 0};
+    /* documents so long that the pairs pass 2^63: each, and their sum */
+    ends[1] = large;
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    /* n of a rank that the pairs of one document fit and of two do not: n (n + 1) / 2 near 2^62.7
+     */
+    ends[1] = INT64_C(3600000000);
+    ends[2] = 2 * ends[1];
+    CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    CHECK_INT(dpar_packed_init(&p, 2, ends, 1, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), ends[1] / 2 * (ends[1] + 1));
+    ends[1] = large; /* 2^31 tokens a rank: steps of 2^30 between them */
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 1 << 30, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 7), INT64_MAX);
+    /* a stripe of one rank: n (n - 1) / 2 = 2^63 - 2^31 fits, and n more do not */
+    ends[1] = INT64_C(1) << 32;
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 1, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    /* a later part: first x n fits, and so does n (n + 1) / 2, but not both */
+    ends[1] = INT64_C(5000000000);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
+    CHECK_INT(dpar_packed_init(&p, 1, ends, 2, DPAR_STRIPE, NULL), DPAR_OK);
+    /* tokens 1, 3, ... see 2, 4, ..., n keys: n / 2 (n / 2 + 1) */
+    CHECK_INT(dpar_packed_pairs(&p, 1), ends[1] / 2 * (ends[1] / 2 + 1));
+}
+
+static void test_window(void)
+{
+    dpar_window v;
+    dpar_why why;
+    int64_t n;
+    memset(&v, 0, sizeof v);
+    v.kernel = 3, v.kind = -1;
+    REFUSED(dpar_window_outputs(&v, 8, &n, &why), DPAR_E_ARG, "windows of kind -1");
+    v.kind = 4;
+    REFUSED(dpar_window_outputs(&v, 8, &n, &why), DPAR_E_ARG, "windows of kind 4");
+    v.kind = DPAR_WINDOW_INTERPOLATION, v.kernel = 2;
+    CHECK_INT(dpari_window_check(&v, 1 << 20, 1, &why), DPAR_OK);
+    REFUSED(dpari_window_check(&v, 0, 1, &why), DPAR_E_RANGE, "interpolation of 0 inputs to 1:");
+    REFUSED(dpari_window_check(&v, (INT64_C(1) << 30) + 1, 1, &why), DPAR_E_RANGE, "interpolation");
+    REFUSED(dpari_window_check(&v, 1, 0, &why), DPAR_E_RANGE, "interpolation of 1 inputs to 0:");
+    REFUSED(dpari_window_check(&v, 1, (INT64_C(1) << 30) + 1, &why), DPAR_E_RANGE, "interpolation");
+}
+
+static dpar_halo halo_of(const dpar_mesh *m, int64_t n)
+{
+    dpar_halo h;
+    int64_t extent[2];
+    extent[0] = extent[1] = n;
+    memset(&h, 0, sizeof h);
+    h.grid = layout_of(m, 2, extent, dpar_shard(0), dpar_shard(1));
+    h.low[0] = h.low[1] = h.high[0] = h.high[1] = 1;
+    return h;
+}
+
+/* Six faces of n x n cells, each in one block. */
+static dpar_halo cube_of(int64_t n)
+{
+    dpar_halo h;
+    dpar_mesh m;
+    dpar_placement p = dpar_shard(0);
+    int64_t extent[3];
+    int32_t six = 6;
+    extent[0] = 6, extent[1] = extent[2] = n;
+    memset(&h, 0, sizeof h);
+    CHECK_INT(dpar_mesh_init(&m, "a", &six, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 3, extent, &p, NULL), DPAR_OK);
+    h.low[1] = h.low[2] = h.high[1] = h.high[2] = 1;
+    h.cube = 1;
+    return h;
+}
+
+static void test_halo(void)
+{
+    dpar_mesh m = mesh_of("a b", 2, 2);
+    dpar_halo h = halo_of(&m, 8), wrong, u, v;
+    dpar_layout out;
+    dpar_halo_walk w;
+    dpar_why why;
+    int64_t extent[2] = {8, 8};
+    int32_t owner[6] = {0, 1, 2, 3, 4, 5};
+    REFUSED(dpar_halo_check(NULL, &why), DPAR_E_ARG, "no halo: NULL");
+    wrong = h;
+    wrong.grid.extent[1] = (INT64_C(1) << 60) + 1;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_RANGE, "dim 1 has 115");
+    wrong.grid.extent[1] = -1;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_RANGE, "dim 1 has -1 cells");
+    wrong = h;
+    wrong.points[1] = DPAR_AT_CELLS - 1;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "points -1 do not exist");
+    wrong.points[1] = DPAR_AT_HIGH_FACES + 1;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "do not exist");
+    wrong = h;
+    wrong.folds = 1, wrong.fold = -1, wrong.mirror = 1, wrong.periodic = 2;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "dim -1 folds");
+    wrong = h; /* owners count from the mesh's first rank */
+    wrong.owner = owner;
+    wrong.grid.mesh.offset = 1;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "it must count from 0 on");
+    wrong = h;
+    wrong.owner = owner;
+    wrong.grid.mesh.axis[0].stride = 4;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "owners of a mesh from 0 to 5");
+    /* outputs that are cut otherwise: by another dim, or not in one piece */
+    out = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
+    wrong = h;
+    wrong.outputs = &out;
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+    out = layout_of(&m, 2, extent, dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 1), dpar_shard(1));
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+    out = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(1));
+    REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+    { /* both axes cut dim 0: in this order, and in that; and one that cuts nothing */
+        dpar_placement p[2];
+        p[0] = p[1] = dpar_shard(0);
+        h.grid = layout_of(&m, 2, extent, p[0], p[1]);
+        wrong = h;
+        wrong.outputs = &out;
+        p[0].order = 1, p[1].order = 0;
+        CHECK_INT(dpar_layout_init(&out, &m, 2, extent, p, NULL), DPAR_OK);
+        REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "axis 0 cuts outputs otherwise");
+        wrong.grid = out = layout_of(&m, 2, extent, dpar_shard(0), dpar_replicate());
+        CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
+        h = halo_of(&m, 8);
+    }
+    { /* points that pass 2^63 */
+        int64_t far[4];
+        int32_t dims;
+        far[0] = far[1] = far[2] = far[3] = INT64_C(1) << 59;
+        for (dims = 3; dims <= 4; dims++) {
+            wrong = h;
+            wrong.grid = layout_of(&m, dims, far, dpar_shard(0), dpar_replicate());
+            wrong.low[2] = wrong.high[2] = 1;
+            CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
+            CHECK_INT(dpar_halo_compact(&wrong, 0), -1);
+        }
+    }
+    { /* outputs of a grid without inputs */
+        dpar_box box;
+        wrong = halo_of(&m, 0);
+        wrong.low[0] = wrong.low[1] = wrong.high[0] = wrong.high[1] = 0;
+        out = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(1));
+        wrong.outputs = &out;
+        CHECK_INT(dpar_halo_box(&wrong, 0, &box) ? dpar_box_volume(&box) > 0 : 0, 0);
+    }
+    { /* a cube whose mesh has an axis that cuts nothing */
+        dpar_transfer t;
+        int64_t faces[3] = {6, 4, 4};
+        int64_t n = 0;
+        dpar_mesh two = mesh_of("a b", 6, 2);
+        wrong = cube_of(4);
+        wrong.grid = layout_of(&two, 3, faces, dpar_shard(0), dpar_replicate());
+        CHECK_INT(dpar_halo_first(&w, &wrong, 0, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        while (dpar_halo_next(&w, &t)) {
+            n += dpar_transfer_volume(&t);
+        }
+        CHECK_INT(n, 16); /* a row of each of four neighbours: a star */
+    }
+    /* a grid of no cells with windows is fine: nothing to read */
+    wrong = halo_of(&m, 0);
+    wrong.low[0] = wrong.low[1] = wrong.high[0] = wrong.high[1] = 0;
+    wrong.window[0].kernel = 3;
+    CHECK_INT(dpar_halo_check(&wrong, NULL), DPAR_OK);
+    /* walks */
+    REFUSED(dpar_halo_first(&w, &h, 0, 2, 0, &why), DPAR_E_ARG, "direction 2");
+    REFUSED(dpar_halo_first(&w, &h, 0, -1, 0, &why), DPAR_E_ARG, "direction -1");
+    REFUSED(dpar_halo_first(&w, &h, 0, 0, -1, &why), DPAR_E_ARG, "mode -1");
+    REFUSED(dpar_halo_first(&w, &h, 0, 0, 4, &why), DPAR_E_ARG, "mode 4");
+    owner[1] = 0;
+    wrong = h;
+    wrong.owner = owner;
+    REFUSED(dpar_halo_first(&w, &wrong, 0, 0, 0, &why), DPAR_E_ARG, "rank 0 owns 2 blocks");
+    owner[0] = owner[1] = -1; /* masked blocks may be as many as one likes; nobody is rank -1 */
+    CHECK_INT(dpar_halo_first(&w, &wrong, -1, 0, 0, NULL), DPAR_OK);
+    owner[0] = 0, owner[1] = 1;
+    /* pairs of fields on a cube's faces */
+    u = cube_of(8);
+    v = u;
+    u.points[2] = DPAR_AT_LOW_FACES;
+    REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs, u and v");
+    u.points[2] = DPAR_AT_CELLS, u.points[1] = DPAR_AT_LOW_FACES;
+    REFUSED(dpar_halo_first(&w, &u, 0, 0, 0, &why), DPAR_E_ARG, "in pairs, u and v");
+    v.points[2] = DPAR_AT_LOW_FACES;
+    u.partner = &v;
+    CHECK_INT(dpar_halo_check(&u, NULL), DPAR_OK);
+    v.window[1].kernel = 3;
+    REFUSED(dpar_halo_check(&u, &why), DPAR_E_ARG, "of a pair of fields has windows");
+    v.window[1].kernel = 0;
+    v.periodic = 1;
+    CHECK(dpar_halo_check(&u, &why) == DPAR_E_ARG);
+    v.periodic = 0;
+    u.window[1].kernel = 3; /* no cube has windows */
+    REFUSED(dpar_halo_check(&u, &why), DPAR_E_ARG, "window");
+}
+
+static void test_picture(void)
+{
+    static char text[2000000];
+    static int32_t owner[6] = {0, 1, 2, 3, 4, 5};
+    dpar_mesh m = mesh_of("a b", 2, 2);
+    dpar_halo h = halo_of(&m, 8), u, v, many;
+    dpar_halo_picture p;
+    dpar_text t;
+    dpar_why why;
+    int32_t k;
+    memset(&p, 0, sizeof p);
+    dpar_text_init(&t, text, sizeof text);
+    p.halo = &h;
+    REFUSED(dpar_halo_draw(NULL, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
+    REFUSED(dpar_halo_draw(&t, NULL, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
+    p.halo = NULL;
+    REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "is NULL");
+    p.halo = &h;
+    REFUSED(dpar_halo_draw(&t, &p, 1, &why), DPAR_E_ARG, "format 1");
+    for (k = 0; k < 4; k++) {
+        static const int32_t wrong[4][2] = {{-1, 0}, {2, 0}, {0, -1}, {0, 2}};
+        p.across = wrong[k][0], p.down = wrong[k][1];
+        REFUSED(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG, "of a grid of 2 dims");
+    }
+    p.across = p.down = 0;
+    h.grid.dims = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_E_ARG);
+    h.grid.dims = 2;
+    p.title = "a < b & c > d \x01\x7f";
+    p.bytes = INT64_MAX; /* "that and more" */
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, "a ? b ? c ? d ??: rank 0") != NULL);
+    CHECK(strstr(text, "9223372036854775807 bytes in") != NULL);
+    p.title = NULL, p.bytes = 0;
+    t.used = t.line = t.width = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, "Halo of rank 0") != NULL);
+    /* a masked block is not drawn */
+    h.owner = owner;
+    owner[3] = -1;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, ">3</text>") == NULL && strstr(text, ">2</text>") != NULL);
+    owner[3] = 3;
+    { /* ranks without points: one cell, on the first */
+        dpar_halo little = halo_of(&m, 1);
+        p.halo = &little;
+        t.used = 0;
+        CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+        CHECK(strstr(text, ">0</text>") != NULL && strstr(text, ">1</text>") == NULL);
+    }
+    /* a cube, whose halos come with dims that change places; and a pair of fields on its faces */
+    u = cube_of(8);
+    v = u;
+    p.halo = &u;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    u.points[1] = DPAR_AT_LOW_FACES, v.points[2] = DPAR_AT_LOW_FACES;
+    u.partner = &v;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(t.used > 1000 && strstr(text, "</svg>") != NULL);
+    /* more peers than the table has lines, and more blocks than are drawn */
+    m = mesh_of("a b", 80, 80);
+    many = halo_of(&m, 80);
+    many.low[0] = many.low[1] = many.high[0] = many.high[1] = 4;
+    many.shape = DPAR_STENCIL_BOX;
+    p.halo = &many, p.rank = 40 * 80 + 40;
+    t.used = 0;
+    CHECK_INT(dpar_halo_draw(&t, &p, DPAR_HALO_SVG, &why), DPAR_OK);
+    CHECK(strstr(text, "and others") != NULL);
+}
+
+int main(void)
+{
+    test_mesh();
+    test_cart();
+    test_split();
+    test_layout();
+    test_redistribute();
+    test_exchange();
+    test_route();
+    test_flat_and_heads();
+    test_ulysses();
+    test_context();
+    test_window();
+    test_halo();
+    test_picture();
+    return CHECK_DONE();
+}
