@@ -1770,7 +1770,7 @@ static dpar_status dpari_json_word(dpari_json *j, dpari_json_item *item, dpar_wh
     return dpari_json_fail(j, why, "a value was expected");
 }
 
-static void dpari_json_after_value(dpari_json *j)
+DPARI_APART void dpari_json_after_value(dpari_json *j)
 {
     j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
 }
@@ -1790,7 +1790,7 @@ static dpar_status dpari_json_open(dpari_json *j, dpari_json_item *item, dpar_wh
     return DPAR_OK;
 }
 
-static int dpari_json_in_object(const dpari_json *j)
+DPARI_APART int dpari_json_in_object(const dpari_json *j)
 {
     return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
 }
@@ -4900,7 +4900,7 @@ static const char dpari_newer[] =
     "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
-static const char *dpari_behind(const char *text)
+DPARI_APART const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
 }
@@ -5077,7 +5077,7 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
-static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
+DPARI_APART dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
@@ -5903,7 +5903,7 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
-static const char *dpari_type_find(const dpari_slice *type)
+DPARI_APART const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
@@ -6355,7 +6355,7 @@ static void dpari_config_fields(dpar_model *m, const int32_t *v)
 }
 
 /* Said, a share of the width, or of the type. */
-static int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+DPARI_APART int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
 {
     return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
                ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)

@@ -3427,7 +3427,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
     }
 }
 
-static int64_t dpari_late_longest(const dpar_schedule *s)
+DPARI_APART int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
     int32_t r;
@@ -3666,13 +3666,13 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 }
 
 /* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
-static int64_t dpari_proof_cells(const dpar_schedule *s)
+DPARI_APART int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micros;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
-static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
@@ -8698,7 +8698,7 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 
 /* ---- judging -------------------------------------------------------------------------------- */
 
-static int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+DPARI_APART int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
 {
     return a->score.over < b->score.over ||
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
@@ -9169,7 +9169,7 @@ static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
     return n;
 }
 
-static int32_t dpari_gantt_digits(int64_t v)
+DPARI_APART int32_t dpari_gantt_digits(int64_t v)
 {
     int32_t n = 1;
     for (; v > 9; v /= 10) {

@@ -143,7 +143,7 @@ static const char dpari_newer[] =
     "bert-base\0gpt:12/768/12/0/0/30522/512,positions=514,causal=-1,head=3,tied=1\0"
     "bert-large\0bert-base,24/1024/16\0";
 
-static const char *dpari_behind(const char *text)
+DPARI_APART const char *dpari_behind(const char *text)
 {
     return text + dpari_length(text) + 1;
 }
@@ -320,7 +320,7 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
 }
 
-static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
+DPARI_APART dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
@@ -1146,7 +1146,7 @@ static const char *dpari_type_row(const char *row, const dpari_slice *type)
     return NULL;
 }
 
-static const char *dpari_type_find(const dpari_slice *type)
+DPARI_APART const char *dpari_type_find(const dpari_slice *type)
 {
     const char *row = dpari_type_row(dpari_types, type);
     return row != NULL ? row : dpari_type_row(dpari_types_more, type);
@@ -1598,7 +1598,7 @@ static void dpari_config_fields(dpar_model *m, const int32_t *v)
 }
 
 /* Said, a share of the width, or of the type. */
-static int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
+DPARI_APART int32_t dpari_config_ffn(const int32_t *v, int32_t hidden, int32_t ffn)
 {
     return v[DPARI_C_EXPANSION] > 0 && v[DPARI_M_FFN] < 1
                ? (int32_t)dpari_leastf((double)hidden * v[DPARI_C_EXPANSION] * 1e-4 + 0.01, 2e9)

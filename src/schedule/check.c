@@ -162,13 +162,13 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 }
 
 /* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
-static int64_t dpari_proof_cells(const dpar_schedule *s)
+DPARI_APART int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micros;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
-static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+DPARI_APART int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;

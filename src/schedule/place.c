@@ -112,7 +112,7 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 
 /* ---- judging -------------------------------------------------------------------------------- */
 
-static int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+DPARI_APART int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
 {
     return a->score.over < b->score.over ||
            (a->score.over == b->score.over && a->score.objective < b->score.objective);

@@ -125,7 +125,7 @@ static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
     return n;
 }
 
-static int32_t dpari_gantt_digits(int64_t v)
+DPARI_APART int32_t dpari_gantt_digits(int64_t v)
 {
     int32_t n = 1;
     for (; v > 9; v /= 10) {
