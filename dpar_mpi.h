@@ -4237,18 +4237,16 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
             return dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
         }
     }
+    own = works != NULL ? works : own != NULL ? own : few;
     for (posted = 0; posted < n && status >= 0; posted++) {
-        status = dpari_mpi_post_one(c, &calls[posted],
-                                    works != NULL ? &works[posted]
-                                    : own != NULL ? &own[posted]
-                                                  : &few[posted]);
+        status = dpari_mpi_post_one(c, &calls[posted], &own[posted]);
     }
     posted -= status < 0;
     for (i = 0; works == NULL && i < posted; i++) {
-        const dpar_status one = dpari_mpi_wait(own != NULL ? &own[i] : &few[i]);
+        const dpar_status one = dpari_mpi_wait(&own[i]);
         status = status < 0 ? status : one;
     }
-    if (own != NULL) {
+    if (own != works && own != few) {
         free(own);
     }
     return status;
