@@ -3930,7 +3930,7 @@ static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *c, const dpar_call *call)
     const int64_t bytes = dpari_mpi_bytes(call->type, call->count), most = c->world->at_once;
     return c->comm.status >= 0 && dpari_kind_sends(call->kind) && call->count > 0 &&
            call->count <= dpari_least(DPARI_MPI_LIMIT, INT_MAX) &&
-           (bytes <= most || bytes > 2 * most);
+           (bytes <= most || bytes > 2 * most) && !dpari_mpi_is_within(c, call);
 }
 
 static MPI_Request dpari_mpi_light_request(const dpar_work *work)
