@@ -617,8 +617,8 @@ typedef struct dpari_stride_spot {
  *
  * and staging memory of a turn is written again when those who read it are done with the exchange
  * before the last. With others one message each way goes; but ranks whose devices reach each other
- * (`near`: dpar_engine.lend) meet on their streams in place of it, and read what the other packed
- * where it lies. */
+ * (`reached`: dpar_engine.lend) meet on their streams in place of it, and read what the other
+ * packed where it lies. */
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
@@ -714,8 +714,8 @@ typedef struct dpari_hx_flow {
 
 typedef struct dpari_hx_peer {
     int32_t rank;
-    int32_t world; /* its number where memory is shared; -1: messages, */
-    int32_t near;  /* but that this rank's device reads what it packs */
+    int32_t world;   /* its number where memory is shared; -1: messages, */
+    int32_t reached; /* but that this rank's device reads what it packs */
     uint64_t version;
     dpari_hx_line *line;
     const uint64_t *refs;
@@ -763,7 +763,7 @@ struct dpar_halo_exchange {
     unsigned char **part; /* two a field */
     dpari_hx_peer *peer;
     int32_t *peer_of; /* 1 + the peer of a rank; then the rank in c of each of the node, or of each
-                         that is near */
+                         that is reached */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
@@ -779,7 +779,7 @@ struct dpar_halo_exchange {
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* devices of other ranks may reach the memory */
-    int32_t near;     /* peers whose memory this rank's device reads */
+    int32_t reached;  /* peers whose memory this rank's device reads */
     int32_t part_now; /* with such: which of three turns the exchange under way is */
     int64_t count;    /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
@@ -1640,7 +1640,7 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
 
 DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
 {
-    return x->near > 0 ? x->part_now : x->count & 1;
+    return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
 DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
@@ -1658,7 +1658,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const 
     if (it->direct) {
         return p->at[it->theirs];
     }
-    return p->world >= 0 || p->near ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+    return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
@@ -3450,8 +3450,8 @@ static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *
 static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
-    if (x->near > 0) {
-        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->near, work);
+    if (x->reached > 0) {
+        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
         if (work) {
             x->messages += st == DPAR_OK;
         } else if (st >= 0) {
@@ -3473,7 +3473,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
             const dpari_hx_flow *w = &x->peer[i].flow[s];
             const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
             dpar_call *call = &x->call[n];
-            if (x->peer[i].world >= 0 || x->peer[i].near || bytes == 0) {
+            if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
@@ -3634,7 +3634,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     for (i = 0; i < x->peers; i++) {
         dpari_hx_flow *w = &x->peer[i].flow[s];
         dpar_status st;
-        if (x->peer[i].world >= 0 || x->peer[i].near || w->in_bytes[x->mode] == 0) {
+        if (x->peer[i].world >= 0 || x->peer[i].reached || w->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
@@ -3653,7 +3653,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
             }
         }
     }
-    return all == DPAR_OK && x->near > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
+    return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
 }
 
 /* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
@@ -3981,8 +3981,8 @@ DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32
     peer = k == x->peers ? -1 : k;
     t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
-    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].near ? DPAR_HALO_MESSAGES
-                                                                         : DPAR_HALO_PACKED;
+    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached ? DPAR_HALO_MESSAGES
+                                                                            : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
         const dpari_hx_step *p = &x->step[s];
         const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;
@@ -5121,11 +5121,11 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
             p->turn = r[5];
         } else if (r[7] && x->nears) { /* and this rank reaches it? */
             p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
-            p->near = p->staging != NULL;
+            p->reached = p->staging != NULL;
             p->turn = r[5];
         }
-        if (p->near) {
-            x->peer_of[x->c->size + x->near++] = p->rank;
+        if (p->reached) {
+            x->peer_of[x->c->size + x->reached++] = p->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *w = &p->flow[s];
@@ -5136,7 +5136,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
                                  "grids",
                                  x->rank, p->rank, 0, 0);
             }
-            if (p->world >= 0 || p->near) {
+            if (p->world >= 0 || p->reached) {
                 w->in_at[0] = w->in_at[1] = r[2];
             }
         }

@@ -3930,7 +3930,7 @@ static int32_t dpari_mpi_is_light(const dpari_mpi_ctx *c, const dpar_call *call)
     const int64_t bytes = dpari_mpi_bytes(call->type, call->count), most = c->world->at_once;
     return c->comm.status >= 0 && dpari_kind_sends(call->kind) && call->count > 0 &&
            call->count <= dpari_least(DPARI_MPI_LIMIT, INT_MAX) &&
-           (bytes <= most || bytes > 2 * most);
+           (bytes <= most || bytes > 2 * most) && !dpari_mpi_is_within(c, call);
 }
 
 static MPI_Request dpari_mpi_light_request(const dpar_work *work)
@@ -4237,18 +4237,16 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
             return dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
         }
     }
+    own = works != NULL ? works : own != NULL ? own : few;
     for (posted = 0; posted < n && status >= 0; posted++) {
-        status = dpari_mpi_post_one(c, &calls[posted],
-                                    works != NULL ? &works[posted]
-                                    : own != NULL ? &own[posted]
-                                                  : &few[posted]);
+        status = dpari_mpi_post_one(c, &calls[posted], &own[posted]);
     }
     posted -= status < 0;
     for (i = 0; works == NULL && i < posted; i++) {
-        const dpar_status one = dpari_mpi_wait(own != NULL ? &own[i] : &few[i]);
+        const dpar_status one = dpari_mpi_wait(&own[i]);
         status = status < 0 ? status : one;
     }
-    if (own != NULL) {
+    if (own != works && own != few) {
         free(own);
     }
     return status;

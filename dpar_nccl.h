@@ -115,10 +115,10 @@
  * dpar_nccl_doctor says so. Who waits, says nothing or something else at rank 0's port holds up
  * nobody. Nothing is encrypted, here or by NCCL, whose own connections are NCCL's.
  *
- * Halos. From NCCL 2.29.2 on devices that reach each other's memory (one node, NVLink) read the
- * halos that others have packed where they lie; elsewhere, with older ones, with quiet and with
- * DPAR_NCCL_LEND=0 on some rank, messages go. dpar_halo_exchange_report says which ("packed",
- * "message"). In place of messages streams meet: an operation as others, but its deadline's
+ * Halos. From NCCL 2.29.2 on, devices that reach each other's memory (one node, NVLink) read packed
+ * halos where they lie. Elsewhere messages go: between nodes, with older releases, with quiet, and
+ * with DPAR_NCCL_LEND=0 on some rank. dpar_halo_exchange_report says which ("packed", "message").
+ * In place of messages streams meet. That is an operation as others are, but its deadline's
  * sentence cannot say who of its ranks is missing. Of a communicator that broke then, NCCL's own
  * memory stays until it is closed.
  *

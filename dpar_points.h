@@ -497,6 +497,7 @@ enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
 typedef struct dpari_pt_list {
     int64_t count, runs;
     int32_t kind, first;
+    int32_t step;      /* EACH: from one index to the next; 0: not always the same */
     const int32_t *at; /* ONE: NULL */
 } dpari_pt_list;
 
@@ -666,9 +667,10 @@ typedef struct dpari_points {
     dpari_pt_vector *vector;
     unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
     int32_t vectors;
-    int64_t point; /* bytes at a point, of all of them */
-    int64_t count; /* exchanges begun */
-    uint64_t kind; /* of the one under way */
+    dpar_points_values named; /* the only vector of the exchange before; type 0: there were more */
+    int64_t point;            /* bytes at a point, of all of them */
+    int64_t count;            /* exchanges begun */
+    uint64_t kind;            /* of the one under way */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
     double looked;
@@ -811,12 +813,15 @@ DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64
     l->runs = n > 0;
     l->first = n > 0 ? index[0] : 0;
     l->at = NULL;
+    l->step = n > 1 ? index[1] - index[0] : 0;
     for (i = 1; i < n; i++) {
         l->runs += index[i] != index[i - 1] + 1;
+        l->step = (int64_t)index[i] - index[i - 1] == l->step ? l->step : 0;
     }
     l->kind = l->runs <= 1                   ? DPARI_PT_ONE
               : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
                                              : DPARI_PT_EACH;
+    l->step = l->kind == DPARI_PT_EACH ? l->step : 0;
     return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
 }
 
@@ -848,6 +853,7 @@ DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
     l.runs = 1;
     l.kind = DPARI_PT_ONE;
     l.first = 0;
+    l.step = 0;
     l.at = NULL;
     return l;
 }
@@ -909,6 +915,22 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
         dpari_elements_bits(to + 8 * k + 24, from + INT64_C(8) * at[k + 3], 8);
     }
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
+}
+
+/* The same from places that are equally far apart. */
+static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
+                                    int64_t n)
+{
+    int64_t k;
+    for (k = 0; k + 4 <= n; k += 4) {
+        dpari_elements_bits(to, from, 8);
+        dpari_elements_bits(to + 8, from + stride, 8);
+        dpari_elements_bits(to + 16, from + 2 * stride, 8);
+        dpari_elements_bits(to + 24, from + 3 * stride, 8);
+        to += 32;
+        from += 4 * stride;
+    }
+    dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
@@ -977,7 +999,10 @@ static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
 DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
                              dpari_pt_side of, int64_t size)
 {
-    if (into->kind == DPARI_PT_ONE && from->kind == DPARI_PT_EACH) {
+    if (into->kind == DPARI_PT_ONE && from->step != 0 && size == 8 && to.stride == 8) {
+        dpari_pt_gather_strided(to.at + into->first * to.stride, of.at + from->first * of.stride,
+                                from->step * of.stride, from->count);
+    } else if (into->kind == DPARI_PT_ONE && from->kind == DPARI_PT_EACH) {
         dpari_pt_gather_any(to.at + into->first * to.stride, to.stride, of.at, of.stride, from->at,
                             from->count, size);
     } else if (into->kind == DPARI_PT_EACH && from->kind == DPARI_PT_ONE) {
@@ -2001,6 +2026,15 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v
                                                                                 : 3);
 }
 
+/* Only what is read by others may lie elsewhere by now though its address is the same. */
+static int dpari_pt_is_named(const dpari_points *x, const dpar_points_values *v, int32_t n)
+{
+    const dpar_points_values *a = &x->named;
+    return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->type == a->type &&
+           v->data == a->data && v->ghosts == a->ghosts && v->components == a->components &&
+           v->stride == a->stride && v->component_stride == a->component_stride;
+}
+
 /* Takes over what the caller names. */
 static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, int32_t n)
 {
@@ -2008,6 +2042,10 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
     dpar_status st = DPAR_OK;
     int64_t point = 0;
     int32_t i;
+    if (dpari_pt_is_named(x, v, n)) {
+        return DPAR_OK;
+    }
+    x->named.type = DPAR_NO_TYPE;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
         return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
                                 v ? n : 0, DPARI_PT_MOST, 0, 0);
@@ -2028,6 +2066,9 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
     }
     x->vectors = n;
     x->point = point;
+    if (st == DPAR_OK && n == 1) {
+        x->named = v[0];
+    }
     return st;
 }
 
@@ -2149,7 +2190,7 @@ static void dpari_pt_pack_shared(const dpari_points *x, const dpari_pt_vector *v
         dpari_pt_list dense;
         part.count = dpari_least(bite, l->count - k);
         part.at = l->kind == DPARI_PT_EACH ? l->at + k : NULL;
-        part.first = (int32_t)(l->first + k);
+        part.first = (int32_t)(l->first + k * (l->step != 0 ? l->step : 1));
         dense = dpari_pt_dense(part.count);
         dpari_pt_own_lines(to + next, dpari_least(all - next, bite * v->size));
         dpari_pt_move(&dense, dpari_pt_dense_side(v, beside ? x->aside : to + at, 0), &part, mine,
@@ -3052,6 +3093,7 @@ static void dpari_pt_hear(dpari_points *x, int32_t i)
     p->source.runs = r->runs;
     p->source.kind = (int32_t)r->kind;
     p->source.first = (int32_t)r->first;
+    p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
 }
 

@@ -1138,11 +1138,11 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
             p->turn = r[5];
         } else if (r[7] && x->nears) { /* and this rank reaches it? */
             p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
-            p->near = p->staging != NULL;
+            p->reached = p->staging != NULL;
             p->turn = r[5];
         }
-        if (p->near) {
-            x->peer_of[x->c->size + x->near++] = p->rank;
+        if (p->reached) {
+            x->peer_of[x->c->size + x->reached++] = p->rank;
         }
         for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
             dpari_hx_flow *w = &p->flow[s];
@@ -1153,7 +1153,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
                                  "grids",
                                  x->rank, p->rank, 0, 0);
             }
-            if (p->world >= 0 || p->near) {
+            if (p->world >= 0 || p->reached) {
                 w->in_at[0] = w->in_at[1] = r[2];
             }
         }

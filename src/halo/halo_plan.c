@@ -221,7 +221,7 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
 
 DPARI_API int64_t dpari_hx_parity(const dpar_halo_exchange *x)
 {
-    return x->near > 0 ? x->part_now : x->count & 1;
+    return x->reached > 0 ? x->part_now : x->count & 1;
 }
 
 DPARI_API unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
@@ -239,7 +239,7 @@ DPARI_API const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const 
     if (it->direct) {
         return p->at[it->theirs];
     }
-    return p->world >= 0 || p->near ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+    return p->world >= 0 || p->reached ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
 }
 
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)

@@ -26,8 +26,8 @@
  *
  * and staging memory of a turn is written again when those who read it are done with the exchange
  * before the last. With others one message each way goes; but ranks whose devices reach each other
- * (`near`: dpar_engine.lend) meet on their streams in place of it, and read what the other packed
- * where it lies. */
+ * (`reached`: dpar_engine.lend) meet on their streams in place of it, and read what the other
+ * packed where it lies. */
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 
@@ -131,8 +131,8 @@ typedef struct dpari_hx_flow {
 
 typedef struct dpari_hx_peer {
     int32_t rank;
-    int32_t world; /* its number where memory is shared; -1: messages, */
-    int32_t near;  /* but that this rank's device reads what it packs */
+    int32_t world;   /* its number where memory is shared; -1: messages, */
+    int32_t reached; /* but that this rank's device reads what it packs */
     uint64_t version;
     dpari_hx_line *line;
     const uint64_t *refs;
@@ -180,7 +180,7 @@ struct dpar_halo_exchange {
     unsigned char **part; /* two a field */
     dpari_hx_peer *peer;
     int32_t *peer_of; /* 1 + the peer of a rank; then the rank in c of each of the node, or of each
-                         that is near */
+                         that is reached */
     dpari_hx_item *item;
     int64_t items;
     dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
@@ -196,7 +196,7 @@ struct dpar_halo_exchange {
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes, memory_bytes;
     int32_t nears;    /* devices of other ranks may reach the memory */
-    int32_t near;     /* peers whose memory this rank's device reads */
+    int32_t reached;  /* peers whose memory this rank's device reads */
     int32_t part_now; /* with such: which of three turns the exchange under way is */
     int64_t count;    /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */

@@ -369,8 +369,8 @@ static void dpari_hx_take_elsewhere(dpar_halo_exchange *x, const dpari_hx_step *
 static dpar_status dpari_hx_meet_near(dpar_halo_exchange *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
-    if (x->near > 0) {
-        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->near, work);
+    if (x->reached > 0) {
+        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
         if (work) {
             x->messages += st == DPAR_OK;
         } else if (st >= 0) {
@@ -392,7 +392,7 @@ static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
             const dpari_hx_flow *w = &x->peer[i].flow[s];
             const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
             dpar_call *call = &x->call[n];
-            if (x->peer[i].world >= 0 || x->peer[i].near || bytes == 0) {
+            if (x->peer[i].world >= 0 || x->peer[i].reached || bytes == 0) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
@@ -553,7 +553,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     for (i = 0; i < x->peers; i++) {
         dpari_hx_flow *w = &x->peer[i].flow[s];
         dpar_status st;
-        if (x->peer[i].world >= 0 || x->peer[i].near || w->in_bytes[x->mode] == 0) {
+        if (x->peer[i].world >= 0 || x->peer[i].reached || w->in_bytes[x->mode] == 0) {
             continue;
         }
         n++;
@@ -572,7 +572,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
             }
         }
     }
-    return all == DPAR_OK && x->near > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
+    return all == DPAR_OK && x->reached > 0 ? dpari_hx_wait_message(x, x->messages - 1, wait) : all;
 }
 
 /* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have

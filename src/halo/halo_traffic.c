@@ -47,8 +47,8 @@ DPARI_DOOR DPARI_COLD int dpari_hx_traffic_of(const dpar_halo_exchange *x, int32
     peer = k == x->peers ? -1 : k;
     t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
     t->hops = dpari_hx_hops(x, x->rank, t->peer);
-    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].near ? DPAR_HALO_MESSAGES
-                                                                         : DPAR_HALO_PACKED;
+    t->way = peer >= 0 && x->peer[peer].world < 0 && !x->peer[peer].reached ? DPAR_HALO_MESSAGES
+                                                                            : DPAR_HALO_PACKED;
     for (s = 0; s < x->forward; s++) {
         const dpari_hx_step *p = &x->step[s];
         const int64_t first = peer < 0 ? p->r : p->s, n = peer < 0 ? p->self : p->s_items;

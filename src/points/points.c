@@ -370,6 +370,7 @@ static void dpari_pt_hear(dpari_points *x, int32_t i)
     p->source.runs = r->runs;
     p->source.kind = (int32_t)r->kind;
     p->source.first = (int32_t)r->first;
+    p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
 }
 

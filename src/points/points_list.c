@@ -16,12 +16,15 @@ DPARI_API int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64
     l->runs = n > 0;
     l->first = n > 0 ? index[0] : 0;
     l->at = NULL;
+    l->step = n > 1 ? index[1] - index[0] : 0;
     for (i = 1; i < n; i++) {
         l->runs += index[i] != index[i - 1] + 1;
+        l->step = (int64_t)index[i] - index[i - 1] == l->step ? l->step : 0;
     }
     l->kind = l->runs <= 1                   ? DPARI_PT_ONE
               : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
                                              : DPARI_PT_EACH;
+    l->step = l->kind == DPARI_PT_EACH ? l->step : 0;
     return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
 }
 
@@ -53,6 +56,7 @@ DPARI_API dpari_pt_list dpari_pt_dense(int64_t n)
     l.runs = 1;
     l.kind = DPARI_PT_ONE;
     l.first = 0;
+    l.step = 0;
     l.at = NULL;
     return l;
 }
@@ -114,6 +118,22 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
         dpari_elements_bits(to + 8 * k + 24, from + INT64_C(8) * at[k + 3], 8);
     }
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
+}
+
+/* The same from places that are equally far apart. */
+static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
+                                    int64_t n)
+{
+    int64_t k;
+    for (k = 0; k + 4 <= n; k += 4) {
+        dpari_elements_bits(to, from, 8);
+        dpari_elements_bits(to + 8, from + stride, 8);
+        dpari_elements_bits(to + 16, from + 2 * stride, 8);
+        dpari_elements_bits(to + 24, from + 3 * stride, 8);
+        to += 32;
+        from += 4 * stride;
+    }
+    dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
@@ -182,7 +202,10 @@ static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
 DPARI_API void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to, const dpari_pt_list *from,
                              dpari_pt_side of, int64_t size)
 {
-    if (into->kind == DPARI_PT_ONE && from->kind == DPARI_PT_EACH) {
+    if (into->kind == DPARI_PT_ONE && from->step != 0 && size == 8 && to.stride == 8) {
+        dpari_pt_gather_strided(to.at + into->first * to.stride, of.at + from->first * of.stride,
+                                from->step * of.stride, from->count);
+    } else if (into->kind == DPARI_PT_ONE && from->kind == DPARI_PT_EACH) {
         dpari_pt_gather_any(to.at + into->first * to.stride, to.stride, of.at, of.stride, from->at,
                             from->count, size);
     } else if (into->kind == DPARI_PT_EACH && from->kind == DPARI_PT_ONE) {

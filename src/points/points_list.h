@@ -11,6 +11,7 @@ enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
 typedef struct dpari_pt_list {
     int64_t count, runs;
     int32_t kind, first;
+    int32_t step;      /* EACH: from one index to the next; 0: not always the same */
     const int32_t *at; /* ONE: NULL */
 } dpari_pt_list;
 

@@ -140,6 +140,15 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v
                                                                                 : 3);
 }
 
+/* Only what is read by others may lie elsewhere by now though its address is the same. */
+static int dpari_pt_is_named(const dpari_points *x, const dpar_points_values *v, int32_t n)
+{
+    const dpar_points_values *a = &x->named;
+    return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->type == a->type &&
+           v->data == a->data && v->ghosts == a->ghosts && v->components == a->components &&
+           v->stride == a->stride && v->component_stride == a->component_stride;
+}
+
 /* Takes over what the caller names. */
 static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, int32_t n)
 {
@@ -147,6 +156,10 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
     dpar_status st = DPAR_OK;
     int64_t point = 0;
     int32_t i;
+    if (dpari_pt_is_named(x, v, n)) {
+        return DPAR_OK;
+    }
+    x->named.type = DPAR_NO_TYPE;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
         return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
                                 v ? n : 0, DPARI_PT_MOST, 0, 0);
@@ -167,6 +180,9 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
     }
     x->vectors = n;
     x->point = point;
+    if (st == DPAR_OK && n == 1) {
+        x->named = v[0];
+    }
     return st;
 }
 
@@ -288,7 +304,7 @@ static void dpari_pt_pack_shared(const dpari_points *x, const dpari_pt_vector *v
         dpari_pt_list dense;
         part.count = dpari_least(bite, l->count - k);
         part.at = l->kind == DPARI_PT_EACH ? l->at + k : NULL;
-        part.first = (int32_t)(l->first + k);
+        part.first = (int32_t)(l->first + k * (l->step != 0 ? l->step : 1));
         dense = dpari_pt_dense(part.count);
         dpari_pt_own_lines(to + next, dpari_least(all - next, bite * v->size));
         dpari_pt_move(&dense, dpari_pt_dense_side(v, beside ? x->aside : to + at, 0), &part, mine,

@@ -10,6 +10,7 @@ fuzz() {
     try $CC -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
         -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests "$1" -o "$work/$name" -lm
     case $name in halo | inits) runs=20000 ;; *) runs=200000 ;; esac
+    case " $(echo $searched) " in *" $1 "*) ;; *) runs=$((runs / 4)) ;; esac
     try "$work/$name" "${FUZZ_RUNS:-$runs}"
     case " $(echo $searched) " in *" $1 "*) ;; *) return 0 ;; esac
     if have clang && clang -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \

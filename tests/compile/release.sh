@@ -4,6 +4,7 @@
 # each used by a program, and tools/api-diff, which must notice what breaks programs. Each push takes a part of
 # the headers, packages and faults. DPAR_PARTS: some of these only.
 . tests/compile/common.sh
+[ "${DPAR_PARTS_OF:-1}" -eq 1 ] || [ "${DPAR_PART:-0}" -eq 2 ] || { echo 'the release is made in another part'; exit 77; }
 : "${DPAR_PARTS:=same single packages faults}"
 root=$PWD
 unset CFLAGS # cmake would take it: no optimiser

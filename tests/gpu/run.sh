@@ -362,7 +362,14 @@ case " $programs " in
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac
-case " $programs " in *' strategies '*) items="$items strategies:0 strategies:1 strategies:2 strategies:3 strategies:7 messages:2" ;; esac
+case " $programs " in
+*' strategies '*)
+    seeds='0 7' # the others on a push in turns
+    [ "${DPAR_PARTS_OF:-1}" -gt 1 ] && seeds="$seeds $((${DPAR_PART:-0} % 3 + 1))" || seeds='0 1 2 3 7'
+    for each in $seeds; do items="$items strategies:$each"; done
+    items="$items messages:2"
+    ;;
+esac
 case " $programs " in *' real_nccl '*) items="$items real_nccl:" ;; esac
 items="$items fake_nccl_test: fake_test: cuda:"
 in_pairs one $items

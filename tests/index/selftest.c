@@ -2,7 +2,7 @@
 /* selftest: it takes this machine, which golden.txt and all other tests take, too; what it says
  * where a sum differs. (tests/compile/targets.sh breaks divisions, splits, halos and schedules, and
  * sees that it notices.) */
-#include "dpar_schedule.h"
+#include "dpar.h"
 
 #include "check.h"
 
@@ -12,7 +12,6 @@ int main(void)
     memcpy(why.text, "untouched", 10);
     CHECK_INT(dpar_selftest(&why), DPAR_OK);
     CHECK_INT(dpar_selftest(NULL), DPAR_OK);
-    CHECK_INT(dpar_schedule_selftest(&why), DPAR_OK);
     CHECK_TEXT(why.text, "untouched");
     CHECK_INT(dpari_differs(17, 4000000000u, "splits", &why), DPAR_E_MISMATCH);
     CHECK_TEXT(why.text, "splits differ here (17 for 4000000000): a fault of the compiler");
