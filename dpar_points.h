@@ -2157,7 +2157,9 @@ static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const d
            dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
 }
 
-/* The core gets these lines for itself before it writes to them. */
+/* The core gets these lines of 64 bytes for itself before it writes to them. All: of a pair of
+ * which one is asked for the prefetcher brings the other one to be read alone, and a write to that
+ * waits twice (measured: 4.5 us in place of 2.5 for 8 KiB). */
 static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 {
 #if defined(__GNUC__)

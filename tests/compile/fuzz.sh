@@ -10,7 +10,6 @@ fuzz() {
     try $CC -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
         -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests "$1" -o "$work/$name" -lm
     case $name in halo | inits) runs=20000 ;; *) runs=200000 ;; esac
-    case " $(echo $searched) " in *" $1 "*) ;; *) runs=$((runs / 4)) ;; esac
     try "$work/$name" "${FUZZ_RUNS:-$runs}"
     case " $(echo $searched) " in *" $1 "*) ;; *) return 0 ;; esac
     if have clang && clang -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
@@ -37,4 +36,6 @@ keep() {
 }
 targets=$(echo ${FUZZ_TARGETS:-tests/fuzz/*.c})
 searched=$(some_of $targets)
-in_pairs fuzz $targets
+# of those that are not searched a push mutates every other one, in turns
+mutated=$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] && echo $targets || DPAR_PARTS_OF=2 some_of $targets)
+in_pairs fuzz $(printf '%s\n' $searched $mutated | sort -u)
