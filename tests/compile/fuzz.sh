@@ -36,6 +36,6 @@ keep() {
 }
 targets=$(echo ${FUZZ_TARGETS:-tests/fuzz/*.c})
 searched=$(some_of $targets)
-# of those that are not searched a push mutates every other one, in turns
-mutated=$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] && echo $targets || DPAR_PARTS_OF=2 some_of $targets)
+# of those that are not searched and not named a push mutates every other one, in turns
+mutated=$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] || [ -n "${FUZZ_TARGETS:-}" ] && echo $targets || DPAR_PARTS_OF=2 some_of $targets)
 in_pairs fuzz $(printf '%s\n' $searched $mutated | sort -u)
