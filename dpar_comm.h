@@ -798,7 +798,8 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpa
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
  * dpar_redistribute_run, else those of dpar_transfers_run. It does not look at arrays. Errors as
- * theirs; E_RANGE: more than 2^62. Local; walks the rank's transfers. O(its transfers). */
+ * theirs; E_RANGE: more than 2^62 bytes or elements. Local; walks the rank's transfers. O(its
+ * transfers). */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
                                      dpar_why *why);
 
@@ -16058,8 +16059,8 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
                              0, 0);
         }
         n = dpar_transfer_volume(&t);
-        if (n < 0 || sum->elements > INT64_MAX - n) {
-            return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
+        if (n < 0 || n > (INT64_C(1) << 62) - sum->elements) {
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move", 0, 0, 0, 0);
         }
         sum->ops |= t.op != DPAR_COPY;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));

@@ -654,8 +654,8 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
                              0, 0);
         }
         n = dpar_transfer_volume(&t);
-        if (n < 0 || sum->elements > INT64_MAX - n) {
-            return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
+        if (n < 0 || n > (INT64_C(1) << 62) - sum->elements) {
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move", 0, 0, 0, 0);
         }
         sum->ops |= t.op != DPAR_COPY;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));

@@ -95,7 +95,8 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_move *move, dpa
 
 /* Bytes of scratch that either uses on this rank, at most: with from and to those of
  * dpar_redistribute_run, else those of dpar_transfers_run. It does not look at arrays. Errors as
- * theirs; E_RANGE: more than 2^62. Local; walks the rank's transfers. O(its transfers). */
+ * theirs; E_RANGE: more than 2^62 bytes or elements. Local; walks the rank's transfers. O(its
+ * transfers). */
 DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, int64_t *bytes,
                                      dpar_why *why);
 
