@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* random - numbers by chance for tests, the same at each run: a congruential generator, whose seed a
- * test sets first. */
+/* random - numbers by chance for tests, the same at each run: a congruential generator, whose seed
+ * a test sets first. */
 #ifndef RANDOM_H
 #define RANDOM_H
 
@@ -22,6 +22,12 @@ static inline int below(int n)
 static inline int random_int(int from, int to)
 {
     return from + below(to - from + 1);
+}
+/* 0, or one of 0..most: two draws one after the other, where a product of two has any order. */
+static inline int random_some(int most)
+{
+    int some = random_int(0, 1);
+    return some * random_int(0, most);
 }
 
 #endif

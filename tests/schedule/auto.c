@@ -185,7 +185,8 @@ static void test_random(void)
     for (n = 0; n < 300; n++) {
         pipe_case c;
         int p = random_int(1, 6), v = random_int(1, 4), stages = p * v;
-        pipe_start(&c, p, v, random_int(1, 12), DPAR_MAP_LOOP, random_int(0, 1));
+        int split = random_int(0, 1), micros = random_int(1, 12); /* one order on all compilers */
+        pipe_start(&c, p, v, micros, DPAR_MAP_LOOP, split);
         c.job.objective = random_int(0, 1);
         c.job.rank_of = map;
         c.job.cap.of = c.cap;
@@ -201,14 +202,14 @@ static void test_random(void)
             c.f[k] = random_int(0, 20);
             c.i[k] = random_int(0, 20);
             c.w[k] = random_int(0, 20);
-            c.lag[k] = random_int(0, 1) * random_int(0, 30);
+            c.lag[k] = random_some(30);
             c.hold_f[k] = random_int(0, 9);
             c.hold_i[k] = -random_int(0, (int)c.hold_f[k]);
             c.hold_w[k] = -c.hold_f[k] - c.hold_i[k];
             c.cap[map[k]] += c.hold_f[k];
         }
         for (r = 0; r < p; r++) {
-            c.cap[r] += random_int(0, 1) * random_int(0, 30) + (c.cap[r] == 0);
+            c.cap[r] += random_some(30) + (c.cap[r] == 0);
         }
         if (random_int(0, 1)) { /* messages of up to 30 + 20, rounded up */
             c.times.bytes.all = random_int(0, 2000);

@@ -612,8 +612,7 @@ static void test_shapes(void)
     CHECK_INT(check_list(&s, 0, mem, needed, &why), DPAR_OK);
     needed = check_run_bytes(&s);
     CHECK(needed <= (int64_t)sizeof mem);
-    CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed - 1, &why),
-              DPAR_E_ROOM);
+    CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed - 1, &why), DPAR_E_ROOM);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed, &why), DPAR_OK);
     CHECK_INT(check_run(&s, DPAR_TRANSPORTS, 0, stuck, mem, needed, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "transport 7: 0 to 6");

@@ -187,7 +187,7 @@ static void random_case(pipe_case *c, int p, int v, int m, int split)
         c->f[k] = random_int(1, 5);
         c->i[k] = random_int(1, 5);
         c->w[k] = random_int(0, 5);
-        c->lag[k] = random_int(0, 1) * random_int(0, 6);
+        c->lag[k] = random_some(6);
     }
     if (random_int(0, 1)) {
         c->times.hold_forward.of = c->hold_f;
@@ -205,7 +205,8 @@ static void random_case(pipe_case *c, int p, int v, int m, int split)
             c->cap[r] += random_int(0, 8);
         }
     } else {
-        c->job.cap.all = random_int(0, 2) * v + random_int(0, 1) * v;
+        c->job.cap.all = random_int(0, 2) * v;
+        c->job.cap.all += random_int(0, 1) * v;
     }
 }
 

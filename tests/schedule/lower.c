@@ -543,7 +543,7 @@ static int class_order_kept(const dpar_schedule *a, const dpar_schedule *b, int 
                 int64_t i = a->begin[r], k = b->begin[r];
                 for (;;) {
 #define OTHER(x)                                                                                   \
-    (!is_message((x)->kind) || (channel_class != DPAR_CHANNEL_ANY && (x)->peer != peer) ||                 \
+    (!is_message((x)->kind) || (channel_class != DPAR_CHANNEL_ANY && (x)->peer != peer) ||         \
      (channel_class == DPAR_CHANNEL_EDGE && is_receive(x) != way))
                     while (i < a->begin[r + 1] && OTHER(&a->action[i])) {
                         i++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* order_sweep - every published order on 2 to 8 ranks with up to 4 micro-batches a rank, through
- * all of dpar_schedule.h: made, proved, lowered, proved again, run to its end over every transport, its
- * receives sunk and run again where that class of channels is promised, slots counted, stepped
+ * all of dpar_schedule.h: made, proved, lowered, proved again, run to its end over every transport,
+ * its receives sunk and run again where that class of channels is promised, slots counted, stepped
  * through, simulated with and without its messages. */
 #include "dpar_schedule.h"
 
