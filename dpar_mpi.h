@@ -3839,7 +3839,7 @@ static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *c)
 
 static dpari_mpi_record *dpari_mpi_record_at(dpari_mpi_ctx *c, int64_t number)
 {
-    return &c->ring[(number - 1) % DPARI_MPI_RING];
+    return &c->ring[(uint64_t)(number - 1) % DPARI_MPI_RING];
 }
 
 static void dpari_mpi_record_task(dpari_mpi_task *t)
@@ -3999,6 +3999,9 @@ static int32_t dpari_mpi_post_light(dpari_mpi_ctx *c, const dpar_call *call, dpa
     memcpy(work->state, &request, sizeof request);
     work->state[DPARI_MPI_LOOKS] = 0;
     dpari_mpi_light_link(c->world, work);
+    if (call->kind == DPAR_SEND) { /* a short one has left: better seen now than when others wait */
+        dpari_mpi_light_test(work);
+    }
     return 1;
 }
 
@@ -4217,38 +4220,58 @@ static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return status < 0 ? status : dpari_mpi_wait(&work);
 }
 
-/* All are posted, and for those without works waited for: the first failure of all. */
-static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
-                                   dpar_work *works)
+/* Posts all, up to the first that fails. Returns how many are posted. */
+static int32_t dpari_mpi_post_all(dpari_mpi_ctx *c, const dpar_call *calls, int32_t n,
+                                  dpar_work *works, dpar_status *status)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpar_work few[DPARI_MPI_FEW], *own = NULL;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        *status = dpari_mpi_tag_fits(c, &calls[i]);
+        if (*status < 0) {
+            return 0;
+        }
+    }
+    for (i = 0; i < n; i++) {
+        *status = dpari_mpi_post_one(c, &calls[i], &works[i]);
+        if (*status < 0) {
+            return i;
+        }
+    }
+    return n;
+}
+
+/* All are posted and waited for: the first failure of all. */
+static dpar_status dpari_mpi_batch_now(dpari_mpi_ctx *c, const dpar_call *calls, int32_t n)
+{
+    dpar_work few[DPARI_MPI_FEW], *own = few;
     dpar_status status = DPAR_OK;
     int32_t i, posted;
-    for (i = 0; i < n && status >= 0; i++) {
-        status = dpari_mpi_tag_fits(c, &calls[i]);
-    }
-    if (status < 0) {
-        return status;
-    }
-    if (works == NULL && n > DPARI_MPI_FEW) {
+    if (n > DPARI_MPI_FEW) {
         own = (dpar_work *)malloc((size_t)n * sizeof *own);
         if (own == NULL) {
             return dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
         }
     }
-    own = works != NULL ? works : own != NULL ? own : few;
-    for (posted = 0; posted < n && status >= 0; posted++) {
-        status = dpari_mpi_post_one(c, &calls[posted], &own[posted]);
-    }
-    posted -= status < 0;
-    for (i = 0; works == NULL && i < posted; i++) {
+    posted = dpari_mpi_post_all(c, calls, n, own, &status);
+    for (i = 0; i < posted; i++) {
         const dpar_status one = dpari_mpi_wait(&own[i]);
         status = status < 0 ? status : one;
     }
-    if (own != works && own != few) {
+    if (own != few) {
         free(own);
     }
+    return status;
+}
+
+static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                   dpar_work *works)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpar_status status = DPAR_OK;
+    if (works == NULL) {
+        return dpari_mpi_batch_now(c, calls, n);
+    }
+    (void)dpari_mpi_post_all(c, calls, n, works, &status);
     return status;
 }
 

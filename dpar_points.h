@@ -673,6 +673,7 @@ typedef struct dpari_points {
     uint64_t kind;            /* of the one under way */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
+    int32_t again; /* what is posted for the next, if it is like this one */
     double looked;
     double seconds[3];
 } dpari_points;
@@ -1930,6 +1931,14 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
     return DPAR_OK;
 }
 
+static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_values *v,
+                                  dpari_pt_vector *to)
+{
+    to->own = (unsigned char *)v->data;
+    to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
+                           : (v->data ? to->own + x->head.own * to->stride : NULL);
+}
+
 static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_values *v,
                                 dpari_pt_vector *to)
 {
@@ -1944,9 +1953,7 @@ static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_values 
     to->point = bytes * n;
     to->stride = bytes * stride;
     to->component = together ? bytes : bytes * v->component_stride;
-    to->own = (unsigned char *)v->data;
-    to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
-                           : (v->data ? to->own + x->head.own * to->stride : NULL);
+    dpari_pt_place_vector(x, v, to);
     to->ref = 0;
     if (x->shared > 0 && x->way != DPAR_POINTS_PACKED && v->data) {
         to->ref = dpari_ref(x->world, v->data, 1);
@@ -2026,13 +2033,14 @@ static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_values *v
                                                                                 : 3);
 }
 
-/* Only what is read by others may lie elsewhere by now though its address is the same. */
+/* A vector like the one before, which need not be looked at again; where it lies may differ. (What
+ * peers read where it lies may be other memory by now though its address is the same.) */
 static int dpari_pt_is_named(const dpari_points *x, const dpar_points_values *v, int32_t n)
 {
     const dpar_points_values *a = &x->named;
-    return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->type == a->type &&
-           v->data == a->data && v->ghosts == a->ghosts && v->components == a->components &&
-           v->stride == a->stride && v->component_stride == a->component_stride;
+    return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->data && v->type == a->type &&
+           !v->ghosts == !a->ghosts && v->components == a->components && v->stride == a->stride &&
+           v->component_stride == a->component_stride;
 }
 
 /* Takes over what the caller names. */
@@ -2043,9 +2051,11 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_values *v, i
     int64_t point = 0;
     int32_t i;
     if (dpari_pt_is_named(x, v, n)) {
+        dpari_pt_place_vector(x, v, x->vector);
         return DPAR_OK;
     }
     x->named.type = DPAR_NO_TYPE;
+    x->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
         return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
                                 v ? n : 0, DPARI_PT_MOST, 0, 0);
@@ -2329,6 +2339,52 @@ static dpar_status dpari_pt_send(dpari_points *x)
                                : DPAR_OK;
 }
 
+/* ---- messages of the exchange before, posted again --------------------------------------------
+ *
+ * A solver runs one exchange over and over: forward, of one vector, by messages alone, into ghosts
+ * that lie in one piece each. Its calls stay; where the vector lies is put into them. */
+
+static int dpari_pt_may_repeat(const dpari_points *x)
+{
+    int32_t i;
+    for (i = 0; i < x->head.peers; i++) {
+        if (x->peer[i].world >= 0 || (x->peer[i].receive.count > 0 && !x->peer[i].in_place)) {
+            return 0;
+        }
+    }
+    return x->vectors == 1 && x->vector[0].pieces == 1 && !x->adjoint;
+}
+
+static dpar_status dpari_pt_post_again(dpari_points *x)
+{
+    const dpari_pt_vector *v = x->vector;
+    dpar_call *call = x->call;
+    dpar_status st;
+    int32_t i;
+    for (i = 0; i < x->head.peers; i++) {
+        const dpari_pt_list *l = &x->peer[i].receive;
+        x->peer[i].taken = 0;
+        if (l->count > 0) {
+            call++->out = v->ghosts + l->first * v->stride;
+        }
+    }
+    st = dpari_batch_checked(x->head.comm, x->call, x->receives_posted, x->work);
+    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+        const dpari_pt_list *l = &x->peer[i].send;
+        if (l->count > 0 && dpari_pt_is_whole(x, l)) {
+            call++->in = v->own + l->first * v->stride;
+        } else if (l->count > 0) {
+            const dpari_pt_list dense = dpari_pt_dense(l->count);
+            unsigned char *to = (unsigned char *)(uintptr_t)call++->in;
+            dpari_pt_move(&dense, dpari_pt_dense_side(v, to, 0), l, dpari_pt_side_of(v, 0, 0),
+                          v->size);
+        }
+    }
+    return st != DPAR_OK ? st
+                         : dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
+                                               x->sends_posted, x->work + x->receives_posted);
+}
+
 /* ---- taking -----------------------------------------------------------------------------------
  */
 
@@ -2452,6 +2508,17 @@ static dpar_status dpari_pt_message(dpari_points *x, int32_t n, int wait)
     return st;
 }
 
+/* All messages of an exchange that was posted again. */
+static dpar_status dpari_pt_end_again(dpari_points *x)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->receives_posted + x->sends_posted && st == DPAR_OK; i++) {
+        st = dpari_pt_message(x, i, 1);
+    }
+    return st;
+}
+
 /* Takes from peer i, whose message is work n. */
 static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait)
 {
@@ -2544,7 +2611,7 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *x, dpar_status st)
         (void)dpar_wait_all(x->work, x->receives_posted + x->sends_posted);
     }
     x->receives_posted = x->sends_posted = 0;
-    x->active = 0;
+    x->active = x->again = 0;
     return st;
 }
 
@@ -2574,6 +2641,10 @@ static dpar_status dpari_pt_start(dpari_points *x)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
+    if (x->again) {
+        return dpari_pt_post_again(x);
+    }
+    x->receives_posted = x->sends_posted = 0;
     for (i = 0; i < x->head.peers; i++) {
         x->peer[i].taken = x->peer[i].reads = 0;
     }
@@ -2589,6 +2660,7 @@ static dpar_status dpari_pt_start(dpari_points *x)
     if (st == DPAR_OK && x->self >= 0 && !x->adjoint) {
         st = dpari_pt_take(x, x->self, 0, 0);
     }
+    x->again = dpari_pt_may_repeat(x);
     return st;
 }
 
@@ -2614,6 +2686,7 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, 
         return st;
     }
     x->adjoint = op != DPAR_COPY;
+    x->again = x->again && !x->adjoint;
     x->op = op;
     x->kind = x->shared > 0 ? dpari_pt_kind(x, v, n) : 0;
     x->count++;
@@ -2621,7 +2694,6 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_values *v, 
     x->stage = DPARI_PT_TAKING;
     x->looked = 0.0;
     x->lent = 0;
-    x->receives_posted = x->sends_posted = 0;
     st = dpari_pt_start(x);
     return st == DPAR_OK ? st : dpari_pt_drop(x, st);
 }
@@ -2646,7 +2718,10 @@ static dpar_status dpari_pt_further(dpari_points *x, int wait)
     if (!x->active) {
         return dpari_pt_broken(x);
     }
-    if (x->stage == DPARI_PT_TAKING) {
+    if (x->again && wait) {
+        st = dpari_pt_end_again(x);
+        x->stage = DPARI_PT_LEAVING;
+    } else if (x->stage == DPARI_PT_TAKING) {
         st = dpari_pt_take_all(x, wait);
         if (st == DPAR_OK && x->shared > 0) {
             dpari_pt_say_done(x);

@@ -149,6 +149,7 @@ typedef struct dpari_points {
     uint64_t kind;            /* of the one under way */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
+    int32_t again; /* what is posted for the next, if it is like this one */
     double looked;
     double seconds[3];
 } dpari_points;

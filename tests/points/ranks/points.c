@@ -834,6 +834,68 @@ static void long_run(dpar_comm *c)
     dpar_comm_release(c, x);
 }
 
+/* The same plan over and over, as a solver does: mostly like the exchange before, of one of three
+ * vectors in turns; now and then of another shape, adjoint, tested to its end, or called wrong. */
+static double steady(int owner, int i, int k, int round)
+{
+    return 64.0 * owner + i + 0.25 * k + 2048.0 * (round % 16); /* exact in f32, too */
+}
+
+static void again(dpar_comm *c)
+{
+    enum { N = 24, GHOSTS = 12, ROUNDS = 200 };
+    const int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;
+    double room[3][3 * (N + GHOSTS)], apart[3 * GHOSTS];
+    int64_t ghost[GHOSTS];
+    dpar_points *p = NULL;
+    dpar_why why;
+    uint64_t seed = 7;
+    int i, k, round;
+    for (i = 0; i < GHOSTS;
+         i++) { /* of the next rank a run, of the one before some here and there */
+        ghost[i] = i < 6 ? N * next + 9 + i : N * before + 3 * (i - 6) + 1;
+    }
+    CHECK_INT(dpar_points_make(c, NULL, N, ghost, GHOSTS, &p, &why), DPAR_OK);
+    for (round = 0; round < ROUNDS && p; round++) {
+        const uint64_t turn = lot_below(&seed, 10), which = lot_below(&seed, 3);
+        const uint64_t shape = round / 20 % 3, looks = lot_below(&seed, 3);
+        const int n = shape == 1 ? 3 : 1;
+        dpar_points_values v;
+        memset(&v, 0, sizeof v);
+        v.type = shape == 2 ? DPAR_F32 : DPAR_F64;
+        v.components = n;
+        v.data = room[which];
+        v.ghosts = round / 60 % 2 ? apart : NULL;
+        for (i = 0; i < N + GHOSTS; i++) {
+            for (k = 0; k < n; k++) {
+                put(v.type, number(&v, N, i, k), i < N ? steady(c->rank, i, k, round) : turn == 9);
+            }
+        }
+        if (turn == 0) {
+            CHECK_INT(dpar_points_run(p, &v, 0), DPAR_E_ARG);
+        }
+        CHECK_INT(turn == 9 ? dpar_points_begin_adjoint(p, &v, 1, DPAR_SUM)
+                            : dpar_points_begin(p, &v, 1),
+                  DPAR_OK);
+        while (looks == 0 && dpar_points_test(p) == DPAR_MORE) {
+        }
+        CHECK_INT(dpar_points_end(p), DPAR_OK);
+        for (i = 0; i < N + GHOSTS; i++) {
+            const int given = turn == 9 && i < N
+                                  ? (i >= 9 && i < 15) + (i % 3 == 1 && i < 18) /* who reads it */
+                                  : 0;
+            for (k = 0; k < n; k++) {
+                const double want = i < N       ? steady(c->rank, i, k, round) + given
+                                    : turn == 9 ? 0.0
+                                    : i - N < 6 ? steady(next, 9 + i - N, k, round)
+                                                : steady(before, 3 * (i - N - 6) + 1, k, round);
+                CHECK(get(v.type, number(&v, N, i, k)) == want);
+            }
+        }
+    }
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
 /* The full floor in memory of one's own, what it draws, arrays of the simple one. */
 static void full(dpar_comm *c)
 {
@@ -912,6 +974,7 @@ static int test(dpar_comm *c, void *arg)
     full(c);
     ahead(c);
     long_run(c);
+    again(c);
     if (c->size == 2) {
         high_bits(c);
     }
