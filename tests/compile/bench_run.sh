@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT-0
 # The benchmarks of communicators and of halo exchanges (of f64 and f32) build with each MPI library here, run,
 # and find every result right: one row of each operation from each engine; those of strategies, of
-# overlap, of messages and of predicted beside measured without MPI. No time is judged. A push takes one MPI (DPAR_MPI).
+# overlap, of messages and of predicted beside measured without MPI. No time is judged. A push takes those with one MPI
+# (DPAR_MPI), or those without, in turns.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Only what the benchmarks reach is compiled, as static functions.
@@ -19,64 +20,74 @@ build() {
     here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $reached "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
-ran=0 all='here:strategies here:overlap here:p2p_speed here:grid_speed here:scale here:loop
-    loop:commands/doctor loop:commands/plan loop:apps/shallow_water loop:apps/unet loop:apps/train_gpt' mpis=
+alone() {
+    in_pairs build here:strategies here:overlap here:p2p_speed here:grid_speed here:scale here:loop \
+        loop:commands/doctor loop:commands/plan loop:apps/shallow_water loop:apps/unet loop:apps/train_gpt
+    timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
+    timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &&
+        grep -q '"bucket 0"' "$work/trace" || { echo 'overlap:'; cat "$work/rows"; exit 1; }
+    timeout -k 5 120 "$work/p2p_speed" 0.0005 > "$work/rows" && # a row of each size, all five columns
+        [ "$(grep -c '^ *[0-9]*\( *[0-9.]* */ *[0-9.]* *([ 0-9.]*)\)\{5\}$' "$work/rows")" -eq 12 ] ||
+        { echo 'p2p_speed:'; cat "$work/rows"; exit 1; }
+    timeout -k 5 60 "$work/grid_speed" 0.001 > "$work/rows" && # 3 sizes, 2 widths, 3 lists of arrays
+        [ "$(grep -c '^ *[0-9]* *[12]  [a-z]\+\( *[0-9.]\+\)\{6\}$' "$work/rows")" -eq 18 ] || { echo 'grid_speed:'; cat "$work/rows"; exit 1; }
+    timeout -k 5 60 "$work/scale" nodes=2,64 ranks=8 > "$work/rows" && # all_reduce, all_to_all, halos; cache lines
+        [ "$(grep -c '^| [0-9]* x 8 |' "$work/rows")" -eq 14 ] && [ "$(grep -c '^| [0-9]* | .*: [0-9]* B' "$work/rows")" -eq 11 ] ||
+        { echo 'scale:'; cat "$work/rows"; exit 1; }
+    LOOP_BIN=$work LOOP_OUT=$work/closed timeout -k 5 120 sh bench/loop.sh short > "$work/rows" 2> "$work/err" &&
+        # 4 all_reduces, 3 halos, 9 steps; of one rank 9
+        [ "$(grep -c '^  [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 16 ] &&
+        [ "$(grep -c '^C [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 9 ] &&
+        grep -q '^16 rows (C apart), [0-9]* within 20 %: median off by ' "$work/rows" ||
+        { echo 'loop.sh short:'; cat "$work/rows" "$work/err"; exit 1; }
+}
+
+over_mpi() {
+    for mpi in $mpis; do
+        case $mpi in
+        openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
+        mpich) run=mpirun.mpich ;;
+        esac
+        for ranks in 2 3; do
+            [ "$mpi" = mpich ] && [ "$ranks" -gt 2 ] && continue # it never yields: minutes on two cores
+            timeout -k 5 120 $run -np "$ranks" "$work/comm_speed_$mpi" seconds=0.0005 max=65536 \
+                > "$work/rows" || { echo "$mpi, $ranks ranks: exit $?"; exit 1; }
+            for engine in mpi dpar dpar-heap; do
+                for op in barrier broadcast all_reduce all_gather reduce_scatter all_to_all p2p; do
+                    grep -q "^$engine,$ranks,$op," "$work/rows" ||
+                        { echo "$mpi, $ranks ranks: no row of $engine, $op"; exit 1; }
+                done
+            done
+            timeout -k 5 120 $run -np "$ranks" "$work/halo_$mpi" label="$mpi" n=5,24 w=1,2 samples=1 \
+                seconds=0.0005 > "$work/rows" || { echo "halos, $mpi, $ranks ranks: exit $?"; exit 1; }
+            for engine in types neighbour pack ordered windows registered private messages adjoint eight floor; do
+                grep -q "^$mpi,$ranks,.*,5,2,full,$engine," "$work/rows" ||
+                    { echo "halos, $mpi, $ranks ranks: no row of $engine"; exit 1; }
+            done
+        done
+        [ "$mpi" = mpich ] || DPAR_MPI_NODE=2 timeout -k 5 120 $run -np 4 "$work/held_$mpi" rounds=1 > "$work/rows" &&
+            { [ "$mpi" = mpich ] || [ "$(grep -c '^| .* | [0-9]* | .* | .* | [0-9.]* |$' "$work/rows")" -eq 13 ]; } ||
+            { echo "scale, $mpi:"; cat "$work/rows"; exit 1; }
+        for kind in halo f32; do # what short runs of other lengths go by
+            timeout -k 5 120 $run -np 2 "$work/${kind}_$mpi" label="$mpi" n=24 w=1,3,4 samples=1 \
+                seconds=0.0005 engines=pack,registered,adjoint > "$work/rows" || { echo "$kind, $mpi: exit $?"; exit 1; }
+            for engine in pack registered adjoint; do
+                grep -q "^$mpi,2,.*,24,4,full,$engine," "$work/rows" || { echo "$kind, $mpi: no row of $engine"; exit 1; }
+            done
+        done
+    done
+}
+
+mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     mpis="$mpis $mpi"
 done
-mpis=$(one_mpi $mpis)
+turn=$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] || echo $((${DPAR_PART:-0} % 2)))
+[ "$turn" = 1 ] || alone
+[ "$turn" != 0 ] || exit 0
+[ -n "$mpis" ] || { echo 'mpicc.openmpi, mpicc.mpich not found'; exit 77; }
+mpis=$(one_mpi $mpis) all=
 for mpi in $mpis; do all="$all coll:$mpi halo:$mpi f32:$mpi held:$mpi"; done
 in_pairs build $all
-timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
-timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &&
-    grep -q '"bucket 0"' "$work/trace" || { echo 'overlap:'; cat "$work/rows"; exit 1; }
-timeout -k 5 120 "$work/p2p_speed" 0.0005 > "$work/rows" && # a row of each size, all five columns
-    [ "$(grep -c '^ *[0-9]*\( *[0-9.]* */ *[0-9.]* *([ 0-9.]*)\)\{5\}$' "$work/rows")" -eq 12 ] ||
-    { echo 'p2p_speed:'; cat "$work/rows"; exit 1; }
-timeout -k 5 60 "$work/grid_speed" 0.001 > "$work/rows" && # 3 sizes, 2 widths, 3 lists of arrays
-    [ "$(grep -c '^ *[0-9]* *[12]  [a-z]\+\( *[0-9.]\+\)\{6\}$' "$work/rows")" -eq 18 ] || { echo 'grid_speed:'; cat "$work/rows"; exit 1; }
-timeout -k 5 60 "$work/scale" nodes=2,64 ranks=8 > "$work/rows" && # all_reduce, all_to_all, halos; cache lines
-    [ "$(grep -c '^| [0-9]* x 8 |' "$work/rows")" -eq 14 ] && [ "$(grep -c '^| [0-9]* | .*: [0-9]* B' "$work/rows")" -eq 11 ] ||
-    { echo 'scale:'; cat "$work/rows"; exit 1; }
-LOOP_BIN=$work LOOP_OUT=$work/closed timeout -k 5 120 sh bench/loop.sh short > "$work/rows" 2> "$work/err" &&
-    # 4 all_reduces, 3 halos, 9 steps; of one rank 9
-    [ "$(grep -c '^  [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 16 ] &&
-    [ "$(grep -c '^C [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 9 ] &&
-    grep -q '^16 rows (C apart), [0-9]* within 20 %: median off by ' "$work/rows" ||
-    { echo 'loop.sh short:'; cat "$work/rows" "$work/err"; exit 1; }
-for mpi in $mpis; do
-    case $mpi in
-    openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
-    mpich) run=mpirun.mpich ;;
-    esac
-    for ranks in 2 3; do
-        [ "$mpi" = mpich ] && [ "$ranks" -gt 2 ] && continue # it never yields: minutes on two cores
-        timeout -k 5 120 $run -np "$ranks" "$work/comm_speed_$mpi" seconds=0.0005 max=65536 \
-            > "$work/rows" || { echo "$mpi, $ranks ranks: exit $?"; exit 1; }
-        for engine in mpi dpar dpar-heap; do
-            for op in barrier broadcast all_reduce all_gather reduce_scatter all_to_all p2p; do
-                grep -q "^$engine,$ranks,$op," "$work/rows" ||
-                    { echo "$mpi, $ranks ranks: no row of $engine, $op"; exit 1; }
-            done
-        done
-        timeout -k 5 120 $run -np "$ranks" "$work/halo_$mpi" label="$mpi" n=5,24 w=1,2 samples=1 \
-            seconds=0.0005 > "$work/rows" || { echo "halos, $mpi, $ranks ranks: exit $?"; exit 1; }
-        for engine in types neighbour pack ordered windows registered private messages adjoint eight floor; do
-            grep -q "^$mpi,$ranks,.*,5,2,full,$engine," "$work/rows" ||
-                { echo "halos, $mpi, $ranks ranks: no row of $engine"; exit 1; }
-        done
-        ran=$((ran + 1))
-    done
-    [ "$mpi" = mpich ] || DPAR_MPI_NODE=2 timeout -k 5 120 $run -np 4 "$work/held_$mpi" rounds=1 > "$work/rows" &&
-        { [ "$mpi" = mpich ] || [ "$(grep -c '^| .* | [0-9]* | .* | .* | [0-9.]* |$' "$work/rows")" -eq 13 ]; } ||
-        { echo "scale, $mpi:"; cat "$work/rows"; exit 1; }
-    for kind in halo f32; do # what short runs of other lengths go by
-        timeout -k 5 120 $run -np 2 "$work/${kind}_$mpi" label="$mpi" n=24 w=1,3,4 samples=1 \
-            seconds=0.0005 engines=pack,registered,adjoint > "$work/rows" || { echo "$kind, $mpi: exit $?"; exit 1; }
-        for engine in pack registered adjoint; do
-            grep -q "^$mpi,2,.*,24,4,full,$engine," "$work/rows" || { echo "$kind, $mpi: no row of $engine"; exit 1; }
-        done
-    done
-done
-[ "$ran" -gt 0 ] || { echo 'mpicc.openmpi, mpicc.mpich not found'; exit 77; }
+over_mpi

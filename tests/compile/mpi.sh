@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi, the programs of tests/*/ranks and
-# of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes tests/mpi with each
-# MPI and the programs with one of them, at one number, as DPAR_PART and DPAR_MPI (0 or 1) say; with the second,
+# of apps/ at 1 to 8 ranks (nightly: every program with both MPIs at all eight). A push takes all of it with
+# one MPI, at one number, as DPAR_PART and DPAR_MPI (0 or 1) say, and a part of tests/mpi with the other; with the second,
 # MPICH, whose waits never yield, at most as many ranks as there are cores, and 4.
 # All of it by messages alone, as between nodes; then some by way of the node's memory, as is the default.
 # DPAR_MPIS=openmpi5: the MPI whose commands are mpicc.openmpi5 and so on. DPAR_MPI_INSIDES=1: tests/mpi alone.
@@ -75,20 +75,21 @@ insides() {
         run "$n" "$work/every"
         run "$n" "$work/node"
     done
+    run 2 "$work/every" order
+    run 2 "$work/every" block
+    turn || return 0
     run "$most" "$work/three_cxx"
     run 2 "$work/every_7"
     run 2 "$work/every" two
     run 3 "$work/every_7" order check
-    run 2 "$work/every" order
     run 3 "$work/every" check
-    run 2 "$work/every" block
     run "$blocked" "$work/every" block order check
     run 2 "$work/order"
     run 3 "$work/order"
     run 4 "$work/cart"
-    ! turn || run 3 "$work/late"
-    ! turn || run 4 "$work/scale"
-    ! turn || run "$most" "$work/scale_few"
+    run 3 "$work/late"
+    run 4 "$work/scale"
+    run "$most" "$work/scale_few"
     ! whole || [ -z "$yields" ] || run 18 "$work/scale"
     threads 2 $([ -z "$yields" ] || echo 3)
 }
@@ -219,14 +220,13 @@ by_levels() {
 by_memory() {
     export DPAR_MPI_FLAT=0
     threads 2
-    for n in $(! turn || echo "$counts"); do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
+    for n in $counts; do some $(whole || [ "$n" -le 4 ] && echo "$n" || echo $((n - 4))); done
     full
     if [ -n "$yields" ] || whole; then
         export DPAR_MPI_NODE=2
         for n in $(whole && echo 4 3 || echo $((3 + ${DPAR_PART:-0} % 2))); do
             run "$n" "$work/order"
             run "$n" "$work/cart"
-            turn || continue
             some "$n"
             run "$n" "$work/doctor_together"
         done
@@ -267,7 +267,9 @@ for suffix in $mpis; do
     fi
     planet=planet
     ! [ -e "$work/planet_shm" ] && turn || planet=
-    in_pairs build engine every every_7 three three_cxx order cart threads late gone faults $linux beside node deals doctor scale scale_few $planet engine_cxx
+    more=
+    ! turn || more="every_7 three_cxx order cart threads late gone faults $linux beside deals doctor scale scale_few $planet"
+    in_pairs build engine every three node $more engine_cxx
     [ -z "$planet" ] ||
         try "$work/planet_shm" --case 5 --rows 19 --days 0.2 --ranks 2 --save "$work/planet_before" > /dev/null
     ! turn || in_pairs link $programs
@@ -276,9 +278,9 @@ for suffix in $mpis; do
     if turn; then
         programs
         doctor
+        by_memory
     fi
-    by_memory
-    echo "mpicc$suffix: as C and C++; ${counts}ranks$(turn || echo ', tests/mpi alone')"
+    echo "mpicc$suffix: as C and C++; ${counts}ranks$(turn || echo ', some of tests/mpi alone')"
     # the next one's: its waits spin, and where they share cores each costs slices of time
     share=$((cores < 4 ? cores : 4))
     whole || counts="$((${counts% } % share + 1)) "

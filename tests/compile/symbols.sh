@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT-0
 # Each header's object exports dpar_ names and the names of its inner door alone; it holds no data, no bss. Without an
 # operating system (dpar.h, dpar_schedule.h, dpar_cost.h) it needs nothing but what compilers call anyway; the
-# others, the functions of the C library and POSIX named below and no other. DPAR_PARTS: some of the flags only.
+# others, the functions of the C library and POSIX named below and no other. A push takes the first flags and one of
+# the others in turns. DPAR_PARTS: some of the flags only.
 . tests/compile/common.sh
 need nm
 cd "$work" || exit 1
@@ -49,7 +50,7 @@ look() {
 }
 
 set --
-for flags in ${DPAR_PARTS:--O0+-fPIC -O0 -O2+-fPIC -O2 -Os}; do
+for flags in ${DPAR_PARTS:--O0+-fPIC $(some_of -O0 -O2+-fPIC -O2 -Os)}; do
     for each in $headers; do set -- "$@" "$each $(echo "$flags" | tr + ' ')"; done
 done
 in_pairs look "$@"
