@@ -2,7 +2,7 @@
 # The benchmarks of communicators and of halo exchanges (of f64 and f32) build with each MPI library here, run,
 # and find every result right: one row of each operation from each engine; those of strategies, of
 # overlap, of messages and of predicted beside measured without MPI. No time is judged. A push takes those with one MPI
-# (DPAR_MPI), or those without, in turns.
+# (DPAR_MPI), those of predicted beside measured, or the others without MPI, in turns.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Only what the benchmarks reach is compiled, as static functions.
@@ -21,8 +21,7 @@ build() {
     esac
 }
 alone() {
-    in_pairs build here:strategies here:overlap here:p2p_speed here:grid_speed here:scale here:loop \
-        loop:commands/doctor loop:commands/plan loop:apps/shallow_water loop:apps/unet loop:apps/train_gpt
+    in_pairs build here:strategies here:overlap here:p2p_speed here:grid_speed here:scale
     timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
     timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &&
         grep -q '"bucket 0"' "$work/trace" || { echo 'overlap:'; cat "$work/rows"; exit 1; }
@@ -34,6 +33,10 @@ alone() {
     timeout -k 5 60 "$work/scale" nodes=2,64 ranks=8 > "$work/rows" && # all_reduce, all_to_all, halos; cache lines
         [ "$(grep -c '^| [0-9]* x 8 |' "$work/rows")" -eq 14 ] && [ "$(grep -c '^| [0-9]* | .*: [0-9]* B' "$work/rows")" -eq 11 ] ||
         { echo 'scale:'; cat "$work/rows"; exit 1; }
+}
+
+predicted() {
+    in_pairs build here:loop loop:commands/doctor loop:commands/plan loop:apps/shallow_water loop:apps/unet loop:apps/train_gpt
     LOOP_BIN=$work LOOP_OUT=$work/closed timeout -k 5 120 sh bench/loop.sh short > "$work/rows" 2> "$work/err" &&
         # 4 all_reduces, 3 halos, 9 steps; of one rank 9
         [ "$(grep -c '^  [a-z_]* .* 1 .* [mu]s *[0-9.]* [mu]s  [0-9.]*$' "$work/rows")" -eq 16 ] &&
@@ -83,9 +86,10 @@ for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     mpis="$mpis $mpi"
 done
-turn=$([ "${DPAR_PARTS_OF:-1}" -eq 1 ] || echo $((${DPAR_PART:-0} % 2)))
-[ "$turn" = 1 ] || alone
-[ "$turn" != 0 ] || exit 0
+turn=$(some_of over_mpi alone over_mpi predicted)
+case $turn in *alone*) alone ;; esac
+case $turn in *predicted*) predicted ;; esac
+case $turn in *over_mpi*) ;; *) exit 0 ;; esac
 [ -n "$mpis" ] || { echo 'mpicc.openmpi, mpicc.mpich not found'; exit 77; }
 mpis=$(one_mpi $mpis) all=
 for mpi in $mpis; do all="$all coll:$mpi halo:$mpi f32:$mpi held:$mpi"; done
