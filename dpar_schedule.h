@@ -3564,7 +3564,6 @@ typedef struct dpari_proof {
     uint32_t kinds;         /* that there are */
     int32_t transport, room, ready_count;
     int32_t pending; /* a message gone over whose successor may go now; -1: none */
-    int64_t left;    /* sends that did not go over */
 } dpari_proof;
 
 /* ---- sentences ------------------------------------------------------------------------------ */
@@ -4122,7 +4121,6 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
     if (dpari_action_has_micro(a->kind)) {
         dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
-        w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
     }
 }
 
@@ -4433,7 +4431,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
     for (r = 0; r < w->s->ranks; r++) {
         through += w->lane[r].at == w->lane[r].end;
     }
-    if (through == w->s->ranks && (w->left == 0 || !dpari_proof_queues(w))) {
+    if (through == w->s->ranks) { /* each RECV was done: behind it stands what waits for it */
         return DPAR_OK;
     }
     for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
@@ -4524,7 +4522,6 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
         *last = i;
         if (sends) {
             dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
-            w->left++;
         }
     }
     w->key[0] = w->key[1] = -1;
@@ -4823,7 +4820,8 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        if (w->receive.full || w->activation.full || w->send.full) { /* not so many W's */
+        /* No other pool: a micro-batch waits for one stage at a time, and W's for activations. */
+        if (w->activation.full || w->send.full) {
             return r;
         }
         if (counts != NULL) {
