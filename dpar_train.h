@@ -9348,13 +9348,16 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
     int64_t i;
-    if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
-        for (i = 0; i < rows && bias != NULL; i++) {
-            dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
-        }
+    if (bias == NULL || rows * n == 0) { /* y may be NULL */
         return DPAR_OK;
     }
-    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    if (t->comm->mem != NULL) {
+        return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    }
+    for (i = 0; i < rows; i++) {
+        dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+    }
+    return DPAR_OK;
 }
 
 /* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */

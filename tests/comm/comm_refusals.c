@@ -5,6 +5,7 @@
 
 #include "axes.h"
 #include "check.h"
+#include "no_memory.h"
 #include "refused.h"
 
 #include <stdlib.h>
@@ -50,6 +51,14 @@ static void test_jobs(void)
     REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "says 4 ranks, 2 of them on this node");
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK_INT(unsetenv(names[i]), 0);
+    }
+    for (i = 0; i < 3; i++) { /* Flux: ranks, nodes, this rank; nothing says how many are here */
+        static const char *const flux[] = {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES"};
+        CHECK_INT(setenv(flux[i], i == 0 ? "0" : i == 1 ? "5" : "2", 1), 0);
+        if (i == 2) {
+            REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "Flux says 5 ranks on 2 nodes: ");
+            CHECK_INT(unsetenv(flux[0]) + unsetenv(flux[1]) + unsetenv(flux[2]), 0);
+        }
     }
     CHECK_INT(setenv("DPAR_TIMEOUT", "soon", 1), 0);
     REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG,
@@ -109,9 +118,139 @@ static void test_moves(dpar_comm *c)
     CHECK(dpar_move_bytes(c, &move, &bytes, &why) == DPAR_E_RANGE);
 }
 
+/* ---- without memory ---- */
+
+enum { CALLS = 100 };
+
+static void too_many_calls(void *arg, char *text)
+{
+    dpar_comm *c = (dpar_comm *)arg;
+    static dpar_call calls[CALLS];
+    static double from[CALLS], to[CALLS];
+    int32_t i;
+    memset(calls, 0, sizeof calls);
+    for (i = 0; i < CALLS; i++) {
+        calls[i].kind = i % 2 ? DPAR_RECV : DPAR_SEND; /* each to this rank itself */
+        calls[i].type = DPAR_F64, calls[i].tag = i / 2, calls[i].count = 1;
+        calls[i].in = &from[i], calls[i].out = &to[i];
+    }
+    strcpy(text, dpar_batch(c, calls, CALLS, NULL) == DPAR_E_MEMORY ? c->why.text : "");
+}
+
+static void a_thread(void *arg, char *text)
+{
+    static int calls; /* the first does nothing: a thread that has ended leaves its stack */
+    dpar_comm *c = (dpar_comm *)arg;
+    text[0] = 0;
+    if (calls++ == 0) {
+        return;
+    }
+    strcpy(text, dpar_comm_progress(c, 1) == DPAR_E_SYSTEM ? c->why.text : "");
+    (void)dpar_comm_progress(c, 0);
+}
+
+/* Communicators to shrink, from before memory is short. */
+typedef struct shrinks {
+    dpar_comm *from[40];
+    int next;
+} shrinks;
+
+static void shrunk(void *arg, char *text)
+{
+    shrinks *s = (shrinks *)arg;
+    dpar_comm *out = NULL;
+    dpar_why why;
+    why.text[0] = 0;
+    if (s->next < 40 && dpar_comm_shrink(s->from[s->next++], &out, NULL, &why) == DPAR_OK) {
+        why.text[0] = 0;
+        (void)dpar_comm_close(out);
+    }
+    strcpy(text, why.text);
+}
+
+static void alone(void *arg, char *text)
+{
+    dpar_comm *world = NULL;
+    dpar_options o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.heap_bytes = 1 << 16;
+    o.timeout_s = 1e-3;
+    why.text[0] = 0;
+    if (dpar_init(&world, &o, &why) == DPAR_OK) {
+        (void)dpar_comm_close(world);
+        why.text[0] = 0;
+    }
+    strcpy(text, why.text);
+    (void)arg;
+}
+
+static void threads(void *arg, char *text)
+{
+    dpar_options o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.heap_bytes = 1 << 16;
+    o.threads = 1;
+    why.text[0] = 0;
+    strcpy(text, dpar_launch_with(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
+    (void)arg;
+}
+
+static void test_no_memory(dpar_comm *c)
+{
+    static few_pages few;
+    static shrinks s;
+    int i;
+    if (!few_pages_said(&few, a_thread, c, 1 << 14)) {
+        puts("a limit of memory: not kept, skipped");
+        return;
+    }
+    CHECK(few_pages_has(&few, "no thread could be started for progress"));
+    for (i = 0; i < 40; i++) {
+        CHECK_INT(dpar_comm_split(c, 0, 0, &s.from[i]), DPAR_OK);
+    }
+    s.next = 0;
+    CHECK(few_pages_said(&few, shrunk, &s, 1 << 12));
+    CHECK(few_pages_has(&few, "shrink: rank 0 has no memory for a communicator"));
+    CHECK(few_pages_said(&few, too_many_calls, c, 64));
+    CHECK(few_pages_has(&few, "batch: no memory for so many calls"));
+}
+
+static void test_no_start(void)
+{
+    static few_pages few;
+    if (!few_pages_said(&few, alone, NULL, 1 << 17)) {
+        return;
+    }
+    CHECK(few_pages_has(&few, "shared memory of "));
+    CHECK(few_pages_has(&few, "joining: a rank's memory"));
+    CHECK(few_pages_said(&few, threads, NULL, 1 << 19));
+    CHECK(few_pages_has(&few, "to watch 8 ranks: there is no memory"));
+    CHECK(few_pages_has(&few, "of 8 could not be started"));
+    CHECK_INT(setenv("DPAR_JOB", "few pages", 1) + setenv("DPAR_RANK", "0", 1), 0);
+    CHECK_INT(setenv("DPAR_SIZE", "2", 1) + setenv("DPAR_TIMEOUT", "0.001", 1), 0);
+    CHECK(few_pages_said(&few, alone, NULL, 1 << 17));
+    CHECK(few_pages_has(&few, "a table of the ranks to come"));
+    CHECK_INT(unsetenv("DPAR_JOB") + unsetenv("DPAR_RANK"), 0);
+    CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
+}
+
+/* An engine that cannot shrink. */
+static void test_engine(dpar_comm *c)
+{
+    dpar_comm without = *c, *out = NULL;
+    dpar_why why;
+    without.engine.shrink = NULL;
+    REFUSED(dpar_comm_shrink(&without, &out, NULL, &why), DPAR_E_SYSTEM,
+            "shrink: the engine shm cannot go on without ranks");
+}
+
 static int one_rank(dpar_comm *c, void *arg)
 {
     (void)arg;
+    test_engine(c);
+    test_no_memory(c);
     test_moves(c);
     return checks_failed > 0;
 }
@@ -125,5 +264,6 @@ int main(void)
     test_launch();
     test_jobs();
     CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
+    test_no_start();
     return CHECK_DONE();
 }

@@ -77,9 +77,12 @@ case " $COVERAGE " in
         build tests/comm/ranks/$each.c "$each"
         try timeout 600 "$work/o/$each" 30 1 > /dev/null
     done
-    # what programs say when they start and fail; they compile their own, whose counters go here
+    # what programs say when they start and fail; they compile their own, whose counters go here, each
+    # program's apart
+    printf '#!/bin/sh\nexec gcc -dumpdir "%s/o/call$$_" "$@"\n' "$work" > "$work/cc"
+    chmod +x "$work/cc"
     for each in start launch; do
-        try env CC="gcc -dumpdir $work/o/${each}_" CFLAGS="$flags" timeout 600 sh tests/comm/ranks/$each.sh > /dev/null
+        try env CC="$work/cc" CFLAGS="$flags" timeout 600 sh tests/comm/ranks/$each.sh > /dev/null
     done
     ;;
 esac
