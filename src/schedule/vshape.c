@@ -132,9 +132,9 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
 }
 
 /* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
- * until all is as it was, which is seen by `live`: behind `from` as many F and I were done as before,
- * and live - owed is their difference. In the last slot nothing is live. With `keep` the new numbers
- * are written. */
+ * until all is as it was, which is seen by `live`: behind `from` as many F and I were done as
+ * before, and live - owed is their difference. In the last slot nothing is live. With `keep` the
+ * new numbers are written. */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* What dpar_comm.h refuses before any rank runs, and what a world of one rank refuses of a move:
- * one wrong number at a time, with its sentence. */
+ * one wrong number at a time, with its sentence; and what is said without memory and files.
+ *     comm_refusals slow    what takes seconds */
 #include "dpar_comm.h"
 
 #include "axes.h"
@@ -8,7 +9,10 @@
 #include "no_memory.h"
 #include "refused.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int nothing(dpar_comm *c, void *arg)
 {
@@ -73,8 +77,9 @@ static void test_moves(dpar_comm *c)
     dpar_layout l, huge;
     dpar_placement p = dpar_replicate();
     dpar_move move, fine;
-    dpar_transfer t;
+    dpar_transfer t, many[4];
     dpar_why why;
+    int i;
     int64_t extent[3] = {4, 4, 4}, shape[3] = {4, 4, 4}, far[1], bytes = 0;
     int32_t one = 1;
     double in[64], out[64];
@@ -111,6 +116,16 @@ static void test_moves(dpar_comm *c)
     move.in_shape = move.out_shape = far;
     REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_RANGE,
             "2305843009213693952 elements of 8 bytes");
+    for (i = 0; i < 4; i++) { /* 2^63 bytes in pieces as large as one likes: they are kept twice */
+        memset(&many[i], 0, sizeof many[i]);
+        many[i].dims = 1, many[i].extent[0] = INT64_C(1) << 58;
+    }
+    far[0] = INT64_C(1) << 59;
+    move.send = move.receive = many, move.sends = move.receives = 4;
+    move.piece_bytes = INT64_MAX;
+    move.out = in; /* arrays so large cannot lie apart */
+    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
+    REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
     extent[0] = INT64_C(1) << 61, extent[1] = extent[2] = 4;
     CHECK_INT(dpar_layout_init(&huge, &m, 3, extent, &p, NULL), DPAR_OK);
     move = fine;
@@ -194,6 +209,12 @@ static void threads(void *arg, char *text)
     o.threads = 1;
     why.text[0] = 0;
     strcpy(text, dpar_launch_with(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
+    if (strstr(text, "could not join: ") != NULL) { /* whichever it is */
+        CHECK(strstr(text, "could not join: joining: a rank's memory: out of memory") != NULL);
+        text[0] = 0;
+    } else if (strncmp(text, "thread ", 7) == 0) {
+        memcpy(text, "thread #", 8);
+    }
     (void)arg;
 }
 
@@ -236,6 +257,93 @@ static void test_no_start(void)
     CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
 }
 
+/* ---- two processes, of which one cannot or does not ---- */
+
+static void as_rank(int rank, const char *size, const char *limit)
+{
+    CHECK_INT(setenv("DPAR_JOB", "of refusals", 1) + setenv("DPAR_SIZE", size, 1), 0);
+    CHECK_INT(setenv("DPAR_RANK", rank ? "1" : "0", 1) + setenv("DPAR_TIMEOUT", limit, 1), 0);
+}
+
+static dpar_status joins(dpar_why *why)
+{
+    dpar_comm *world = NULL;
+    dpar_options o;
+    dpar_status st;
+    memset(&o, 0, sizeof o);
+    o.heap_bytes = 1 << 16;
+    st = dpar_init(&world, &o, why);
+    if (world != NULL) {
+        (void)dpar_comm_close(world);
+    }
+    return st;
+}
+
+/* With as many files as there are and 0, 1, 2 more: a socket is one, the segment another. */
+static void test_no_files(void)
+{
+    struct rlimit before, less;
+    dpar_why why;
+    int rank, n, found[2] = {0, 0}, next = dup(0);
+    if (next < 0 || getrlimit(RLIMIT_NOFILE, &before) != 0) {
+        return;
+    }
+    close(next);
+    for (rank = 0; rank < 2; rank++) {
+        as_rank(rank, "2", "0.001");
+        for (n = 0; n < 3; n++) {
+            less = before;
+            less.rlim_cur = (rlim_t)next + (rlim_t)n;
+            CHECK_INT(setrlimit(RLIMIT_NOFILE, &less), 0);
+            CHECK(joins(&why) < 0);
+            CHECK_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
+            found[rank] += strstr(why.text, "the socket where ranks meet: ") != NULL;
+        }
+    }
+    CHECK(found[0] > 0 && found[1] > 0);
+}
+
+/* Rank 1 has no room for the segment. */
+static void test_no_room(void)
+{
+    struct rlimit less;
+    dpar_why why;
+    pid_t other;
+    rlim_t used = few_pages_used();
+    if (used == 0 || used > (rlim_t)1 << 38) {
+        return;
+    }
+    fflush(stdout);
+    other = fork();
+    if (other == 0) {
+        less.rlim_cur = less.rlim_max = few_pages_used() + (64 << 12);
+        (void)setrlimit(RLIMIT_AS, &less);
+        as_rank(1, "2", "10");
+        _exit(joins(&why) < 0 ? 0 : 1);
+    }
+    as_rank(0, "2", "10");
+    REFUSED(joins(&why), DPAR_E_SYSTEM, "rank 1 cannot map the segment: ");
+    CHECK_INT(waitpid(other, NULL, 0), other);
+    CHECK_INT(unsetenv("DPAR_JOB") + unsetenv("DPAR_RANK"), 0);
+    CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
+}
+
+/* Rank 0 lets rank 1 in and waits for the third: longer than rank 1, which waits 5 s more for what
+ * it would say. */
+static void test_third(void)
+{
+    dpar_why why;
+    pid_t other = fork();
+    if (other == 0) {
+        as_rank(0, "3", "20");
+        _exit(joins(&why) < 0 ? 0 : 1);
+    }
+    as_rank(1, "3", "0.3");
+    REFUSED(joins(&why), DPAR_E_TIMEOUT, "rank 0 of 3 let rank 1 in and then said nothing more");
+    CHECK_INT(kill(other, SIGKILL), 0);
+    CHECK_INT(waitpid(other, NULL, 0), other);
+}
+
 /* An engine that cannot shrink. */
 static void test_engine(dpar_comm *c)
 {
@@ -255,15 +363,21 @@ static int one_rank(dpar_comm *c, void *arg)
     return checks_failed > 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     dpar_options o;
     dpar_why why;
+    if (argc > 1 && strcmp(argv[1], "slow") == 0) {
+        test_third();
+        return CHECK_DONE();
+    }
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */
     test_launch();
     test_jobs();
     CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
     test_no_start();
+    test_no_files();
+    test_no_room();
     return CHECK_DONE();
 }

@@ -538,11 +538,11 @@ static void test_copies(void)
                 static dpar_halo_walk a, b;
                 dpar_transfer t, u;
                 int lists = 0;
-                CHECK_INT(
-                    dpar_halo_first(&a, &one, rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
-                CHECK_INT(dpar_halo_first(&b, &both, 2 * rank + copy, direction, DPAR_HALO_FORWARD,
-                                          NULL),
+                CHECK_INT(dpar_halo_first(&a, &one, rank, direction, DPAR_HALO_FORWARD, NULL),
                           DPAR_OK);
+                CHECK_INT(
+                    dpar_halo_first(&b, &both, 2 * rank + copy, direction, DPAR_HALO_FORWARD, NULL),
+                    DPAR_OK);
                 for (; dpar_halo_next(&a, &t); lists++) {
                     CHECK(dpar_halo_next(&b, &u));
                     CHECK_INT(u.peer, 2 * t.peer + copy);

@@ -285,7 +285,7 @@ static void test_corners(void)
     pipe_uniform(&c, 1, 1, 0, 0, 0);
     c.job.stages = 5;
     c.job.rank_of = uneven;
-    CHECK(reach(&c.job, 0) >= 4 * 3 * 2); /* rank 0 has three of them */
+    CHECK(reach(&c.job, 0) >= 4 * 3 * 2);      /* rank 0 has three of them */
     pipe_start(&c, 4, 1, 8, DPAR_MAP_LOOP, 1); /* as many actions as one likes are tried */
     pipe_uniform(&c, 2, 3, 1, 1, 3);
     CHECK(reach(&c.job, 0) >= reach(&c.job, INT64_MAX));
@@ -311,8 +311,8 @@ static void test_work(void)
     x->work = DPARI_AUTO_WORK;
     dpari_auto_rules(x, &c.job);
     CHECK(x->found[0].rule >= 0);
-    CHECK_INT(x->work, DPARI_AUTO_WORK +
-                           (DPARI_AUTO_ROUNDS + DPAR_ORDERS - 1 + 1) * (int64_t)(4 * 12 * 3));
+    CHECK_INT(x->work,
+              DPARI_AUTO_WORK + (DPARI_AUTO_ROUNDS + DPAR_ORDERS - 1 + 1) * (int64_t)(4 * 12 * 3));
 }
 
 static void test_cap(void)

@@ -426,8 +426,8 @@ static void test_svg(void)
     CHECK_INT(count("<line"), 0);
     read_trace(2, 0);
     for (k = 0; k < 600; k++) { /* so many that only one digit has room in a backward */
-        n += snprintf(csv + n, sizeof csv - (size_t)n, "%s0%c%d", k ? "," : "",
-                      k < 300 ? 'F' : 'B', k % 300);
+        n += snprintf(csv + n, sizeof csv - (size_t)n, "%s0%c%d", k ? "," : "", k < 300 ? 'F' : 'B',
+                      k % 300);
     }
     timed(csv, 0);
     svg(NULL);
