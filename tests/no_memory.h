@@ -76,7 +76,7 @@ static inline int few_pages_said(few_pages *few, few_pages_call call, void *arg,
     few->call = call;
     few->arg = arg;
     few->used = few_pages_used();
-    if (few->used == 0 || few->used > (rlim_t)1 << 38 || getrlimit(RLIMIT_AS, &few->before) != 0) {
+    if (few->used == 0 || few->used >> 12 > (rlim_t)1 << 26 || getrlimit(RLIMIT_AS, &few->before) != 0) {
         return 0;
     }
     call(arg, none); /* what is taken once is there */
