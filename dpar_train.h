@@ -9411,12 +9411,13 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, i
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Once a function, before anything is posted: what travels reads them. */
+/* Once a function, before anything is posted: what travels reads them. A layer that is refused has
+ * any width. */
 static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
 {
     int32_t r;
     for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = dpar_split_size(&t->tokens, r) * width;
+        t->counts[r] = (int64_t)((uint64_t)dpar_split_size(&t->tokens, r) * (uint64_t)width);
     }
 }
 
