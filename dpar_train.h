@@ -7215,8 +7215,7 @@ static DPARI_COLD dpari_over *dpari_over_lay(const dpari_over *counted, void *me
     *o = *counted;
     (void)dpari_over_place(o, memory, ranks);
     for (k = 0; k < o->arrays; k++) {
-        /* of none an address that 0 may be added to */
-        o->array[k].data = (unsigned char *)(list[k].count > 0 ? list[k].data : o);
+        o->array[k].data = (unsigned char *)list[k].data;
         o->array[k].first = at;
         o->array[k].packed = -1;
         if (dpari_over_short(o->arrays, &list[k], each)) {

@@ -337,7 +337,7 @@ static void zero1(bytes *b)
     n = n > 1000 ? INT64_C(1) << 62 : n; /* arrays are as long as they say */
     memset(values, 0, sizeof values);
     if (take(b, 4)) {
-        if (!fine(dpar_ddp_over(world, take(b, 16) ? values : NULL, n, type, &d, &why))) {
+        if (!fine(dpar_ddp_over(world, take(b, 16) || n == 0 ? values : NULL, n, type, &d, &why))) {
             return;
         }
     } else {
@@ -345,6 +345,7 @@ static void zero1(bytes *b)
             list[i].data = take(b, 16) ? values + take(b, 3) * 300 : NULL;
             list[i].count = take(b, 16) ? take(b, 300) : odd64(b);
             list[i].count = list[i].count > 1000 ? INT64_C(1) << 62 : list[i].count;
+            list[i].data = list[i].count == 0 ? values : list[i].data;
         }
         n = arrays > 0 ? list[0].count : 0; /* only a list of one array is a flat one */
         if (!fine(dpar_ddp_over_list(world, take(b, 16) ? list : NULL, arrays, type, &d, &why))) {
