@@ -9967,8 +9967,8 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
-    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
-        return;
+    if (bytes == 0 || (call->kind == DPAR_REDUCE && call->root != g->comm.rank)) {
+        return; /* of nothing `in` and `out` may be NULL */
     }
     result =
         call->kind == DPAR_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at) : NULL;
@@ -12511,12 +12511,15 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     uint64_t member = 0;
     int64_t none = 0;
     dpar_status status = n ? dpari_member_make(n, &member, &none) : DPAR_E_MEMORY;
-    if (status != DPAR_OK) {
-        (void)dpari_os_why(why, "joining: a rank's memory", 0, n ? n->world->number : ENOMEM);
-    } else {
-        status = dpari_world_enter(n->world, member, why);
+    dpar_status entered = status == DPAR_OK ? dpari_world_enter(n->world, member, why) : DPAR_OK;
+    if (status == DPAR_OK && entered == DPAR_OK) {
+        status = dpari_shm_make_first(n, comm);
     }
-    status = status == DPAR_OK ? dpari_shm_make_first(n, comm) : status;
+    if (status != DPAR_OK) {
+        (void)dpari_os_why(why, "joining: a rank's memory", 0,
+                           n && n->world->number ? n->world->number : ENOMEM);
+    }
+    status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
         n->world->owns = 0;
         dpari_node_close(n);
@@ -14396,6 +14399,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
+        dpari_segment_ended(&l->segment, rank, 1); /* of a thread nobody else tells the others */
         return;
     }
     dpari_shm_lend(world, 1);

@@ -3564,7 +3564,6 @@ typedef struct dpari_proof {
     uint32_t kinds;         /* that there are */
     int32_t transport, room, ready_count;
     int32_t pending; /* a message gone over whose successor may go now; -1: none */
-    int64_t left;    /* sends that did not go over */
 } dpari_proof;
 
 /* ---- sentences ------------------------------------------------------------------------------ */
@@ -4122,7 +4121,6 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
     if (dpari_action_has_micro(a->kind)) {
         dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
-        w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
     }
 }
 
@@ -4433,7 +4431,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
     for (r = 0; r < w->s->ranks; r++) {
         through += w->lane[r].at == w->lane[r].end;
     }
-    if (through == w->s->ranks && (w->left == 0 || !dpari_proof_queues(w))) {
+    if (through == w->s->ranks) { /* each RECV was done: behind it stands what waits for it */
         return DPAR_OK;
     }
     for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
@@ -4524,7 +4522,6 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
         *last = i;
         if (sends) {
             dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
-            w->left++;
         }
     }
     w->key[0] = w->key[1] = -1;
@@ -4823,7 +4820,8 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        if (w->receive.full || w->activation.full || w->send.full) { /* not so many W's */
+        /* No other pool: a micro-batch waits for one stage at a time, and W's for activations. */
+        if (w->activation.full || w->send.full) {
             return r;
         }
         if (counts != NULL) {
@@ -6697,7 +6695,9 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
 }
 
 /* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
- * until all is as it was. With `keep` the new numbers are written. */
+ * until all is as it was, which is seen by `live`: behind `from` as many F and I were done as
+ * before, and live - owed is their difference. In the last slot nothing is live. With `keep` the
+ * new numbers are written. */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
@@ -6705,12 +6705,12 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
     int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
     int32_t owed = v->owed[base + to - 1];
     int32_t t;
-    for (t = to; t < v->slots; t++) {
+    for (t = to;; t++) {
         dpari_v_step(v->cell[base + t], filled, &live, &owed);
         if (live > limit) {
             return 0;
         }
-        if (t >= from && v->live[base + t] == live && v->owed[base + t] == owed) {
+        if (t >= from && v->live[base + t] == live) {
             return 1;
         }
         if (keep) {
@@ -6718,7 +6718,6 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
             v->owed[base + t] = owed;
         }
     }
-    return 1;
 }
 
 /* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
@@ -6888,7 +6887,8 @@ static void dpari_v_whole_blocks(dpari_v *v)
 }
 
 /* An F goes forward while the slot before has room under the peak, a B to the first two free
- * slots. The numbers of v->live follow. */
+ * slots, its own among them. The numbers of v->live follow. Each goes forward by a slot at least:
+ * all that is before it did, so that slot t - 1 is free and what it needs is done before that. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -6898,16 +6898,13 @@ static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_
     while (to > first && live[to - 1] < limit) {
         to--;
     }
-    while (to < t && (row[to] != DPARI_V_FREE || (whole && row[to + 1] != DPARI_V_FREE))) {
+    row[t] = row[t + whole] = DPARI_V_FREE;
+    while (row[to] != DPARI_V_FREE || row[to + whole] != DPARI_V_FREE) {
         to++;
-    }
-    if (to == t) {
-        return;
     }
     for (i = to; i < t; i++) {
         live[i + whole] += whole ? -1 : 1;
     }
-    row[t] = row[t + whole] = DPARI_V_FREE;
     row[to + whole] = DPARI_V_TAIL;
     row[to] = (uint8_t)kind;
     *dpari_v_when(v, rank, kind, k) = to;
@@ -6930,7 +6927,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     for (t = 0; t < v->slots; t++) {
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
-            if (kind != DPARI_V_FREE && kind != DPARI_V_TAIL) {
+            if (kind != DPARI_V_FREE) { /* tails have moved with their heads */
                 dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
             }
         }
@@ -7255,8 +7252,8 @@ static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpar
     if (cap == 0 || one == 0) {
         return best;
     }
-    fit = cap / one;
-    if (fit > 0 && fit < job->micros) {
+    fit = cap / one; /* 1 at least: the job was checked */
+    if (fit < job->micros) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
         int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
         best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
@@ -7420,11 +7417,7 @@ static int64_t dpari_exact_bound(dpari_search *x)
     int32_t s, r, last = q->micros - 1;
     dpari_exact_arrivals(x);
     for (r = 0; r < q->ranks; r++) {
-        if (q->sum[r] == INT64_MAX) {
-            if (q->count[r] <
-                (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (2 + q->split)) {
-                return INT64_MAX;
-            }
+        if (q->sum[r] == INT64_MAX) { /* it has done all: what it waits for comes after `seen` */
             q->sum[r] = q->free[r];
         }
     }
@@ -7741,25 +7734,19 @@ static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_sch
 static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
                             dpar_pipe_result *result)
 {
-    int down = dpari_exact_enter(x, job, s, result);
-    while (x->best > x->bound) {
+    int more = dpari_exact_enter(x, job, s, result);
+    while (more && x->best > x->bound) {
         dpari_place *p = &x->place[x->depth];
-        if (down && dpari_exact_choose(x, p)) {
+        if (dpari_exact_choose(x, p)) {
             if (x->nodes >= x->most) {
                 return 1;
             }
             dpari_exact_do(x, p);
             x->depth++;
-            down = dpari_exact_enter(x, job, s, result);
-            if (!down) {
-                p = &x->place[--x->depth];
-                dpari_exact_undo(x, p);
-                down = 1;
+            if (!dpari_exact_enter(x, job, s, result)) {
+                dpari_exact_undo(x, &x->place[--x->depth]);
             }
             continue;
-        }
-        if (!down) {
-            return 0; /* the root itself */
         }
         dpari_exact_keep(x, p->at);
         if (x->depth == 0) {
@@ -8023,15 +8010,17 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
     if (free >= next) {
         return 0;
     }
-    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held && w < q->done[DPARI_I][s]; w++) {
+    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held; w++) { /* see dpari_rounds_forward */
         held += q->hold[DPARI_W][s];
         work += q->time[DPARI_W][s];
     }
     return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
 }
 
-/* An F of each stage that is to do one; 0 when memory does not allow it. */
-static int dpari_rounds_forward(dpari_auto *x)
+/* An F of each stage that is to do one. Its input is on the way: no stage is ahead of the one
+ * before, and where that one is level with it, it has just done one. When the W's of all I's are
+ * done there is room: no more micro-batches are under way than were before the first I. */
+static void dpari_rounds_forward(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
     int32_t s;
@@ -8045,19 +8034,15 @@ static int dpari_rounds_forward(dpari_auto *x)
         if (!x->want[s]) {
             continue;
         }
-        while (!dpari_pipe_may(q, DPARI_F, s) && dpari_pipe_may(q, DPARI_W, s)) {
+        while (!dpari_pipe_may(q, DPARI_F, s)) {
             dpari_rounds_put(x, DPARI_W, s);
-        }
-        if (!dpari_pipe_may(q, DPARI_F, s) || dpari_pipe_arrival(q, DPARI_F, s) == DPARI_NEVER) {
-            return 0;
         }
         dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
         dpari_rounds_put(x, DPARI_F, s);
     }
-    return 1;
 }
 
-/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). 0: it found no way. */
+/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). It always finds a way. */
 static int dpari_rounds_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -8067,13 +8052,8 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
     x->fill = rule >> 2 & 1;
     dpari_rounds_begin(x);
     for (round = 1; round < q->micros; round++) {
-        if (!dpari_rounds_forward(x)) {
-            return 0;
-        }
+        dpari_rounds_forward(x);
         for (s = q->stages - 1; s >= 0; s--) {
-            if (dpari_pipe_arrival(q, DPARI_I, s) == DPARI_NEVER) {
-                return 0;
-            }
             if (s + 1 < q->stages) {
                 dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
             }
@@ -8133,8 +8113,7 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
         int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
         int32_t group = q->done[kind][s] / x->group;
         int64_t arrival = dpari_pipe_arrival(q, kind, s);
-        if (arrival == DPARI_NEVER ||
-            !(kind == DPARI_F ? dpari_list_admits(x, s) : dpari_pipe_may(q, kind, s))) {
+        if (arrival == DPARI_NEVER || (kind == DPARI_F && !dpari_list_admits(x, s))) {
             continue;
         }
         if (arrival > at) {
@@ -8251,8 +8230,10 @@ DPARI_APART void dpari_list_limits(dpari_auto *x, int fourths)
                 n = fit / (q->first[r + 1] - q->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
                 n = fit * (x->hold[s] / unit) / sum;
-            } else if (fourths > 0 && x->period > 0) {
-                n = dpari_mul(x->hold[s], fourths, &n) ? dpari_ceil_div(n, 4 * x->period) : n;
+            } else if (fourths > 0 && x->period > 0) { /* of 2^60 only where 1 is the limit */
+                n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
+                               (uint64_t)(4 * x->period - 1)) /
+                              (uint64_t)(4 * x->period));
             }
             x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
         }
@@ -8314,8 +8295,7 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
     int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
-    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || a->kind != dpari_pipe_kind(q->split, kind) ||
-        !dpari_pipe_may(q, kind, a->stage) ||
+    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
     }
@@ -8718,6 +8698,12 @@ static int dpari_placing_holds(const dpar_pipe_job *job)
     return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
 }
 
+/* The most that a rank holds in the schedule that was timed. */
+static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
+{
+    return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+}
+
 /* The schedule that was given, with these stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
@@ -8734,9 +8720,7 @@ static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c
     c->result.makespan = x->timing.makespan;
     c->result.span = x->timing.span;
     for (r = 0; r < x->job->ranks; r++) {
-        dpari_placing_over(
-            x, r, dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count,
-            &c->score.over);
+        dpari_placing_over(x, r, dpari_placing_peak(x, r), &c->score.over);
     }
     return DPAR_OK;
 }
@@ -8844,7 +8828,7 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
 }
 
 /* Where a search starts: equal times, or equal numbers. */
-static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *why)
+static void dpari_placing_start(dpari_placing *x, int start)
 {
     int32_t l;
     for (l = 0; l < x->layers; l++) {
@@ -8852,7 +8836,7 @@ static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *wh
                                : dpari_placing_of(x->job->times, 0, l) +
                                      dpari_placing_of(x->job->times, 3, l);
     }
-    return dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, why);
+    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL); /* fits */
 }
 
 static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
@@ -8860,10 +8844,8 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
     dpar_status st = DPAR_OK;
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
-        st = dpari_placing_start(x, start, why);
-        if (st == DPAR_OK) {
-            st = dpari_placing_judge(x, NULL, s, why);
-        }
+        dpari_placing_start(x, start);
+        st = dpari_placing_judge(x, NULL, s, why);
         if (st != DPAR_OK) {
             break;
         }
@@ -8978,29 +8960,25 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
 {
     dpari_placing_cut *best = &x->cut[2];
     int64_t judged = x->judged;
+    int64_t over = 0;
     int32_t r;
-    dpar_status st;
     dpari_placing_copy(x, &x->cut[0], best);
-    st = dpari_placing_judge(x, NULL, s, why);
-    if (st == DPAR_OK && best->score.over > 0) {
+    (void)dpari_placing_judge(x, NULL, s, NULL); /* as it was judged before */
+    if (best->score.over > 0) {
         if (x->given == NULL) {
             return dpari_pipe_check(&x->staged, why);
         }
-        for (r = 0; r < x->job->ranks; r++) {
-            int64_t cap = dpari_each_at(&x->job->cap, r);
-            int64_t peak =
-                dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
-            if (cap > 0 && peak > cap) {
-                return dpari_say(DPAR_E_MEMORY, why,
-                                 "cannot fit: rank # holds # at its peak, its cap is #", r, peak,
-                                 cap, 0);
-            }
+        for (r = -1; over == 0;) {
+            r++;
+            dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
+        return dpari_say(DPAR_E_MEMORY, why, "cannot fit: rank # holds # at its peak, its cap is #",
+                         r, dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r), 0);
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
     best->result.nodes = judged;
-    return st;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,
@@ -9129,7 +9107,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
 {
     int64_t rest = ticks % unit;
     dpari_text_int(t, ticks / unit);
-    if (rest > 0 && decimals > 0) {
+    if (rest > 0) {
         char digit[16];
         size_t n = 0, kept = 0;
         for (; rest > 0 && n < (size_t)decimals; n++) {

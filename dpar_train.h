@@ -7679,6 +7679,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
     if (st != DPAR_OK) {
         return dpari_zero1_refuse(d->c, st, &why);
     }
+    params = o->elements > 0 ? params : o; /* of nothing an address that 0 may be added to */
     st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
     o->ended = 0;
     dpari_zero(&call, sizeof call);
@@ -9348,13 +9349,16 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
     int64_t i;
-    if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
-        for (i = 0; i < rows && bias != NULL; i++) {
-            dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
-        }
+    if (bias == NULL || rows * n == 0) { /* y may be NULL */
         return DPAR_OK;
     }
-    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    if (t->comm->mem != NULL) {
+        return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    }
+    for (i = 0; i < rows; i++) {
+        dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+    }
+    return DPAR_OK;
 }
 
 /* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
@@ -9406,12 +9410,13 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, i
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Once a function, before anything is posted: what travels reads them. */
+/* Once a function, before anything is posted: what travels reads them. A layer that is refused has
+ * any width. */
 static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
 {
     int32_t r;
     for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = dpar_split_size(&t->tokens, r) * width;
+        t->counts[r] = (int64_t)((uint64_t)dpar_split_size(&t->tokens, r) * (uint64_t)width);
     }
 }
 

@@ -626,8 +626,8 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     const dpar_call *call = &k->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
-    if (call->kind == DPAR_REDUCE && call->root != g->comm.rank) {
-        return;
+    if (bytes == 0 || (call->kind == DPAR_REDUCE && call->root != g->comm.rank)) {
+        return; /* of nothing `in` and `out` may be NULL */
     }
     result =
         call->kind == DPAR_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at) : NULL;

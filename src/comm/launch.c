@@ -98,6 +98,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
+        dpari_segment_ended(&l->segment, rank, 1); /* of a thread nobody else tells the others */
         return;
     }
     dpari_shm_lend(world, 1);

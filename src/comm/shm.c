@@ -915,12 +915,15 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     uint64_t member = 0;
     int64_t none = 0;
     dpar_status status = n ? dpari_member_make(n, &member, &none) : DPAR_E_MEMORY;
-    if (status != DPAR_OK) {
-        (void)dpari_os_why(why, "joining: a rank's memory", 0, n ? n->world->number : ENOMEM);
-    } else {
-        status = dpari_world_enter(n->world, member, why);
+    dpar_status entered = status == DPAR_OK ? dpari_world_enter(n->world, member, why) : DPAR_OK;
+    if (status == DPAR_OK && entered == DPAR_OK) {
+        status = dpari_shm_make_first(n, comm);
     }
-    status = status == DPAR_OK ? dpari_shm_make_first(n, comm) : status;
+    if (status != DPAR_OK) {
+        (void)dpari_os_why(why, "joining: a rank's memory", 0,
+                           n && n->world->number ? n->world->number : ENOMEM);
+    }
+    status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
         n->world->owns = 0;
         dpari_node_close(n);

@@ -330,7 +330,7 @@ static int32_t dpari_cart_log2(int64_t v)
  * a `no` is certain. Axes that cost nothing take as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
-    const int64_t slack = g->limit - g->cost[j];
+    const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
     int64_t room = 1, idle = 1, faces = 0;
     int32_t z = 0, logs = 0, i;
     for (i = j; i < g->axes; i++) {
@@ -343,7 +343,7 @@ static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
             idle = dpari_cart_times(idle, g->cells[i]);
         }
     }
-    if (slack <= 0 || g->rest[j] > room) {
+    if (g->rest[j] > room) {
         return 0;
     }
     if (z == 0 || faces > INT64_MAX - slack) {

@@ -151,15 +151,17 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
     if (free >= next) {
         return 0;
     }
-    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held && w < q->done[DPARI_I][s]; w++) {
+    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held; w++) { /* see dpari_rounds_forward */
         held += q->hold[DPARI_W][s];
         work += q->time[DPARI_W][s];
     }
     return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
 }
 
-/* An F of each stage that is to do one; 0 when memory does not allow it. */
-static int dpari_rounds_forward(dpari_auto *x)
+/* An F of each stage that is to do one. Its input is on the way: no stage is ahead of the one
+ * before, and where that one is level with it, it has just done one. When the W's of all I's are
+ * done there is room: no more micro-batches are under way than were before the first I. */
+static void dpari_rounds_forward(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
     int32_t s;
@@ -173,19 +175,15 @@ static int dpari_rounds_forward(dpari_auto *x)
         if (!x->want[s]) {
             continue;
         }
-        while (!dpari_pipe_may(q, DPARI_F, s) && dpari_pipe_may(q, DPARI_W, s)) {
+        while (!dpari_pipe_may(q, DPARI_F, s)) {
             dpari_rounds_put(x, DPARI_W, s);
-        }
-        if (!dpari_pipe_may(q, DPARI_F, s) || dpari_pipe_arrival(q, DPARI_F, s) == DPARI_NEVER) {
-            return 0;
         }
         dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
         dpari_rounds_put(x, DPARI_F, s);
     }
-    return 1;
 }
 
-/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). 0: it found no way. */
+/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). It always finds a way. */
 static int dpari_rounds_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -195,13 +193,8 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
     x->fill = rule >> 2 & 1;
     dpari_rounds_begin(x);
     for (round = 1; round < q->micros; round++) {
-        if (!dpari_rounds_forward(x)) {
-            return 0;
-        }
+        dpari_rounds_forward(x);
         for (s = q->stages - 1; s >= 0; s--) {
-            if (dpari_pipe_arrival(q, DPARI_I, s) == DPARI_NEVER) {
-                return 0;
-            }
             if (s + 1 < q->stages) {
                 dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
             }
@@ -261,8 +254,7 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
         int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
         int32_t group = q->done[kind][s] / x->group;
         int64_t arrival = dpari_pipe_arrival(q, kind, s);
-        if (arrival == DPARI_NEVER ||
-            !(kind == DPARI_F ? dpari_list_admits(x, s) : dpari_pipe_may(q, kind, s))) {
+        if (arrival == DPARI_NEVER || (kind == DPARI_F && !dpari_list_admits(x, s))) {
             continue;
         }
         if (arrival > at) {
@@ -379,8 +371,10 @@ DPARI_APART void dpari_list_limits(dpari_auto *x, int fourths)
                 n = fit / (q->first[r + 1] - q->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
                 n = fit * (x->hold[s] / unit) / sum;
-            } else if (fourths > 0 && x->period > 0) {
-                n = dpari_mul(x->hold[s], fourths, &n) ? dpari_ceil_div(n, 4 * x->period) : n;
+            } else if (fourths > 0 && x->period > 0) { /* of 2^60 only where 1 is the limit */
+                n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
+                               (uint64_t)(4 * x->period - 1)) /
+                              (uint64_t)(4 * x->period));
             }
             x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
         }
@@ -442,8 +436,7 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
     int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
-    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || a->kind != dpari_pipe_kind(q->split, kind) ||
-        !dpari_pipe_may(q, kind, a->stage) ||
+    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
     }

@@ -60,7 +60,6 @@ typedef struct dpari_proof {
     uint32_t kinds;         /* that there are */
     int32_t transport, room, ready_count;
     int32_t pending; /* a message gone over whose successor may go now; -1: none */
-    int64_t left;    /* sends that did not go over */
 } dpari_proof;
 
 /* ---- sentences ------------------------------------------------------------------------------ */
@@ -618,7 +617,6 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
     if (dpari_action_has_micro(a->kind)) {
         dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
-        w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
     }
 }
 
@@ -929,7 +927,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
     for (r = 0; r < w->s->ranks; r++) {
         through += w->lane[r].at == w->lane[r].end;
     }
-    if (through == w->s->ranks && (w->left == 0 || !dpari_proof_queues(w))) {
+    if (through == w->s->ranks) { /* each RECV was done: behind it stands what waits for it */
         return DPAR_OK;
     }
     for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
@@ -1020,7 +1018,6 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
         *last = i;
         if (sends) {
             dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
-            w->left++;
         }
     }
     w->key[0] = w->key[1] = -1;

@@ -258,8 +258,8 @@ static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpar
     if (cap == 0 || one == 0) {
         return best;
     }
-    fit = cap / one;
-    if (fit > 0 && fit < job->micros) {
+    fit = cap / one; /* 1 at least: the job was checked */
+    if (fit < job->micros) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
         int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
         best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
@@ -423,11 +423,7 @@ static int64_t dpari_exact_bound(dpari_search *x)
     int32_t s, r, last = q->micros - 1;
     dpari_exact_arrivals(x);
     for (r = 0; r < q->ranks; r++) {
-        if (q->sum[r] == INT64_MAX) {
-            if (q->count[r] <
-                (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (2 + q->split)) {
-                return INT64_MAX;
-            }
+        if (q->sum[r] == INT64_MAX) { /* it has done all: what it waits for comes after `seen` */
             q->sum[r] = q->free[r];
         }
     }
@@ -744,25 +740,19 @@ static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_sch
 static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
                             dpar_pipe_result *result)
 {
-    int down = dpari_exact_enter(x, job, s, result);
-    while (x->best > x->bound) {
+    int more = dpari_exact_enter(x, job, s, result);
+    while (more && x->best > x->bound) {
         dpari_place *p = &x->place[x->depth];
-        if (down && dpari_exact_choose(x, p)) {
+        if (dpari_exact_choose(x, p)) {
             if (x->nodes >= x->most) {
                 return 1;
             }
             dpari_exact_do(x, p);
             x->depth++;
-            down = dpari_exact_enter(x, job, s, result);
-            if (!down) {
-                p = &x->place[--x->depth];
-                dpari_exact_undo(x, p);
-                down = 1;
+            if (!dpari_exact_enter(x, job, s, result)) {
+                dpari_exact_undo(x, &x->place[--x->depth]);
             }
             continue;
-        }
-        if (!down) {
-            return 0; /* the root itself */
         }
         dpari_exact_keep(x, p->at);
         if (x->depth == 0) {

@@ -132,6 +132,12 @@ static int dpari_placing_holds(const dpar_pipe_job *job)
     return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
 }
 
+/* The most that a rank holds in the schedule that was timed. */
+static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
+{
+    return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+}
+
 /* The schedule that was given, with these stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
@@ -148,9 +154,7 @@ static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c
     c->result.makespan = x->timing.makespan;
     c->result.span = x->timing.span;
     for (r = 0; r < x->job->ranks; r++) {
-        dpari_placing_over(
-            x, r, dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count,
-            &c->score.over);
+        dpari_placing_over(x, r, dpari_placing_peak(x, r), &c->score.over);
     }
     return DPAR_OK;
 }
@@ -258,7 +262,7 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
 }
 
 /* Where a search starts: equal times, or equal numbers. */
-static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *why)
+static void dpari_placing_start(dpari_placing *x, int start)
 {
     int32_t l;
     for (l = 0; l < x->layers; l++) {
@@ -266,7 +270,7 @@ static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *wh
                                : dpari_placing_of(x->job->times, 0, l) +
                                      dpari_placing_of(x->job->times, 3, l);
     }
-    return dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, why);
+    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL); /* fits */
 }
 
 static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
@@ -274,10 +278,8 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
     dpar_status st = DPAR_OK;
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
-        st = dpari_placing_start(x, start, why);
-        if (st == DPAR_OK) {
-            st = dpari_placing_judge(x, NULL, s, why);
-        }
+        dpari_placing_start(x, start);
+        st = dpari_placing_judge(x, NULL, s, why);
         if (st != DPAR_OK) {
             break;
         }
@@ -392,29 +394,25 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
 {
     dpari_placing_cut *best = &x->cut[2];
     int64_t judged = x->judged;
+    int64_t over = 0;
     int32_t r;
-    dpar_status st;
     dpari_placing_copy(x, &x->cut[0], best);
-    st = dpari_placing_judge(x, NULL, s, why);
-    if (st == DPAR_OK && best->score.over > 0) {
+    (void)dpari_placing_judge(x, NULL, s, NULL); /* as it was judged before */
+    if (best->score.over > 0) {
         if (x->given == NULL) {
             return dpari_pipe_check(&x->staged, why);
         }
-        for (r = 0; r < x->job->ranks; r++) {
-            int64_t cap = dpari_each_at(&x->job->cap, r);
-            int64_t peak =
-                dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
-            if (cap > 0 && peak > cap) {
-                return dpari_say(DPAR_E_MEMORY, why,
-                                 "cannot fit: rank # holds # at its peak, its cap is #", r, peak,
-                                 cap, 0);
-            }
+        for (r = -1; over == 0;) {
+            r++;
+            dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
+        return dpari_say(DPAR_E_MEMORY, why, "cannot fit: rank # holds # at its peak, its cap is #",
+                         r, dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r), 0);
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
     best->result.nodes = judged;
-    return st;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_place(dpar_schedule *s, const dpar_placing *how,

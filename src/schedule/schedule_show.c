@@ -85,7 +85,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
 {
     int64_t rest = ticks % unit;
     dpari_text_int(t, ticks / unit);
-    if (rest > 0 && decimals > 0) {
+    if (rest > 0) {
         char digit[16];
         size_t n = 0, kept = 0;
         for (; rest > 0 && n < (size_t)decimals; n++) {

@@ -199,7 +199,8 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots,
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        if (w->receive.full || w->activation.full || w->send.full) { /* not so many W's */
+        /* No other pool: a micro-batch waits for one stage at a time, and W's for activations. */
+        if (w->activation.full || w->send.full) {
             return r;
         }
         if (counts != NULL) {

@@ -132,7 +132,9 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
 }
 
 /* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
- * until all is as it was. With `keep` the new numbers are written. */
+ * until all is as it was, which is seen by `live`: behind `from` as many F and I were done as
+ * before, and live - owed is their difference. In the last slot nothing is live. With `keep` the
+ * new numbers are written. */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
@@ -140,12 +142,12 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
     int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
     int32_t owed = v->owed[base + to - 1];
     int32_t t;
-    for (t = to; t < v->slots; t++) {
+    for (t = to;; t++) {
         dpari_v_step(v->cell[base + t], filled, &live, &owed);
         if (live > limit) {
             return 0;
         }
-        if (t >= from && v->live[base + t] == live && v->owed[base + t] == owed) {
+        if (t >= from && v->live[base + t] == live) {
             return 1;
         }
         if (keep) {
@@ -153,7 +155,6 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
             v->owed[base + t] = owed;
         }
     }
-    return 1;
 }
 
 /* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
@@ -323,7 +324,8 @@ static void dpari_v_whole_blocks(dpari_v *v)
 }
 
 /* An F goes forward while the slot before has room under the peak, a B to the first two free
- * slots. The numbers of v->live follow. */
+ * slots, its own among them. The numbers of v->live follow. Each goes forward by a slot at least:
+ * all that is before it did, so that slot t - 1 is free and what it needs is done before that. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -333,16 +335,13 @@ static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_
     while (to > first && live[to - 1] < limit) {
         to--;
     }
-    while (to < t && (row[to] != DPARI_V_FREE || (whole && row[to + 1] != DPARI_V_FREE))) {
+    row[t] = row[t + whole] = DPARI_V_FREE;
+    while (row[to] != DPARI_V_FREE || row[to + whole] != DPARI_V_FREE) {
         to++;
-    }
-    if (to == t) {
-        return;
     }
     for (i = to; i < t; i++) {
         live[i + whole] += whole ? -1 : 1;
     }
-    row[t] = row[t + whole] = DPARI_V_FREE;
     row[to + whole] = DPARI_V_TAIL;
     row[to] = (uint8_t)kind;
     *dpari_v_when(v, rank, kind, k) = to;
@@ -365,7 +364,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     for (t = 0; t < v->slots; t++) {
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
-            if (kind != DPARI_V_FREE && kind != DPARI_V_TAIL) {
+            if (kind != DPARI_V_FREE) { /* tails have moved with their heads */
                 dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
             }
         }

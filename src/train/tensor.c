@@ -254,13 +254,16 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
     int64_t i;
-    if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
-        for (i = 0; i < rows && bias != NULL; i++) {
-            dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
-        }
+    if (bias == NULL || rows * n == 0) { /* y may be NULL */
         return DPAR_OK;
     }
-    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    if (t->comm->mem != NULL) {
+        return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
+    }
+    for (i = 0; i < rows; i++) {
+        dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+    }
+    return DPAR_OK;
 }
 
 /* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
@@ -312,12 +315,13 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, i
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
 
-/* Once a function, before anything is posted: what travels reads them. */
+/* Once a function, before anything is posted: what travels reads them. A layer that is refused has
+ * any width. */
 static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
 {
     int32_t r;
     for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
-        t->counts[r] = dpar_split_size(&t->tokens, r) * width;
+        t->counts[r] = (int64_t)((uint64_t)dpar_split_size(&t->tokens, r) * (uint64_t)width);
     }
 }
 

@@ -392,6 +392,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
     if (st != DPAR_OK) {
         return dpari_zero1_refuse(d->c, st, &why);
     }
+    params = o->elements > 0 ? params : o; /* of nothing an address that 0 may be added to */
     st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
     o->ended = 0;
     dpari_zero(&call, sizeof call);

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* What dpar_comm.h refuses before any rank runs, and what a world of one rank refuses of a move:
- * one wrong number at a time, with its sentence. */
+ * one wrong number at a time, with its sentence; and what is said without memory and files.
+ *     comm_refusals slow    what takes seconds */
 #include "dpar_comm.h"
 
 #include "axes.h"
 #include "check.h"
+#include "no_memory.h"
 #include "refused.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int nothing(dpar_comm *c, void *arg)
 {
@@ -51,6 +56,14 @@ static void test_jobs(void)
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK_INT(unsetenv(names[i]), 0);
     }
+    for (i = 0; i < 3; i++) { /* Flux: ranks, nodes, this rank; nothing says how many are here */
+        static const char *const flux[] = {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_NNODES"};
+        CHECK_INT(setenv(flux[i], i == 0 ? "0" : i == 1 ? "5" : "2", 1), 0);
+        if (i == 2) {
+            REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG, "Flux says 5 ranks on 2 nodes: ");
+            CHECK_INT(unsetenv(flux[0]) + unsetenv(flux[1]) + unsetenv(flux[2]), 0);
+        }
+    }
     CHECK_INT(setenv("DPAR_TIMEOUT", "soon", 1), 0);
     REFUSED(dpar_init(&world, NULL, &why), DPAR_E_ARG,
             "DPAR_TIMEOUT is \"soon\", which is no number");
@@ -64,8 +77,9 @@ static void test_moves(dpar_comm *c)
     dpar_layout l, huge;
     dpar_placement p = dpar_replicate();
     dpar_move move, fine;
-    dpar_transfer t;
+    dpar_transfer t, many[4];
     dpar_why why;
+    int i;
     int64_t extent[3] = {4, 4, 4}, shape[3] = {4, 4, 4}, far[1], bytes = 0;
     int32_t one = 1;
     double in[64], out[64];
@@ -102,6 +116,16 @@ static void test_moves(dpar_comm *c)
     move.in_shape = move.out_shape = far;
     REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_RANGE,
             "2305843009213693952 elements of 8 bytes");
+    for (i = 0; i < 4; i++) { /* 2^63 bytes in pieces as large as one likes: they are kept twice */
+        memset(&many[i], 0, sizeof many[i]);
+        many[i].dims = 1, many[i].extent[0] = INT64_C(1) << 58;
+    }
+    far[0] = INT64_C(1) << 59;
+    move.send = move.receive = many, move.sends = move.receives = 4;
+    move.piece_bytes = INT64_MAX;
+    move.out = in; /* arrays so large cannot lie apart */
+    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
+    REFUSED(dpar_transfers_run(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
     extent[0] = INT64_C(1) << 61, extent[1] = extent[2] = 4;
     CHECK_INT(dpar_layout_init(&huge, &m, 3, extent, &p, NULL), DPAR_OK);
     move = fine;
@@ -109,21 +133,251 @@ static void test_moves(dpar_comm *c)
     CHECK(dpar_move_bytes(c, &move, &bytes, &why) == DPAR_E_RANGE);
 }
 
+/* ---- without memory ---- */
+
+enum { CALLS = 100 };
+
+static void too_many_calls(void *arg, char *text)
+{
+    dpar_comm *c = (dpar_comm *)arg;
+    static dpar_call calls[CALLS];
+    static double from[CALLS], to[CALLS];
+    int32_t i;
+    memset(calls, 0, sizeof calls);
+    for (i = 0; i < CALLS; i++) {
+        calls[i].kind = i % 2 ? DPAR_RECV : DPAR_SEND; /* each to this rank itself */
+        calls[i].type = DPAR_F64, calls[i].tag = i / 2, calls[i].count = 1;
+        calls[i].in = &from[i], calls[i].out = &to[i];
+    }
+    strcpy(text, dpar_batch(c, calls, CALLS, NULL) == DPAR_E_MEMORY ? c->why.text : "");
+}
+
+static void a_thread(void *arg, char *text)
+{
+    static int calls; /* the first does nothing: a thread that has ended leaves its stack */
+    dpar_comm *c = (dpar_comm *)arg;
+    text[0] = 0;
+    if (calls++ == 0) {
+        return;
+    }
+    strcpy(text, dpar_comm_progress(c, 1) == DPAR_E_SYSTEM ? c->why.text : "");
+    (void)dpar_comm_progress(c, 0);
+}
+
+/* Communicators to shrink, from before memory is short. */
+typedef struct shrinks {
+    dpar_comm *from[40];
+    int next;
+} shrinks;
+
+static void shrunk(void *arg, char *text)
+{
+    shrinks *s = (shrinks *)arg;
+    dpar_comm *out = NULL;
+    dpar_why why;
+    why.text[0] = 0;
+    if (s->next < 40 && dpar_comm_shrink(s->from[s->next++], &out, NULL, &why) == DPAR_OK) {
+        why.text[0] = 0;
+        (void)dpar_comm_close(out);
+    }
+    strcpy(text, why.text);
+}
+
+static void alone(void *arg, char *text)
+{
+    dpar_comm *world = NULL;
+    dpar_options o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.heap_bytes = 1 << 16;
+    o.timeout_s = 1e-3;
+    why.text[0] = 0;
+    if (dpar_init(&world, &o, &why) == DPAR_OK) {
+        (void)dpar_comm_close(world);
+        why.text[0] = 0;
+    }
+    strcpy(text, why.text);
+    (void)arg;
+}
+
+static void threads(void *arg, char *text)
+{
+    dpar_options o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.heap_bytes = 1 << 16;
+    o.threads = 1;
+    why.text[0] = 0;
+    strcpy(text, dpar_launch_with(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
+    if (strstr(text, "could not join: ") != NULL) { /* whichever it is */
+        CHECK(strstr(text, "could not join: joining: a rank's memory: out of memory") != NULL);
+        text[0] = 0;
+    } else if (strncmp(text, "thread ", 7) == 0) {
+        memcpy(text, "thread #", 8);
+    }
+    (void)arg;
+}
+
+static void test_no_memory(dpar_comm *c)
+{
+    static few_pages few;
+    static shrinks s;
+    int i;
+    if (!few_pages_said(&few, a_thread, c, 1 << 14)) {
+        puts("a limit of memory: not kept, skipped");
+        return;
+    }
+    CHECK(few_pages_has(&few, "no thread could be started for progress"));
+    for (i = 0; i < 40; i++) {
+        CHECK_INT(dpar_comm_split(c, 0, 0, &s.from[i]), DPAR_OK);
+    }
+    s.next = 0;
+    CHECK(few_pages_said(&few, shrunk, &s, 1 << 12));
+    CHECK(few_pages_has(&few, "shrink: rank 0 has no memory for a communicator"));
+    CHECK(few_pages_said(&few, too_many_calls, c, 64));
+    CHECK(few_pages_has(&few, "batch: no memory for so many calls"));
+}
+
+static void test_no_start(void)
+{
+    static few_pages few;
+    if (!few_pages_said(&few, alone, NULL, 1 << 17)) {
+        return;
+    }
+    CHECK(few_pages_has(&few, "shared memory of "));
+    CHECK(few_pages_has(&few, "joining: a rank's memory"));
+    CHECK(few_pages_said(&few, threads, NULL, 1 << 19));
+    CHECK(few_pages_has(&few, "to watch 8 ranks: there is no memory"));
+    CHECK(few_pages_has(&few, "of 8 could not be started"));
+    CHECK_INT(setenv("DPAR_JOB", "few pages", 1) + setenv("DPAR_RANK", "0", 1), 0);
+    CHECK_INT(setenv("DPAR_SIZE", "2", 1) + setenv("DPAR_TIMEOUT", "0.001", 1), 0);
+    CHECK(few_pages_said(&few, alone, NULL, 1 << 17));
+    CHECK(few_pages_has(&few, "a table of the ranks to come"));
+    CHECK_INT(unsetenv("DPAR_JOB") + unsetenv("DPAR_RANK"), 0);
+    CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
+}
+
+/* ---- two processes, of which one cannot or does not ---- */
+
+static void as_rank(int rank, const char *size, const char *limit)
+{
+    CHECK_INT(setenv("DPAR_JOB", "of refusals", 1) + setenv("DPAR_SIZE", size, 1), 0);
+    CHECK_INT(setenv("DPAR_RANK", rank ? "1" : "0", 1) + setenv("DPAR_TIMEOUT", limit, 1), 0);
+}
+
+static dpar_status joins(dpar_why *why)
+{
+    dpar_comm *world = NULL;
+    dpar_options o;
+    dpar_status st;
+    memset(&o, 0, sizeof o);
+    o.heap_bytes = 1 << 16;
+    st = dpar_init(&world, &o, why);
+    if (world != NULL) {
+        (void)dpar_comm_close(world);
+    }
+    return st;
+}
+
+/* With as many files as there are and 0, 1, 2 more: a socket is one, the segment another. */
+static void test_no_files(void)
+{
+    struct rlimit before, less;
+    dpar_why why;
+    int rank, n, found[2] = {0, 0}, next = dup(0);
+    if (next < 0 || getrlimit(RLIMIT_NOFILE, &before) != 0) {
+        return;
+    }
+    close(next);
+    for (rank = 0; rank < 2; rank++) {
+        as_rank(rank, "2", "0.001");
+        for (n = 0; n < 3; n++) {
+            less = before;
+            less.rlim_cur = (rlim_t)next + (rlim_t)n;
+            CHECK_INT(setrlimit(RLIMIT_NOFILE, &less), 0);
+            CHECK(joins(&why) < 0);
+            CHECK_INT(setrlimit(RLIMIT_NOFILE, &before), 0);
+            found[rank] += strstr(why.text, "the socket where ranks meet: ") != NULL;
+        }
+    }
+    CHECK(found[0] > 0 && found[1] > 0);
+}
+
+/* Rank 1 has no room for the segment. */
+static void test_no_room(void)
+{
+    struct rlimit less;
+    dpar_why why;
+    pid_t other;
+    rlim_t used = few_pages_used();
+    if (used == 0 || used >> 12 > (rlim_t)1 << 26) {
+        return;
+    }
+    fflush(stdout);
+    other = fork();
+    if (other == 0) {
+        less.rlim_cur = less.rlim_max = few_pages_used() + (64 << 12);
+        (void)setrlimit(RLIMIT_AS, &less);
+        as_rank(1, "2", "10");
+        _exit(joins(&why) < 0 ? 0 : 1);
+    }
+    as_rank(0, "2", "10");
+    REFUSED(joins(&why), DPAR_E_SYSTEM, "rank 1 cannot map the segment: ");
+    CHECK_INT(waitpid(other, NULL, 0), other);
+    CHECK_INT(unsetenv("DPAR_JOB") + unsetenv("DPAR_RANK"), 0);
+    CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
+}
+
+/* Rank 0 lets rank 1 in and waits for the third: longer than rank 1, which waits 5 s more for what
+ * it would say. */
+static void test_third(void)
+{
+    dpar_why why;
+    pid_t other = fork();
+    if (other == 0) {
+        as_rank(0, "3", "20");
+        _exit(joins(&why) < 0 ? 0 : 1);
+    }
+    as_rank(1, "3", "0.3");
+    REFUSED(joins(&why), DPAR_E_TIMEOUT, "rank 0 of 3 let rank 1 in and then said nothing more");
+    CHECK_INT(kill(other, SIGKILL), 0);
+    CHECK_INT(waitpid(other, NULL, 0), other);
+}
+
+/* An engine that cannot shrink. */
+static void test_engine(dpar_comm *c)
+{
+    dpar_comm without = *c, *out = NULL;
+    dpar_why why;
+    without.engine.shrink = NULL;
+    REFUSED(dpar_comm_shrink(&without, &out, NULL, &why), DPAR_E_SYSTEM,
+            "shrink: the engine shm cannot go on without ranks");
+}
+
 static int one_rank(dpar_comm *c, void *arg)
 {
     (void)arg;
+    test_engine(c);
+    test_no_memory(c);
     test_moves(c);
     return checks_failed > 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     dpar_options o;
     dpar_why why;
+    if (argc > 1 && strcmp(argv[1], "slow") == 0) {
+        test_third();
+        return CHECK_DONE();
+    }
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */
     test_launch();
     test_jobs();
     CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
+    test_no_start();
+    test_no_files();
+    test_no_room();
     return CHECK_DONE();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* launch: every row of the table of launchers, what is half a row, mixed rows and what only looks
  * like a launcher, against the variables that each launcher sets. Recorded from the launchers
- * themselves: Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI 2021.19, torchrun 2.15. The
- * others as their documents or sources have them, named where they are. Nothing here touches the
- * environment. */
+ * themselves: Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2, Intel MPI 2021.19, torchrun 2.15.
+ * The others as their documents or sources have them, named where they are. Nothing here touches
+ * the environment. */
 #include "dpar_comm.h"
 
 #include "check.h"
@@ -66,8 +66,7 @@ static void refuse(const char *const *list, const char *word)
     CHECK_INT(nodes, -7);
 }
 
-#define LIST(...)                                                                                  \
-    static const char *const list[] = {__VA_ARGS__, NULL};
+#define LIST(...) static const char *const list[] = {__VA_ARGS__, NULL};
 
 static void test_rows(void)
 {
@@ -76,7 +75,8 @@ static void test_rows(void)
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
     }
     {
-        LIST("DPAR_RANK=2", "DPAR_SIZE=4", "DPAR_LOCAL_RANK=0", "DPAR_LOCAL_SIZE=2", "DPAR_JOB=mine")
+        LIST("DPAR_RANK=2", "DPAR_SIZE=4", "DPAR_LOCAL_RANK=0", "DPAR_LOCAL_SIZE=2",
+             "DPAR_JOB=mine")
         expect(list, DPAR_LAUNCHER_DPAR, 2, 4, 0, 2, 0, "mine");
     }
     {
@@ -85,7 +85,8 @@ static void test_rows(void)
     }
     { /* torchrun 2.15 --nnodes 2 --nproc-per-node 4 */
         LIST("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",
-             "MASTER_ADDR=n1", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_RESTART_COUNT=2")
+             "MASTER_ADDR=n1", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=x",
+             "TORCHELASTIC_RESTART_COUNT=2")
         expect(list, DPAR_LAUNCHER_TORCHRUN, 5, 8, 1, 4, 0, "x@n1:29500#2");
     }
     { /* torch's own "env://", without torchrun */
@@ -105,7 +106,8 @@ static void test_rows(void)
     { /* Open MPI 5.0.11: started by PRRTE */
         LIST("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
              "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_NODE_RANK=1", "OMPI_UNIVERSE_SIZE=2",
-             "OMPI_VERSION=5.0.11", "PMIX_RANK=1", "PMIX_NAMESPACE=prterun-vm-17799@1", "PRTE_LAUNCHED=1")
+             "OMPI_VERSION=5.0.11", "PMIX_RANK=1", "PMIX_NAMESPACE=prterun-vm-17799@1",
+             "PRTE_LAUNCHED=1")
         expect(list, DPAR_LAUNCHER_OPENMPI, 1, 2, 1, 2, 1, "prterun-vm-17799@1");
     }
     {
@@ -124,7 +126,8 @@ static void test_rows(void)
         expect(list, DPAR_LAUNCHER_PALS, 9, 16, 1, 4, 0, "12.desched1+abc");
     }
     {
-        LIST("PALS_RANKID=9", "PALS_NRANKS=16", "PALS_LOCAL_RANKID=1", "PALS_LOCAL_SIZE=8", "PALS_APID=abc")
+        LIST("PALS_RANKID=9", "PALS_NRANKS=16", "PALS_LOCAL_RANKID=1", "PALS_LOCAL_SIZE=8",
+             "PALS_APID=abc")
         expect(list, DPAR_LAUNCHER_PALS, 9, 16, 1, 8, 0, "+abc");
     }
     {
@@ -137,7 +140,8 @@ static void test_rows(void)
         expect(list, DPAR_LAUNCHER_MVAPICH, 1, 6, 1, 3, 0, "h:77");
     }
     { /* flux-environment(7), with -opmi=none */
-        LIST("FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
+        LIST("FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2",
+             "FLUX_JOB_ID=fx1")
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
     }
     { /* the same by default: the simple PMI server's variables are there too */
@@ -146,9 +150,9 @@ static void test_rows(void)
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
     }
     { /* Flux on a Cray (shell/plugins/cray_pals.c of flux-coral2): a rank without a size */
-        LIST("PALS_RANKID=7", "PALS_NODEID=1", "PALS_APID=99", "PALS_SPOOL_DIR=/t", "PALS_APINFO=/t/a",
-             "FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3", "FLUX_JOB_NNODES=2",
-             "FLUX_JOB_ID=fx1")
+        LIST("PALS_RANKID=7", "PALS_NODEID=1", "PALS_APID=99", "PALS_SPOOL_DIR=/t",
+             "PALS_APINFO=/t/a", "FLUX_TASK_RANK=7", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=3",
+             "FLUX_JOB_NNODES=2", "FLUX_JOB_ID=fx1")
         expect(list, DPAR_LAUNCHER_FLUX, 7, 8, 3, 4, 2, "fx1");
     }
     { /* 5 ranks on 2 nodes: 3 and 2, nobody knows where */
@@ -162,7 +166,8 @@ static void test_rows(void)
     }
     { /* srun(1), output environment variables */
         LIST("SLURM_PROCID=8", "SLURM_NTASKS=99", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=11",
-             "SLURM_LOCALID=0", "SLURM_NODEID=2", "SLURM_STEP_TASKS_PER_NODE=4(x2),3", "SLURM_JOB_ID=42")
+             "SLURM_LOCALID=0", "SLURM_NODEID=2", "SLURM_STEP_TASKS_PER_NODE=4(x2),3",
+             "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_SLURM, 8, 11, 0, 3, 3, "42.3");
     }
     {
@@ -177,8 +182,9 @@ static void test_mixed(void)
 {
     { /* mpirun inside sbatch: both sets are there */
         LIST("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2",
-             "SLURM_LOCALID=0", "SLURM_JOB_ID=42", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
-             "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=9")
+             "SLURM_LOCALID=0", "SLURM_JOB_ID=42", "OMPI_COMM_WORLD_RANK=5",
+             "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1",
+             "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=9")
         expect(list, DPAR_LAUNCHER_OPENMPI, 5, 8, 1, 4, 0, "9");
     }
     { /* torchrun inside srun */
@@ -196,27 +202,31 @@ static void test_mixed(void)
              "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=1")
         expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "1.0");
     }
-    { /* srun --mpi=cray_shasta (LUMI, Frontier, Perlmutter), Slurm before 23.02: PALS has no size */
-        LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_SPOOL_DIR=/t", "PALS_APINFO=/t/a",
-             "SLURM_PROCID=5", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1",
-             "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=42")
+    { /* srun --mpi=cray_shasta (LUMI, Frontier, Perlmutter), Slurm before 23.02: PALS has no size
+       */
+        LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_SPOOL_DIR=/t",
+             "PALS_APINFO=/t/a", "SLURM_PROCID=5", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=8",
+             "SLURM_LOCALID=1", "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=4(x2)",
+             "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "42.3");
     }
     { /* from 23.02 on, PMI's too (plugins/mpi/cray_shasta/mpi_cray_shasta.c) */
-        LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_LOCAL_RANKID=1", "PMI_RANK=5",
-             "PMI_SIZE=8", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=4", "PMI_UNIVERSE_SIZE=8", "PMI_JOBID=42",
-             "SLURM_PROCID=5", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1",
-             "SLURM_NODEID=1", "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=42")
+        LIST("PALS_RANKID=5", "PALS_NODEID=1", "PALS_APID=42.3", "PALS_LOCAL_RANKID=1",
+             "PMI_RANK=5", "PMI_SIZE=8", "PMI_LOCAL_RANK=1", "PMI_LOCAL_SIZE=4",
+             "PMI_UNIVERSE_SIZE=8", "PMI_JOBID=42", "SLURM_PROCID=5", "SLURM_STEP_ID=3",
+             "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+             "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_SLURM, 5, 8, 1, 4, 2, "42.3");
     }
     { /* another PALS job than the step or the Flux job that it was started in */
-        LIST("PALS_RANKID=5", "PALS_NRANKS=6", "PALS_LOCAL_RANKID=1", "PALS_APID=a", "FLUX_TASK_RANK=0",
-             "FLUX_JOB_SIZE=1", "SLURM_PROCID=0", "SLURM_STEP_ID=3", "SLURM_STEP_NUM_TASKS=1")
+        LIST("PALS_RANKID=5", "PALS_NRANKS=6", "PALS_LOCAL_RANKID=1", "PALS_APID=a",
+             "FLUX_TASK_RANK=0", "FLUX_JOB_SIZE=1", "SLURM_PROCID=0", "SLURM_STEP_ID=3",
+             "SLURM_STEP_NUM_TASKS=1")
         expect(list, DPAR_LAUNCHER_PALS, 5, 6, 1, -1, 0, "+a");
     }
     { /* MPICH's mpiexec inside flux run: another job, with the same numbers */
-        LIST("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1", "FLUX_TASK_RANK=0",
-             "FLUX_JOB_SIZE=1", "FLUX_JOB_NNODES=1")
+        LIST("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1",
+             "FLUX_TASK_RANK=0", "FLUX_JOB_SIZE=1", "FLUX_JOB_NNODES=1")
         expect(list, DPAR_LAUNCHER_HYDRA, 0, 1, 0, 1, 1, "");
     }
     { /* MPICH's mpiexec inside srun: another job than the step */
@@ -235,11 +245,13 @@ static void test_mixed(void)
 static void test_false_positives(void)
 {
     { /* salloc or sbatch without srun */
-        LIST("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_JOB_ID=42", "SLURM_NODEID=0")
+        LIST("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_JOB_ID=42",
+             "SLURM_NODEID=0")
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
     }
     { /* the shell of an allocation is a step of its own: 2^32 - 6; the batch script: 2^32 - 5 */
-        LIST("SLURM_PROCID=0", "SLURM_STEP_ID=4294967290", "SLURM_STEP_NUM_TASKS=8", "SLURM_JOB_ID=42")
+        LIST("SLURM_PROCID=0", "SLURM_STEP_ID=4294967290", "SLURM_STEP_NUM_TASKS=8",
+             "SLURM_JOB_ID=42")
         expect(list, DPAR_LAUNCHER_NONE, 0, 1, 0, 1, 1, "");
     }
     {
@@ -317,16 +329,18 @@ static void test_refused(void)
         refuse(list, "SLURM_STEP_TASKS_PER_NODE is \"4\"");
     }
     {
-        LIST("SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=7", "SLURM_STEP_TASKS_PER_NODE=4,3")
+        LIST("SLURM_PROCID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=7",
+             "SLURM_STEP_TASKS_PER_NODE=4,3")
         refuse(list, "SLURM_NODEID is not set");
     }
 }
 
 static void test_numbers(void)
 {
-    static const char *const bad[] = {"",     "12x", "x",           "-1", "+1",          " 1",
-                                      "1 ",   "1.0", "2147483648",  "0x1", "1e3",
-                                      "99999999999999999999999999", NULL};
+    static const char *const bad[] = {"",           "12x", "x",   "-1",
+                                      "+1",         " 1",  "1 ",  "1.0",
+                                      "2147483648", "0x1", "1e3", "99999999999999999999999999",
+                                      NULL};
     const char *list[3];
     char text[64];
     int64_t v = 7;
@@ -347,9 +361,10 @@ static void test_numbers(void)
 
 static void test_tasks(void)
 {
-    static const char *const bad[] = {"",     ",",     "4,",     "4(x",   "4(x2",  "4(2)",  "4(x0)", "4(x2)3",
-                                      "x2",   "-4",    "4 ,3",   "4;3",   "4(x2),", "4(x)",  "2147483648",
-                                      "1(x2147483647),1(x2)", "4(x2),,3", NULL};
+    static const char *const bad[] = {
+        "",         ",",  "4,",   "4(x", "4(x2",   "4(2)", "4(x0)",      "4(x2)3",
+        "x2",       "-4", "4 ,3", "4;3", "4(x2),", "4(x)", "2147483648", "1(x2147483647),1(x2)",
+        "4(x2),,3", NULL};
     int32_t tasks = -1, n = -1, node;
     int i;
     for (node = 0; node < 3; node++) { /* the example of the manual */
@@ -465,8 +480,51 @@ static void test_socket_names(void)
     CHECK_INT(m, offsetof(struct sockaddr_un, sun_path) + strlen(b.sun_path) + 1);
 }
 
+/* What is handed over and is none, a job that is too large, memory for a plan that is too little.
+ */
+static void test_handed_over(void)
+{
+    static dpari_world w;
+    static dpari_rank ranks[1];
+    static char room[128];
+    dpari_segment s;
+    dpar_start large;
+    int pipes[2];
+    memset(&s, 0, sizeof s);
+    CHECK(dpari_segment_open(&s, -1, &why) < 0);
+    CHECK(strstr(why.text, "the shared memory that was handed over: ") != NULL);
+    memset(&large, 0, sizeof large);
+    large.size = 5000;
+    CHECK_INT(dpari_job_try(&large, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "5000 ranks: shared memory joins at most 1024");
+    CHECK_INT(pipe(pipes), 0); /* has no bytes to lock */
+    w.rank = ranks;
+    w.segment.fd = pipes[0];
+    CHECK(dpari_world_enter(&w, 1, &why) < 0);
+    CHECK(strstr(why.text, "joining: a rank's lock: ") != NULL);
+    CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
+    CHECK_INT(dpari_room_check(room + 8 - (uintptr_t)room % 64 % 8, 5, 100, "halo", &why),
+              DPAR_E_ROOM);
+    CHECK(strstr(why.text, "halo: 5 bytes for a plan of 100, ") != NULL);
+    CHECK(strstr(why.text, " past a multiple of 64: dpar_halo_bytes") != NULL);
+}
+
+/* A device whose memory does not answer ends its communicator. */
+static int device_fails(dpar_comm *c, void *arg)
+{
+    CHECK_INT(dpari_do_ended(c, DPAR_E_SYSTEM, "span"), DPAR_E_SYSTEM);
+    CHECK_TEXT(c->why.text, "rank 0: its memory's span failed");
+    CHECK(c->status == DPAR_E_SYSTEM && arg == NULL);
+    return 0;
+}
+
 int main(void)
 {
+    dpar_options o;
+    memset(&o, 0, sizeof o);
+    o.threads = 1; /* the checks count here */
+    (void)dpar_launch_with(1, device_fails, NULL, &o, NULL);
+    test_handed_over();
     test_rows();
     test_mixed();
     test_false_positives();

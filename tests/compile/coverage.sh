@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # Which lines, branches and sentences of src/ do the tests reach? gcc's counters at -O0, read by gcov. Wanted
-# are all branches and sentences of index/ and schedule/, but for those that tests/uncovered.txt lists, and
-# 90 % of the lines of cost/ and halo/; the others are told. Nightly: everything; a push: some modules whose
-# own test is quick. COVERAGE=FOLDER...: all tests of these folders.
+# are all branches of index/ and schedule/ and the sentences of these, cost/, comm/ and halo/, but for those that
+# tests/uncovered.txt lists, and 90 % of the lines of cost/, comm/ and halo/; the others are told. Nightly:
+# everything; a push: some modules whose own test is quick. COVERAGE=FOLDER...: all tests of these folders.
 . tests/compile/common.sh
 [ "$DPAR_DIR" = "$PWD" ] || { echo 'only for src/'; exit 77; }
 have gcc && have gcov || { echo 'gcc with gcov: not found'; exit 77; }
@@ -77,14 +77,18 @@ case " $COVERAGE " in
         build tests/comm/ranks/$each.c "$each"
         try timeout 600 "$work/o/$each" 30 1 > /dev/null
     done
-    # what programs say when they start and fail; they compile their own, whose counters go here
+    try timeout 60 "$work/o/unit_comm_refusals" slow > /dev/null
+    # what programs say when they start and fail; they compile their own, whose counters go here, each
+    # program's apart
+    printf '#!/bin/sh\nexec gcc -dumpdir "%s/o/call$$_" "$@"\n' "$work" > "$work/cc"
+    chmod +x "$work/cc"
     for each in start launch; do
-        try env CC="gcc -dumpdir $work/o/${each}_" CFLAGS="$flags" timeout 600 sh tests/comm/ranks/$each.sh > /dev/null
+        try env CC="$work/cc" CFLAGS="$flags" timeout 600 sh tests/comm/ranks/$each.sh > /dev/null
     done
     ;;
 esac
 folders=$(echo $COVERAGE | tr ' ' '|')
 judge=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(index|schedule)$' | paste -sd '|')
-said=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(index|schedule)$' | paste -sd '|')
-lines=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(cost|halo)$' | paste -sd '|')
+said=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(index|schedule|cost|comm|halo)$' | paste -sd '|')
+lines=$(echo $COVERAGE | tr ' ' '\n' | grep -E '^(cost|comm|halo)$' | paste -sd '|')
 read_all "^(${judge:-none})/" "^(${said:-none})/" "^(${lines:-none})\$" "^(base|$folders)\$"

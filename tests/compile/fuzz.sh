@@ -25,10 +25,10 @@ fuzz() {
         echo 'libFuzzer: not found, skipped'
     fi
 }
-# The 40 largest of those that reach something new, of at most 200 bytes.
+# The 40 largest of those that reach something new, of at most 400 bytes.
 keep() {
     mkdir -p "$work/merged_$name" "tests/fuzz/corpus/$name"
-    try "$work/lib_$name" -merge=1 -max_len=200 -verbosity=0 "$work/merged_$name" "$work/corpus_$name" $kept 2> /dev/null
+    try "$work/lib_$name" -merge=1 -max_len=400 -verbosity=0 "$work/merged_$name" "$work/corpus_$name" $kept 2> /dev/null
     rm -f "tests/fuzz/corpus/$name"/*
     for each in $(ls -S "$work/merged_$name" | head -n 40); do
         cp "$work/merged_$name/$each" "tests/fuzz/corpus/$name/$(echo "$each" | cut -c 1-12)"

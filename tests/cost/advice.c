@@ -83,6 +83,7 @@ static void ask(const char *model, const char *machine, const char *words)
 
 int main(void)
 {
+    dpar_why why;
     static const char *const model[] = {
         "gpt2-1.5b",    "llama-3.2-1b",   "qwen3-4b",        "mistral-7b", "llama-3-8b",
         "llama-2-13b",  "gemma-2-27b",    "qwen3-32b",       "llama-65b",  "llama-3-70b",
@@ -106,6 +107,14 @@ int main(void)
         ask("qwen3-4b", machine[i], "batch=0 precision=zero");
         ask("mixtral-8x7b", machine[i], "stack=torch precision=pure-bf16");
     }
+    /* one layer, 3 heads, 63 tokens: 8 GPUs can only have a sample each */
+    CHECK_INT(dpar_plan_ask("gpt:layers=1,hidden=63,heads=3,vocab=100,seq=63", "1x8:h100-80",
+                            "batch=1", &asked, &why),
+              DPAR_OK);
+    CHECK_INT(dpar_plan_recommend(&asked.job, &asked.search, &a, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text,
+               "no way of 8 GPUs divides a global batch of 1 and fits; with another batch "
+               "it would");
     CHECK(asks >= 200);
     CHECK(worst <= 1.0 && sum / asks <= 0.01);
     printf("%d asks: %.2f %% slower than the fastest on average, %.1f %% at worst, %d above 5 %%\n",

@@ -264,6 +264,9 @@ static void test_checks(void)
     s = of("tp=8");
     CHECK(dpari_strategy_check(&job, &s, 0, &rule, &why) < 0);
     CHECK_TEXT(why.text, "tp=8 does not divide 30 attention heads");
+    set("llama-3-8b,hidden=4100,head_width=128", "1x8:h100-80", "megatron");
+    CHECK(dpari_strategy_check(&job, &s, 0, &rule, &why) < 0);
+    CHECK_TEXT(why.text, "tp=8 does not divide hidden=4100");
     s = of("dp=8");
     s.schedule = 0;
     CHECK_INT(dpari_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_ARG);

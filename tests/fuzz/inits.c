@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Fuzzes the inits that judge a descriptor on a communicator, in a world of one rank: grids, halo
- * exchanges, points, moves, DDP, FSDP, experts, attention, pipelines, optimizers. What `bytes`
- * takes init takes in so much memory, or refuses with a sentence; a plan is closed again; the world
- * is as fine as before. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
+ * exchanges, points, moves, DDP, ZeRO-1, FSDP, tensor layers, experts, attention, pipelines,
+ * optimizers; and the reader of a launcher's environment. What `bytes` takes init takes in so much
+ * memory, or refuses with a sentence; a plan is closed again; the world is as fine as before.
+ * libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
  * fixed pseudo-random inputs. */
 #include "dpar_halo.h"
 #include "dpar_points.h"
@@ -323,6 +324,225 @@ static void moves(bytes *b)
     }
 }
 
+/* Gradients of one array or of several, and ZeRO-1 over them: what is right makes a step. */
+static void zero1(bytes *b)
+{
+    dpar_ddp *d = NULL;
+    dpar_ddp_array list[3];
+    dpar_zero1_group group[3];
+    dpar_optimizer o;
+    int32_t type = take(b, 8) ? 1 + take(b, 2) : odd32(b), arrays = take(b, 4), i;
+    int64_t n = take(b, 16) ? take(b, 200) : odd64(b), first = 0, count = 0;
+    double rate, clip;
+    n = n > 1000 ? INT64_C(1) << 62 : n; /* arrays are as long as they say */
+    memset(values, 0, sizeof values);
+    if (take(b, 4)) {
+        if (!fine(dpar_ddp_over(world, take(b, 16) || n == 0 ? values : NULL, n, type, &d, &why))) {
+            return;
+        }
+    } else {
+        for (i = 0; i < 3; i++) {
+            list[i].data = take(b, 16) ? values + take(b, 3) * 300 : NULL;
+            list[i].count = take(b, 16) ? take(b, 300) : odd64(b);
+            list[i].count = list[i].count > 1000 ? INT64_C(1) << 62 : list[i].count;
+            list[i].data = list[i].count == 0 ? values : list[i].data;
+        }
+        n = arrays > 0 ? list[0].count : 0; /* only a list of one array is a flat one */
+        if (!fine(dpar_ddp_over_list(world, take(b, 16) ? list : NULL, arrays, type, &d, &why))) {
+            return;
+        }
+    }
+    o = an_optimizer(b);
+    for (i = 0; i < 3; i++) {
+        group[i].first = take(b, 16) ? 60 * i + take(b, 60) : odd64(b);
+        group[i].count = take(b, 16) ? take(b, 60) : odd64(b);
+        group[i].decay = odd_real(b), group[i].rate = odd_real(b);
+    }
+    if (take(b, 2)) {
+        (void)fine(dpar_zero1_groups(d, take(b, 16) ? group : NULL, take(b, 5) - 1, &why));
+    }
+    if (take(b, 3) == 0) {
+        (void)fine(dpar_zero1_resume(d, take(b, 16) ? &o : NULL, odd64(b), &why));
+    }
+    rate = odd_real(b), clip = odd_real(b);
+    if (world->status == DPAR_OK &&
+        dpar_zero1_step(d, take(b, 16) ? values + 2048 : NULL, &o, rate, clip) == DPAR_OK) {
+        i = take(b, 3);
+        must(dpar_zero1_state(d, i, &first, &count, &type) == NULL || (first == 0 && count == n));
+    }
+    must(dpar_ddp_free(d) == DPAR_OK);
+}
+
+/* What tensor-parallel layers share, and a layer on it. */
+static void tensor(bytes *b)
+{
+    dpar_tensor t;
+    dpar_linear l;
+    dpar_linear_arrays a;
+    int64_t counts[1], tokens = take(b, 8) ? take(b, 5) : odd64(b);
+    int32_t type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    memset(&l, 0, sizeof l);
+    memset(&a, 0, sizeof a);
+    memset(values, 0, sizeof values);
+    if (!fine(dpar_tensor_init(&t, take(b, 32) ? world : NULL, type, tokens,
+                               take(b, 2) ? counts : NULL, &why))) {
+        return;
+    }
+    l.kind = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    l.in = take(b, 8) ? take(b, 9) : odd64(b), l.out = take(b, 8) ? take(b, 9) : odd64(b);
+    a.x = take(b, 16) ? values : NULL, a.y = take(b, 16) ? values + 512 : NULL;
+    a.w = take(b, 16) ? values + 1024 : NULL, a.bias = take(b, 2) ? values + 1200 : NULL;
+    a.whole = take(b, 16) ? values + 1536 : NULL, a.whole_dx = take(b, 4) ? values + 1700 : NULL;
+    a.dy = take(b, 16) ? values + 512 : NULL, a.dx = take(b, 2) ? values + 1800 : NULL;
+    a.dw = take(b, 2) ? values + 1900 : NULL, a.dbias = take(b, 2) ? values + 2000 : NULL;
+    a.kept = take(b, 2), a.add = take(b, 2), a.add_dx = take(b, 2), a.open = take(b, 2);
+    if (tokens < 9 && l.in < 9 && l.out < 9) { /* arrays are as long as they say */
+        must(dpar_linear_forward(&t, &l, &a) == DPAR_OK || world->status != DPAR_OK);
+        must(world->status != DPAR_OK || dpar_linear_backward(&t, &l, &a) == DPAR_OK ||
+             world->status != DPAR_OK);
+    }
+}
+
+static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *said)
+{
+    const dpar_pipeline_options *o = (const dpar_pipeline_options *)ctx;
+    must(said != NULL && said->text[0] == 0);
+    must(task->action.stage < o->schedule->stages && task->action.micro < o->schedule->micros);
+    if (task->out != NULL) {
+        memset(task->out, 0, (size_t)(task->out_count * dpar_type_bytes(o->type)));
+    }
+    return DPAR_OK;
+}
+
+/* A published schedule, mostly of one rank, lowered or not, perhaps with an action changed. */
+static void pipelines(bytes *b)
+{
+    static int64_t made_in[2000], list_in[6000];
+    dpar_order order;
+    dpar_lowering how;
+    dpar_schedule made, list;
+    dpar_pipeline_options o;
+    dpar_pipeline *p = NULL;
+    dpar_stage_work work;
+    int64_t count_of[8], need = 0;
+    int32_t i;
+    void *memory;
+    memset(&order, 0, sizeof order);
+    memset(&how, 0, sizeof how);
+    memset(&o, 0, sizeof o);
+    order.rule = take(b, DPAR_ORDERS + 1), order.ranks = take(b, 16) ? 1 : 2;
+    order.micros = take(b, 6), order.chunks = take(b, 4), order.group = take(b, 4) ? 0 : take(b, 4);
+    order.slices = take(b, 4) ? 0 : take(b, 4), order.lifo = take(b, 2);
+    if (dpar_schedule_generate(&made, &order, made_in, sizeof made_in, NULL) != DPAR_OK) {
+        return;
+    }
+    how.passes = take(b, 16), how.max_active = take(b, 3), how.channel = take(b, 6);
+    list = made;
+    if (take(b, 8)) {
+        (void)dpar_schedule_lower(&list, &made, &how, list_in, sizeof list_in, NULL);
+    }
+    if (take(b, 4) == 0 && list.begin[list.ranks] > 0) { /* what is in the list is told too */
+        dpar_action *a = &list.action[take(b, 255) % list.begin[list.ranks]];
+        a->kind = (uint8_t)take(b, DPAR_ACTION_KINDS + 1), a->stage = (uint16_t)take(b, 5);
+        a->micro = (uint16_t)take(b, 7), a->joined = (uint8_t)take(b, 2);
+    }
+    o.schedule = take(b, 32) ? &list : NULL, o.type = take(b, 8) ? 1 + take(b, 3) : odd32(b);
+    o.tag = odd32(b), o.count = take(b, 8) ? take(b, 9) : odd64(b);
+    for (i = 0; i < 8; i++) {
+        count_of[i] = take(b, 16) ? take(b, 9) : odd64(b);
+    }
+    o.count_of = take(b, 4) || list.stages > 8 ? NULL : count_of;
+    o.activation_bytes = odd64(b), o.weight_bytes = odd64(b);
+    o.keep_sends = take(b, 8) ? take(b, 2) : odd32(b), o.apart = take(b, 8) ? take(b, 2) : odd32(b);
+    work = nothing;
+    o.forward = take(b, 16) ? work : NULL, o.backward = take(b, 16) ? work : NULL;
+    o.input = take(b, 16) ? work : NULL, o.weight = take(b, 16) ? work : NULL;
+    o.reduce = o.wait_reduce = o.unshard = o.reshard = take(b, 4) ? work : NULL;
+    o.recompute = o.offload = o.reload = take(b, 4) ? work : NULL;
+    o.ctx = &o;
+    o.tied = take(b, 2) ? values : NULL, o.tied_count = take(b, 8) ? take(b, 9) : odd64(b);
+    o.tied_count = o.tied_count > 1000 ? INT64_C(1) << 62 : o.tied_count;
+    o.tied_type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    if (o.count > 1000 || o.activation_bytes > 1000 || o.weight_bytes > 1000) {
+        o.count = INT64_C(1) << 62; /* slots are made: none of gigabytes */
+    }
+    if (fine(dpar_pipeline_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
+        if (fine(dpar_pipeline_init(memory, need, world, &o, &p, &why))) {
+            must(fine(dpar_pipeline_run(p, take(b, 2), &why)));
+            must(dpar_pipeline_close(p) == DPAR_OK);
+        }
+        free(memory);
+    }
+}
+
+/* ---- what a launcher left in the environment ------------------------------------------------- */
+
+enum { VARIABLES = 10, LETTERS = 24 };
+typedef struct variable {
+    const char *name;
+    char text[LETTERS + 1];
+} variable;
+
+static const char *variable_of(const void *user, const char *name)
+{
+    const variable *v = (const variable *)user;
+    int i;
+    for (i = 0; i < VARIABLES; i++) {
+        if (v[i].name != NULL && strcmp(v[i].name, name) == 0) {
+            return v[i].text;
+        }
+    }
+    return NULL;
+}
+
+static void environment(bytes *b)
+{
+    static const char *const names[][5] = {
+        {"DPAR_RANK", "DPAR_SIZE", "DPAR_LOCAL_RANK", "DPAR_LOCAL_SIZE", "DPAR_JOB"},
+        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"},
+        {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MVAPICH",
+         "PBS_NODEFILE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+         "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
+        {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_FD"},
+        {"PMI_LOCAL_RANK", "PMI_LOCAL_SIZE", "PMIX_RANK", "PBS_JOBID", "LSB_JOBID"},
+        {"PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_APID"},
+        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+         "MV2_COMM_WORLD_LOCAL_SIZE", "MPIRUN_ID"},
+        {"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_NNODES", "FLUX_JOB_ID"},
+        {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_ID",
+         "PALS_SIZE"},
+        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+         "SLURM_NODEID"},
+        {"SLURM_STEP_ID", "SLURM_JOB_ID", "SLURM_JOBID", "MPIRUN_HOST", "HOME"}};
+    static const char letters[] = "01234567899(x),(x-/ a";
+    variable v[VARIABLES];
+    dpari_site site;
+    dpar_start job, before;
+    int32_t nodes = -7, group = take(b, 12);
+    int i, k, n;
+    memset(v, 0, sizeof v);
+    for (i = 0; i < VARIABLES; i++) { /* a launcher's own, and others */
+        int at = i < 5 ? group : take(b, 12);
+        n = take(b, 16) ? 1 : take(b, LETTERS + 1);
+        v[i].name = take(b, 8) || i == 0 ? names[at][i % 5] : NULL;
+        for (k = 0; k < n; k++) {
+            v[i].text[k] = letters[n == 1 ? take(b, 9) : take(b, (int)sizeof letters - 1)];
+        }
+    }
+    site.env = variable_of, site.user = v, site.root = "/dev/null"; /* no files */
+    memset(&job, 0x5a, sizeof job);
+    before = job;
+    if (fine(dpari_job_from(&site, &job, &nodes, &why))) {
+        must(job.launcher >= 0 && job.launcher < DPAR_LAUNCHERS && nodes >= 0);
+        must(job.size >= 1 && job.rank >= 0 && job.rank < job.size);
+        must(job.local_size >= -1 && job.local_size != 0 && job.local_size <= job.size);
+        must(job.local_rank < job.size && memchr(job.id, 0, sizeof job.id) != NULL);
+    } else {
+        must(memcmp(&job, &before, sizeof job) == 0);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     bytes in;
@@ -334,7 +554,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(dpar_init(&world, NULL, &why) == DPAR_OK);
         why.text[0] = 0;
     }
-    switch (take(&in, 9)) {
+    switch (take(&in, 13)) {
+    case 9: zero1(&in); break;
+    case 10: tensor(&in); break;
+    case 11: pipelines(&in); break;
+    case 12: environment(&in); break;
     case 0: a_grid(&in); break;
     case 1: a_halo(&in); break;
     case 2: some_points(&in); break;

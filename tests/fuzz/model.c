@@ -1,10 +1,39 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the model and strategy readers, and prices what they accept. libFuzzer's entry, and with
+/* Fuzzes the model and strategy readers, and prices what they accept; three lines are the words of
+ * dpar_plan_ask: model, machine, options. libFuzzer's entry, and with
  * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
 #include "dpar_cost.h"
 
 #include "texts.h"
 #include "plan_calls.h"
+
+/* Model, machine and options: taken, or refused with a sentence. */
+static void ask(const char *text, size_t size)
+{
+    static dpar_asked asked;
+    char line[3][256];
+    dpar_why why;
+    size_t i, k = 0, n = 0;
+    for (i = 0; i < size && k < 3; i++) {
+        if (text[i] == '\n' || text[i] == 0) {
+            line[k++][n] = 0;
+            n = 0;
+        } else if (n + 1 < sizeof line[0]) {
+            line[k][n++] = text[i];
+        }
+    }
+    for (; k < 3; k++, n = 0) {
+        line[k][n] = 0;
+    }
+    why.text[0] = 0;
+    if (dpar_plan_ask(line[0], line[1], line[2], &asked, &why) == DPAR_OK) {
+        if (asked.job.work != &asked.work || asked.job.cluster != &asked.cluster) {
+            abort();
+        }
+    } else if (why.text[0] == 0) {
+        abort();
+    }
+}
 
 static void one(const char *text, size_t size)
 {
@@ -16,6 +45,10 @@ static void one(const char *text, size_t size)
     dpar_plan plan;
     dpar_why why;
     uint32_t named;
+    if (memchr(text, '\n', size) != NULL) {
+        ask(text, size);
+        return;
+    }
     (void)dpar_strategy_read(&s, text, size, &named, &why);
     memset(&m, 7, sizeof m);
     memset(&before, 7, sizeof before);
@@ -54,6 +87,9 @@ static const char *const seed[] = {
     "llama:layers=2,hidden=64,heads=4,vocab=100,seq=16,kv_lora=8,q_lora=4,rope_width=4,qk_width=8,"
     "v_width=8,experts=4,topk=2,expert_ffn=32,shared_ffn=16,dense_layers=1,biases=-1,rotary=1",
     "mt-nlg-530b,tied=0,inference=1",
+    "llama-3-8b\n2x8:h100-80\nbatch=512 seq=8192 precision=fp8 gpus=12",
+    "gpt-3-175b,seq=4k\n8x8:a100-80,nic=8x50\nfix=tp=8,pp=2 stack=torch attention=flash whole",
+    "deepseek-v3\n64x8:h100-80\nevaluate=tp=2,pp=8,ep=8,m=16 batch=1024",
     "resnet-50,image=64,element=4,out_channels=10"};
 
 int main(int argc, char **argv)

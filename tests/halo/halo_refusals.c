@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* What dpar_halo.h refuses on a world of one rank: one wrong number at a time, with its sentence.
  */
+#define CHECK_THREADS /* two ranks check at once */
 #include "dpar_halo.h"
 
 #include "axes.h"
 #include "check.h"
+#include "no_memory.h"
 #include "refused.h"
 
 #include <stdlib.h>
@@ -109,9 +111,98 @@ static void test_grids(dpar_comm *c)
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
 }
 
+/* A grid, an array of the caller's, an exchange: all with memory of their own. */
+static void a_grid(void *arg, char *text)
+{
+    dpar_comm *c = (dpar_comm *)arg;
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    dpar_why why;
+    memset(&d, 0, sizeof d);
+    d.dims = 2, d.cells[0] = d.cells[1] = 4, d.halo = 1;
+    why.text[0] = 0;
+    if (dpar_grid_make(c, &d, &g, &why) == DPAR_OK) {
+        if (dpar_grid_attach(g, data + 7, DPAR_F64, NULL, &why) == DPAR_OK) {
+            strcpy(why.text, dpar_grid_exchange(g, data + 7) == DPAR_OK ? "" : g->comm->why.text);
+        }
+        (void)dpar_grid_free(g);
+    }
+    strcpy(text, why.text);
+}
+
+static void test_no_memory(dpar_comm *c)
+{
+    static few_pages few;
+    if (!few_pages_said(&few, a_grid, c, 1 << 10)) {
+        puts("a limit of memory: not kept, skipped");
+        return;
+    }
+    CHECK(few_pages_has(&few, "bytes cannot be had"));
+    CHECK(few_pages_has(&few, "bytes for a plan cannot be had"));
+}
+
+/* A work that nobody waited for; a world that ended before its grid. */
+static void test_ends(void)
+{
+    dpar_comm *world = NULL, *part = NULL;
+    dpar_grid_desc d;
+    dpar_grid *g = NULL;
+    static dpar_work work;
+    dpar_why why;
+    memset(&d, 0, sizeof d);
+    d.dims = 2, d.cells[0] = d.cells[1] = 4, d.halo = 1;
+    CHECK_INT(dpar_init(&world, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_split(world, 0, 0, &part), DPAR_OK);
+    d.closes = 1, d.free_why = &why;
+    CHECK_INT(dpar_grid_make(part, &d, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_recv(part, data, 1, DPAR_F64, 0, 1, &work), DPAR_OK);
+    REFUSED(dpar_grid_free(g), DPAR_E_ARG, "grid: the close of its communicator: ");
+    (void)dpar_comm_close(world);
+    d.closes = 0, d.free_why = NULL;
+    CHECK_INT(dpar_init(&world, NULL, &why), DPAR_OK);
+    CHECK_INT(dpar_grid_make(world, &d, &g, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_close(world), DPAR_OK);
+    REFUSED(dpar_grid_attach(g, data, DPAR_F64, NULL, &why), DPAR_E_ARG,
+            "grid: its world was closed");
+    (void)dpar_grid_free(g);
+}
+
+/* Rank 1 has no cell, but the output that reads rank 0's. */
+static int two_ranks(dpar_comm *c, void *arg)
+{
+    static const int64_t cuts[] = {0, 0, 1}, one = 1;
+    int32_t two = 2;
+    dpar_placement p = dpar_shard(0);
+    dpar_layout outputs;
+    dpar_halo h, room;
+    dpar_halo_field f;
+    dpar_mesh m;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    CHECK_INT(dpar_mesh_init(&m, "a", &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &one, &p, NULL), DPAR_OK);
+    room = h;
+    p = dpar_shard_by(0, DPAR_RAGGED, 0);
+    p.cuts = cuts;
+    CHECK_INT(dpar_layout_init(&outputs, &m, 1, &one, &p, NULL), DPAR_OK);
+    h.window[0].kernel = 1;
+    h.outputs = &outputs;
+    f.halo = &h, f.type = DPAR_F64, f.data = data;
+    refuse(c, &f, 1, 0, DPAR_OK, NULL);
+    if (c->rank == 1) {
+        f.room = &room;
+        refuse(c, &f, 1, 0, DPAR_E_RANGE, "field 0: rank 1 has no array of its room");
+        f.room = NULL;
+        f.data = NULL;
+        refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no array for the halo of rank 1");
+    }
+    return checks_failed > 0 || arg != NULL;
+}
+
 static int one_rank(dpar_comm *c, void *arg)
 {
     (void)arg;
+    test_no_memory(c);
     test_fields(c);
     test_grids(c);
     return checks_failed > 0;
@@ -124,5 +215,7 @@ int main(void)
     memset(&o, 0, sizeof o);
     o.threads = 1; /* the checks count here */
     CHECK_INT(dpar_launch_with(1, one_rank, NULL, &o, &why), DPAR_OK);
+    CHECK_INT(dpar_launch_with(2, two_ranks, NULL, &o, &why), DPAR_OK);
+    test_ends();
     return CHECK_DONE();
 }

@@ -1010,6 +1010,17 @@ static void test_cost_limits(void)
     }
 }
 
+/* Who changes a grid of ranks so that its size is not the product of its parts is told so. */
+static void test_place_of_no_grid(void)
+{
+    dpar_cart c = cart_of(2, 3, 3, 1, 0);
+    dpar_place p;
+    dpar_why why;
+    c.size = 8;
+    CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 4, &why), DPAR_E_NONE);
+    CHECK_TEXT(why.text, "no grid of 2 ranks has at most 3 x 3 parts");
+}
+
 static void test_place_refusals(void)
 {
     static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
@@ -1596,6 +1607,7 @@ int main(void)
     test_place_best();
     test_cost_limits();
     test_place_refusals();
+    test_place_of_no_grid();
     test_torus_vectors();
     test_torus_tuples();
     test_torus_splitting();

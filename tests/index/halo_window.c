@@ -502,6 +502,60 @@ static void test_no_outputs(void)
     CHECK(!dpar_halo_boundary(&h, 3, 0, &box));
 }
 
+/* Inputs of no extent are nobody's, whoever has the outputs. */
+static void test_no_inputs(void)
+{
+    dpar_halo h;
+    dpar_layout out;
+    dpar_box box;
+    line_of(&h, 0, 2, DPAR_EVEN, NULL);
+    h.window[0].kernel = 3;
+    outputs_on(&h, &out, 4, DPAR_EVEN);
+    h.outputs = &out;
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    CHECK(!dpar_halo_box(&h, 0, &box) && !dpar_halo_box(&h, 1, &box));
+}
+
+/* Ranks that hold the same block do as each of them would alone: 3 blocks, each twice. */
+static void test_copies(void)
+{
+    static const int32_t parts[] = {3, 2};
+    const int64_t n = 12;
+    dpar_placement p[2];
+    dpar_halo one, both;
+    dpar_mesh m;
+    int32_t rank, copy, direction;
+    line_of(&one, n, 3, DPAR_EVEN, NULL);
+    one.window[0].kernel = 5;
+    one.window[0].pad_low = one.window[0].pad_high = 2;
+    both = one;
+    p[0] = dpar_shard_by(0, DPAR_EVEN, 0), p[1] = dpar_replicate();
+    CHECK_INT(dpar_mesh_init(&m, "a b", parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&both.grid, &m, 1, &n, p, NULL), DPAR_OK);
+    for (rank = 0; rank < 3; rank++) {
+        for (copy = 0; copy < 2; copy++) {
+            for (direction = 0; direction < 2; direction++) {
+                static dpar_halo_walk a, b;
+                dpar_transfer t, u;
+                int lists = 0;
+                CHECK_INT(dpar_halo_first(&a, &one, rank, direction, DPAR_HALO_FORWARD, NULL),
+                          DPAR_OK);
+                CHECK_INT(
+                    dpar_halo_first(&b, &both, 2 * rank + copy, direction, DPAR_HALO_FORWARD, NULL),
+                    DPAR_OK);
+                for (; dpar_halo_next(&a, &t); lists++) {
+                    CHECK(dpar_halo_next(&b, &u));
+                    CHECK_INT(u.peer, 2 * t.peer + copy);
+                    CHECK(u.extent[0] == t.extent[0] && u.mine[0] == t.mine[0] &&
+                          u.theirs[0] == t.theirs[0]);
+                }
+                CHECK(!dpar_halo_next(&b, &u));
+                CHECK_INT(lists, rank == 1 ? 2 : 1);
+            }
+        }
+    }
+}
+
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
@@ -637,6 +691,8 @@ int main(void)
     test_refusals();
     test_by_hand();
     test_no_outputs();
+    test_no_inputs();
+    test_copies();
     test_limits();
     test_sweep();
     test_other_kinds();

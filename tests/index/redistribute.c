@@ -1141,6 +1141,39 @@ static void test_most_copies(void)
     }
 }
 
+/* Boxes of more elements than are counted, 2^80, to ranks of the node: as those of 4 x 4. */
+static void test_beyond_counting(void)
+{
+    static const int64_t small[] = {4, 4}, large[] = {INT64_C(1) << 42, INT64_C(1) << 42};
+    int32_t ranks = 4, rank, d;
+    dpar_placement held = dpar_replicate(), cut = dpar_shard(0);
+    dpar_layout from[2], to[2];
+    dpar_mesh m;
+    CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    for (d = 0; d < 2; d++) {
+        CHECK_INT(dpar_layout_init(&from[d], &m, 2, d ? large : small, &held, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&to[d], &m, 2, d ? large : small, &cut, NULL), DPAR_OK);
+    }
+    for (rank = 0; rank < ranks; rank++) {
+        static dpar_transfers a, b;
+        dpar_transfer t, u;
+        int lists = 0;
+        CHECK_INT(dpar_transfers_first(&a, &from[0], &to[0], rank, DPAR_SENDS, 4), DPAR_OK);
+        CHECK_INT(dpar_transfers_first(&b, &from[1], &to[1], rank, DPAR_SENDS, 4), DPAR_OK);
+        for (; dpar_transfers_next(&a, &t); lists++) {
+            CHECK(dpar_transfers_next(&b, &u));
+            CHECK_INT(u.peer, t.peer);
+            for (d = 0; d < 2; d++) {
+                CHECK_INT(u.extent[d], t.extent[d] << 40);
+                CHECK_INT(u.mine[d], t.mine[d] << 40);
+                CHECK_INT(u.theirs[d], t.theirs[d] << 40);
+            }
+        }
+        CHECK(!dpar_transfers_next(&b, &u));
+        CHECK_INT(lists, 1); /* to itself: who has a box keeps it */
+    }
+}
+
 /* ---- who sends, by definition -----------------------------------------------------------------
  */
 
@@ -1693,6 +1726,7 @@ int main(void)
     test_few_elements();
     test_most_readers();
     test_most_copies();
+    test_beyond_counting();
     test_crossed();
     test_turned_axes();
     test_turned_cost();

@@ -225,6 +225,97 @@ static void test_random(void)
     }
 }
 
+/* The arrays of a case on a line of ranks. */
+static void arrays(pipe_case *c, const int64_t (*each)[3], int n)
+{
+    int k;
+    for (k = 0; k < n; k++) {
+        c->f[k] = each[0][k], c->i[k] = each[1][k], c->w[k] = each[2][k];
+        c->lag[k] = each[3][k], c->cap[k] = each[4][k];
+        c->hold_f[k] = each[5][k], c->hold_i[k] = each[6][k];
+        c->hold_w[k] = -c->hold_f[k] - c->hold_i[k];
+    }
+    c->times.forward.of = c->f, c->times.input.of = c->i, c->times.weight.of = c->w;
+    c->times.latency.of = c->lag, c->job.cap.of = c->cap;
+    c->times.hold_forward.of = c->hold_f, c->times.hold_input.of = c->hold_i;
+    c->times.hold_weight.of = c->hold_w;
+}
+
+/* Corners, worked out by hand. */
+static void test_corners(void)
+{
+    /* One micro-batch, whose last stage takes no time: F until 3, 5, 13; I until 13, 30, 33; the
+     * second stage's W until 36. */
+    static const int64_t idle_end[][3] = {{3, 2, 0},  {3, 9, 0}, {0, 6, 4},  {0, 8, 0},
+                                          {1, 3, 26}, {1, 3, 5}, {0, -2, -4}};
+    /* Nothing takes time but messages of 3 and 47, and rank 1 has room for one: its F at 3 and,
+     * when I of the first came back, at 97; the second one's B is on rank 0 at 97 + 2 x 47 + 3. */
+    static const int64_t messages[][3] = {{0, 0, 0}, {0, 0, 0}, {0, 0, 0},   {3, 47, 0},
+                                          {0, 1, 1}, {1, 1, 1}, {-1, -1, -1}};
+    /* One micro-batch: F until 6, 14, 21, I until 26, 35, 37, W of rank 1 until 38: the search sees
+     * at its root that nothing is better. */
+    static const int64_t alone[][3] = {{6, 8, 4},  {2, 6, 5}, {0, 3, 0}, {0, 3, 0},
+                                       {8, 0, 26}, {8, 0, 2}, {-3, 0, 0}};
+    /* More messages under way than a key of the search has room for: of one stage, and of all. */
+    static const int64_t far[][3] = {{3, 4}, {3, 2}, {4, 2}, {31, 0}, {0, 8}, {6, 8}, {-6, -5}};
+    static const int64_t many[][3] = {{4, 2}, {5, 6}, {2, 1}, {33, 0}, {0, 9}, {5, 9}, {-1, -4}};
+    static const uint16_t uneven[] = {0, 1, 0, 1, 0};
+    static int64_t little[1 << 14];
+    dpar_pipe_result result;
+    dpar_schedule s;
+    pipe_case c;
+    pipe_start(&c, 3, 1, 1, DPAR_MAP_LOOP, 1);
+    arrays(&c, idle_end, 3);
+    CHECK_INT(reach(&c.job, 0), 36);
+    pipe_start(&c, 3, 1, 2, DPAR_MAP_LOOP, 0);
+    arrays(&c, messages, 3);
+    CHECK_INT(reach(&c.job, 0), 194);
+    pipe_start(&c, 3, 1, 1, DPAR_MAP_LOOP, 1);
+    arrays(&c, alone, 3);
+    CHECK_INT(reach(&c.job, 100), 38);
+    CHECK(reached.bound == 38 && reached.nodes == 1);
+    pipe_start(&c, 2, 1, 5, DPAR_MAP_LOOP, 1);
+    arrays(&c, far, 2);
+    c.job.objective = DPAR_LEAST_SPAN;
+    CHECK(reach(&c.job, 3000) > 0);
+    pipe_start(&c, 2, 1, 8, DPAR_MAP_LOOP, 1);
+    arrays(&c, many, 2);
+    c.job.objective = DPAR_LEAST_SPAN;
+    CHECK(reach(&c.job, 3000) > 0);
+    pipe_start(&c, 2, 1, 4, DPAR_MAP_LOOP, 0); /* five stages: no published order has them */
+    pipe_uniform(&c, 1, 1, 0, 0, 0);
+    c.job.stages = 5;
+    c.job.rank_of = uneven;
+    CHECK(reach(&c.job, 0) >= 4 * 3 * 2);      /* rank 0 has three of them */
+    pipe_start(&c, 4, 1, 8, DPAR_MAP_LOOP, 1); /* as many actions as one likes are tried */
+    pipe_uniform(&c, 2, 3, 1, 1, 3);
+    CHECK(reach(&c.job, 0) >= reach(&c.job, INT64_MAX));
+    pipe_start(&c, 4, 1, 5, DPAR_MAP_LOOP, 1); /* memory for no search: none is made */
+    pipe_uniform(&c, 1, 1, 1, 0, 3);
+    c.job.nodes = 1000;
+    CHECK(dpar_schedule_auto_bytes(&c.job, NULL) < (int64_t)sizeof little);
+    CHECK_INT(dpar_schedule_auto(&s, &c.job, &result, little,
+                                 dpar_schedule_auto_bytes(&c.job, NULL), NULL),
+              DPAR_MORE);
+    CHECK_INT(result.nodes, 0);
+    pipe_judge(&c.job, &s, &result);
+}
+
+/* When as many actions were tried as may be, lists are tried until one finds a way. */
+static void test_work(void)
+{
+    pipe_case c;
+    dpari_auto *x;
+    pipe_start(&c, 4, 1, 12, DPAR_MAP_LOOP, 1);
+    pipe_uniform(&c, 5, 6, 4, 7, 3);
+    x = dpari_auto_lay(&c.job, memory);
+    x->work = DPARI_AUTO_WORK;
+    dpari_auto_rules(x, &c.job);
+    CHECK(x->found[0].rule >= 0);
+    CHECK_INT(x->work,
+              DPARI_AUTO_WORK + (DPARI_AUTO_ROUNDS + DPAR_ORDERS - 1 + 1) * (int64_t)(4 * 12 * 3));
+}
+
 static void test_cap(void)
 {
     pipe_case c;
@@ -279,6 +370,8 @@ int main(void)
     test_published();
     test_random();
     test_cap();
+    test_corners();
+    test_work();
     test_large();
     return CHECK_DONE();
 }

@@ -173,6 +173,12 @@ static int64_t pipe_brute(const dpar_pipe_job *job)
     return best;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* A small job with anything in it. */
 static void random_case(pipe_case *c, int p, int v, int m, int split)
 {
@@ -358,6 +364,48 @@ static void test_budget(void)
     CHECK_TEXT(why.text, "stage 0: F 0 and I 1 take 1 to 2^31 - 1, W and messages 0 to that");
 }
 
+/* Two states whose names, 31 bits of a hash, are one: each keeps a place of its own. */
+static void test_names(void)
+{
+    enum { KEYS = 1 << 18 };
+    static uint32_t name[KEYS], sorted[KEYS];
+    static int64_t table[4 * 2];
+    dpari_search x;
+    uint32_t twice = 0, key[2] = {0, 0}, k, n = 0, state[1];
+    int found = 1, s;
+    memset(&x, 0, sizeof x);
+    memset(table, 0, sizeof table);
+    x.keys = 1, x.sinces = 1, x.size = 16, x.entries = 4; /* since, name, key */
+    x.key = state;
+    x.table = (char *)table;
+    for (k = 0; k < KEYS; k++) {
+        state[0] = k;
+        (void)dpari_exact_slot(&x, &name[k], &found);
+        CHECK(!found);
+    }
+    memcpy(sorted, name, sizeof name);
+    qsort(sorted, KEYS, sizeof sorted[0], by_number);
+    for (k = 1; k < KEYS && twice == 0; k++) {
+        twice = sorted[k] == sorted[k - 1] ? sorted[k] : 0;
+    }
+    CHECK(twice != 0); /* of 2^18 some 16 pairs */
+    for (k = 0; k < KEYS && n < 2; k++) {
+        key[n] = k;
+        n += name[k] == twice;
+    }
+    for (s = 0; s < 4; s++) { /* the first one wherever one looks */
+        uint32_t *at = (uint32_t *)(void *)((char *)table + 16 * s + 8);
+        at[0] = twice;
+        at[1] = key[0];
+    }
+    state[0] = key[0];
+    (void)dpari_exact_slot(&x, &k, &found);
+    CHECK(found && k == twice);
+    state[0] = key[1];
+    (void)dpari_exact_slot(&x, &k, &found);
+    CHECK(!found && k == twice);
+}
+
 int main(void)
 {
     random_seed = 12345;
@@ -366,5 +414,6 @@ int main(void)
     test_sentences();
     test_domain();
     test_budget();
+    test_names();
     return CHECK_DONE();
 }

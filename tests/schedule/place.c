@@ -149,6 +149,7 @@ static void test_place_errors(void)
     pipe_case c;
     dpar_schedule s;
     dpar_pipe_result result;
+    dpar_order order;
     dpar_why why;
     int64_t cuts[PIPE_MOST + 1];
     int l;
@@ -206,10 +207,52 @@ static void test_place_errors(void)
                            sizeof place_memory, &why),
               DPAR_OK);
     CHECK_INT(cuts[1], 3);
+    c.job.cap.of = c.cap; /* with that schedule: rank 1 holds a layer of one micro-batch */
+    c.cap[1] = 2;
+    memset(&order, 0, sizeof order);
+    order.rule = DPAR_1F1B, order.ranks = order.micros = 2;
+    CHECK_INT(dpar_schedule_generate(&s, &order, place_room, sizeof place_room, NULL), DPAR_OK);
+    CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
+                           sizeof place_memory, &why),
+              DPAR_E_MEMORY);
+    CHECK_TEXT(why.text, "cannot fit: rank 1 holds 3 at its peak, its cap is 2");
+    c.job.cap.of = NULL;
     s.micros = 3;
     CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
               DPAR_E_ARG);
+}
+
+/* Rank 0 does all its forwards first, rank 1 one at a time. A layer of 2^59 bytes lies on rank 1 by
+ * time; on rank 0 it would come to 16 x 2^59 = 2^63, which is no number. */
+static void test_place_beyond(void)
+{
+    static const int64_t f[] = {2, 1, 1}, hold[] = {1, INT64_C(1) << 59, 1};
+    static const int64_t back[] = {-1, -(INT64_C(1) << 59), -1};
+    static int64_t list[1 << 10];
+    static char csv[512];
+    pipe_case c;
+    dpar_schedule given;
+    dpar_pipe_result result;
+    dpar_why why;
+    int64_t cuts[3];
+    int k, n = 0;
+    for (k = 0; k < 32; k++) {
+        n += snprintf(csv + n, sizeof csv - (size_t)n, "0%c%d,", k < 16 ? 'F' : 'B', k % 16);
+    }
+    for (k = 0; k < 32; k++) {
+        n += snprintf(csv + n, sizeof csv - (size_t)n, "%s1%c%d", k ? "," : "\n", k % 2 ? 'B' : 'F',
+                      k / 2);
+    }
+    CHECK_INT(read_csv(&given, csv, strlen(csv), 0, list, sizeof list, &why), DPAR_OK);
+    pipe_start(&c, 2, 1, 16, DPAR_MAP_LOOP, 0);
+    c.times.forward.of = c.times.input.of = f;
+    c.times.hold_forward.of = hold;
+    c.times.hold_weight.of = back;
+    CHECK_INT(place_layers(&c.job, 3, &given, 99, cuts, NULL, &result, place_memory,
+                           sizeof place_memory, &why),
+              DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "rank 0, action 15: too many bytes");
 }
 
 int main(void)
@@ -217,5 +260,6 @@ int main(void)
     random_seed = 4711;
     test_place();
     test_place_errors();
+    test_place_beyond();
     return CHECK_DONE();
 }

@@ -162,6 +162,7 @@ static void test_maps(void)
     CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 0, 0), -1);
     CHECK_INT(dpari_stage_rank(DPAR_MAP_LOOP, 4, -1), -1);
     CHECK_INT(dpari_stage_rank(3, 4, 0), -1);
+    CHECK_INT(dpari_stage_rank(-1, 4, 0), -1);
     CHECK_INT(dpar_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + 3 * 2);
     CHECK_INT(dpar_schedule_bytes(0, 3, 5), -1);
     CHECK_INT(dpar_schedule_bytes(2, 65536, 5), -1);

@@ -387,11 +387,14 @@ static void svg(const char *title)
     CHECK_INT(none.used, t.used);
 }
 
+static void read_trace(int64_t slices, int64_t arrows);
+
 static void test_svg(void)
 {
     static const char *const pair[] = {"<g>",     "</g>",     "<text",      "</text>",
                                        "<title>", "</title>", "<rect",      "<line",
                                        "<svg",    "</svg>",   "<pattern id"};
+    int k, n = 0;
     file("1f1b_p4_m8_comms", 0);
     svg("<A & \"B\">\n");
     CHECK(strstr(picture, "''A ' 'B''?") == NULL && strstr(picture, "'A ' 'B''?") != NULL);
@@ -421,6 +424,15 @@ static void test_svg(void)
     timed("0SEND_F0\n1F0\n", 0); /* a message that nobody takes: no arrow */
     svg(NULL);
     CHECK_INT(count("<line"), 0);
+    read_trace(2, 0);
+    for (k = 0; k < 600; k++) { /* so many that only one digit has room in a backward */
+        n += snprintf(csv + n, sizeof csv - (size_t)n, "%s0%c%d", k ? "," : "", k < 300 ? 'F' : 'B',
+                      k % 300);
+    }
+    timed(csv, 0);
+    svg(NULL);
+    CHECK_INT(count("<g><title>"), 600);
+    CHECK_INT(count("<text class=\"n\"") + count("<text class=\"q\""), 10);
 }
 
 /* What a viewer needs of a trace: it is JSON, slices of a thread nest, each arrow has both ends. */
@@ -496,6 +508,11 @@ static void test_trace(void)
     CHECK(pairs > 0);
     read_trace(plan.begin[4] + pairs, 0); /* a pair is three slices */
     CHECK_INT(count("OVERLAP_F_B"), pairs);
+    /* the other ends: on another rank than the last, behind the last found one, before it */
+    timed("2SEND_F0,0SEND_F0\n1RECV_F0\n4F0\n5F0\n3RECV_F0\n", 0);
+    read_trace(6, 2);
+    timed("0SEND_F0,0SEND_F1\n1RECV_F1,1RECV_F0\n", 0);
+    read_trace(4, 2);
     timed("0UNSHARD,0F0,0I0,0W0,0REDUCE_GRAD,0RESHARD\n", 0);
     read_trace(6, 0);
     CHECK_INT(count("\"cat\":\"compute\""), 3); /* I and W are no messages */
@@ -656,6 +673,28 @@ static void test_trace_lanes(void)
     CHECK(strstr(text, "\"ph\":\"f\",\"pid\":1,\"tid\":8,\"ts\":2,") != NULL);
 }
 
+/* Nine messages at once, and eight threads for them: what is left of the last is drawn on the one
+ * that is free first. */
+static void test_trace_full(void)
+{
+    static const char full[] = "0SEND_F0,0SEND_F1,0SEND_F2,0SEND_F3,0SEND_F4,0SEND_F5,0SEND_F6,"
+                               "0SEND_F7,0SEND_F8\n1F0\n";
+    dpar_gantt g;
+    dpar_text t;
+    int k;
+    timed(full, 0);
+    for (k = 0; k < 9; k++) {
+        start[k] = 1;
+        end[k] = k < 8 ? 20 - k : 30;
+    }
+    g = gantt(1, NULL);
+    dpar_text_init(&t, picture, sizeof picture);
+    CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_GANTT_TRACE, NULL), DPAR_OK);
+    CHECK(strstr(picture, "\"tid\":37,\"ts\":1,\"dur\":13,\"name\":\"0SEND_F6\"") != NULL);
+    CHECK(strstr(picture, "\"tid\":43,\"ts\":1,\"dur\":12,\"name\":\"0SEND_F7\"") != NULL);
+    CHECK(strstr(picture, "\"tid\":43,\"ts\":13,\"dur\":17,\"name\":\"0SEND_F8\"") != NULL);
+}
+
 int main(void)
 {
     test_text();
@@ -667,5 +706,6 @@ int main(void)
     test_refusals();
     test_extremes();
     test_trace_lanes();
+    test_trace_full();
     return CHECK_DONE();
 }

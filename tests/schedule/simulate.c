@@ -1202,7 +1202,9 @@ static void test_order(void)
                {"0F0,0B0,0F1\n1F1,1I1,1F0,1I0",
                 "rank 0 waits at 0B0 for 1I0 of rank 1, which stands at 1F1"},
                {"0F0,(0F1;0B0)OVERLAP_F_B\n1F0,1F1,1B0",
-                "rank 0 waits at (0F1;0B0)OVERLAP_F_B for 1B0 of rank 1, which stands at 1F1"}};
+                "rank 0 waits at (0F1;0B0)OVERLAP_F_B for 1B0 of rank 1, which stands at 1F1"},
+               {"1F0,(1F1;1B0)OVERLAP_F_B\n0F0,0B0",
+                "rank 0 waits at (1F1;1B0)OVERLAP_F_B for 0F1 of rank 1, which is in no list"}};
     dpar_times t = times(1, 1, 1, 1);
     dpar_schedule s;
     size_t k;
@@ -1323,7 +1325,20 @@ static void test_large(void)
     refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: too many bytes");
     t.hold_forward.all = INT64_MIN;
     refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: too many bytes");
+    t = times(1, 1, 1, 0); /* INT64_MAX held, and the smaller of what B adds */
+    t.hold_forward.all = most;
+    t.hold_input.all = t.hold_weight.all = 1;
+    small(&s, "0F0,0B0", 0);
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: too many bytes");
+    {
+        static const int64_t holds[] = {INT64_C(1) << 62, -(INT64_C(1) << 62)};
+        t = times(1, 1, 1, 0); /* 2^62, 0, 2^62, and what the second stage took back */
+        t.hold_forward.of = holds;
+        small(&s, "0F0,1F0,0F1,1OFFLOAD0", 0);
+        refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 3: too many bytes");
+    }
     small(&s, "0F0,1F0", 0);
+    t = times(1, 1, 1, 0);
     t.hold_always.all = most;
     refuses(&s, &t, DPAR_E_RANGE, "rank 0: too many bytes with stage 1");
 }

@@ -392,6 +392,55 @@ static void test_most(void)
     }
 }
 
+/* The same of messages under way: the middle rank of three sends each micro-batch on and back, and
+ * no send is over before the end. */
+static dpar_status most_sends(int32_t micros, dpar_slot_counts *count, dpar_why *why)
+{
+    int64_t n = 14 * (int64_t)micros, bytes = dpar_schedule_bytes(3, 3, n), at = 0;
+    void *mem = malloc((size_t)bytes), *work;
+    dpar_schedule s;
+    dpar_status st;
+    int32_t r, m;
+    CHECK_INT(schedule_init(&s, 3, 3, n, mem, bytes, NULL), DPAR_OK);
+    s.micros = micros;
+    for (r = 0; r < 3; r++) {
+        s.rank_of[r] = (uint16_t)r;
+        for (m = 0; m < micros; m++) {
+            if (r > 0) {
+                s.action[at++] = list_action(DPAR_RECV_F, r, m, r - 1);
+            }
+            s.action[at++] = list_action(DPAR_FORWARD, r, m, 0);
+            if (r < 2) {
+                s.action[at++] = list_action(DPAR_SEND_F, r, m, r + 1);
+                s.action[at++] = list_action(DPAR_RECV_B, r, m, r + 1);
+            }
+            s.action[at++] = list_action(DPAR_BACKWARD, r, m, 0);
+            if (r > 0) {
+                s.action[at++] = list_action(DPAR_SEND_B, r, m, r - 1);
+            }
+        }
+        s.begin[r + 1] = at;
+    }
+    CHECK_INT(at, n);
+    bytes = dpar_schedule_slots_bytes(&s);
+    work = malloc((size_t)bytes);
+    st = give_slots(&s, INT32_MAX, NULL, count, work, bytes, why);
+    free(work);
+    free(mem);
+    return st;
+}
+
+static void test_most_sends(void)
+{
+    dpar_slot_counts count[3];
+    dpar_why why;
+    CHECK_INT(most_sends(32767, count, &why), DPAR_OK);
+    CHECK(count[0].send == 32767 && count[1].send == 65534 && count[2].send == 32767);
+    CHECK(count[0].activation == 1 && count[1].receive == 1);
+    CHECK_INT(most_sends(32768, count, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "rank 1 needs more than 65535 slots of a kind");
+}
+
 /* ---- the step machine ----------------------------------------------------------------------- */
 
 static void check_steps(const dpar_schedule *s, const dpar_slots *with)
@@ -461,6 +510,7 @@ int main(void)
     test_refusals();
     test_bytes();
     test_most();
+    test_most_sends();
     test_steps();
     free(slots);
     return CHECK_DONE();

@@ -101,6 +101,7 @@ grep -q "^rank [0-2] of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; 
 joined 3 '1 1 1 ' 2 one '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 joined 3 '1 5 1 ' 2 five '.*' '.*'
+joined 2 '0 1 ' 2 post 'sum 3 of 2' 'start: a rank returned 0, but had not waited for all it had posted'
 joined 3 '1 137 1 ' 2 die '.*' '.*'
 grep -q '^rank [02] of 3: .* rank 1 has ended' "$work/out" || { cat "$work/out"; bad=1; }
 
