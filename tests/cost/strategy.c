@@ -521,6 +521,12 @@ static void test_elsewhere(void)
         dpari_memory_of(&job, &half, &a);
         CHECK_NEAR(a.term[DPAR_MEM_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
         CHECK(a.term[DPAR_MEM_GATHERED] > 0.0);
+        /* 2 x 2 tiles of 64 x 32 x 16 cells have faces of 16 x 16 and 32 x 16 on both sides; halos
+         * of 2 cells of 5 numbers of 4 bytes, received and in a buffer to send, for 3 samples */
+        set("grid:64x32x16,fields=5,halo=2,element=4", "1x4:a100-40", "megatron");
+        half = of("dp=1,tiles=2x2,mbs=3");
+        dpari_memory_of(&job, &half, &a);
+        CHECK_NEAR(a.term[DPAR_MEM_HALO], 2.0 * (2 * 16 * 16 + 2 * 32 * 16) * 2 * 5 * 4 * 3, 1e-12);
         set("llama-3-8b", "2x8:h100-80", "megatron");
     }
     /* activations of fp32 training */
