@@ -507,6 +507,21 @@ static void test_elsewhere(void)
     CHECK_NEAR(a.total, d.last, 1e-12);
     dpar_memory_stage(&job, &one, d.worst, &a);
     CHECK_NEAR(a.total, d.total, 1e-12);
+    { /* between stages go what blocks give, however wide a tower before the first of them is */
+        static const char plain_model[] = "llama:layers=4,hidden=512,heads=8,vocab=1000,seq=256";
+        char text[256];
+        dpar_strategy halves = of("pp=2,dp=1");
+        double seconds;
+        set(plain_model, "1x2:h100-80", "megatron");
+        seconds = dpari_boundary_seconds(&job, &halves);
+        CHECK(seconds > 0.0);
+        snprintf(text, sizeof text,
+                 "%s,tower_layers=2,tower_hidden=1024,tower_heads=8,tower_ffn=4096,"
+                 "tower_tokens=4096,tower_patch=588,tower_positions=4096",
+                 plain_model);
+        set(text, "1x2:h100-80", "megatron");
+        CHECK_NEAR(dpari_boundary_seconds(&job, &halves), seconds, 1e-12);
+    }
     { /* weights and activations share the link: together they take what is left of the sum */
         dpar_strategy both = of("dp=8,zero=1,m=1,offload=weights+activations"), half = both;
         set("llama-3-8b", "1x8:a100-80", "megatron");
