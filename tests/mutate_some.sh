@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 folder=$1 count=${2:-40} seed=${3:-1} least=${MUTANTS_LEAST:-50}
 case $folder in
 cost) stands_on='base index schedule' beside='' ;;
-comm) stands_on='base index schedule' beside='halo train' ;; # what tests of comm also call
+comm) stands_on='base index schedule cost' beside='halo train' ;; # what tests of comm also call
 *) echo "tests/mutate_some.sh: cost or comm, not '$folder'" >&2; exit 2 ;;
 esac
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
@@ -23,16 +23,17 @@ mkdir "$work/o" "$work/inc" "$work/other"
 # with it: what a test holds.
 holds() {
     case $1 in
-    cost/cluster) echo 'cluster calibrate' ;;
-    cost/models) echo models ;;
-    comm/kernel) echo kernel ;;
+    cost/cluster) echo cost/cluster cost/calibrate ;;
+    cost/models) echo cost/models ;;
+    comm/kernel) echo comm/kernel ;;
+    comm/strided) echo comm/strided halo/halo_beside ;;
     esac
 }
 {
     printf '#ifndef DPAR_MUTATED_H\n#define DPAR_MUTATED_H\n'
     for each in $stands_on "$folder" $beside; do
         for h in src/"$each"/*.h; do
-            case $h in *_run.h) ;; *) echo "#include \"$PWD/$h\"" ;; esac # pasted into a .c
+            echo "#include \"$PWD/$h\""
         done
     done
     printf '#ifdef HELD_1\n#include HELD_1\n#endif\n#ifdef HELD_2\n#include HELD_2\n#endif\n#endif\n'
@@ -40,10 +41,10 @@ holds() {
 for each in dpar dpar_schedule dpar_cost dpar_comm dpar_halo dpar_train; do
     echo '#include "mutated.h"' > "$work/inc/$each.h"
 done
-flags="-O1 -w -D_GNU_SOURCE -DCHECK_STOP -I$work/inc -Itests -I."
+flags="-O1 -w -Werror=implicit-function-declaration -D_GNU_SOURCE -DCHECK_STOP -I$work/inc -Itests -I."
 for each in $stands_on $beside; do
     for c in src/"$each"/*.c; do
-        $CC $flags -c "$c" -o "$work/other/${each}_$(basename "$c" .c).o" || exit 1
+        $CC $flags -c "$c" -o "$work/other/$each+$(basename "$c" .c).o" || exit 1
     done
 done
 for c in src/"$folder"/*.c; do
@@ -55,8 +56,8 @@ compile_test() {
     held='' k=0
     for each in $(holds "$1"); do
         k=$((k + 1))
-        from=$PWD/src/$folder/$each.c
-        [ "$each" != "$2" ] || from=$work/$each.c
+        from=$PWD/src/$each.c
+        [ "$each" != "$folder/$2" ] || from=$work/$2.c
         held="$held -DHELD_$k=\"$from\""
     done
     $CC $flags -I"src/$folder" $held -c "tests/$1.c" -o "$work/$(echo "$1" | tr / _).test.o"
@@ -64,10 +65,12 @@ compile_test() {
 # Links it with all that it does not hold, into $work/test.
 link_test() {
     objects=''
-    for o in "$work"/o/*.o; do
-        case " $(holds "$1") " in *" $(basename "$o" .o) "*) ;; *) objects="$objects $o" ;; esac
+    for o in "$work"/o/*.o "$work"/other/*.o; do
+        of=$(basename "$o" .o | tr + /)
+        case $of in */*) ;; *) of=$folder/$of ;; esac
+        case " $(holds "$1") " in *" $of "*) ;; *) objects="$objects $o" ;; esac
     done
-    $CC "$work/$(echo "$1" | tr / _).test.o" $objects "$work"/other/*.o -lm -lpthread -o "$work/test" 2> "$work/link.log"
+    $CC "$work/$(echo "$1" | tr / _).test.o" $objects -lm -lpthread -o "$work/test" 2> "$work/link.log"
 }
 # Runs $work/test with the words of a line of "$work/words"; seconds it may take.
 passes() {
@@ -80,18 +83,18 @@ awk -v folder="$folder" '$2 == folder && $5 == "ranks" && $1 == "test"' tests/li
     echo "$folder/ranks/$name $words"
 done >> "$work/all"
 while read -r name words; do
-    compile_test "$name" - && link_test "$name" || { cat "$work/link.log"; exit 1; }
+    compile_test "$name" - && link_test "$name" || { cat "$work/link.log" >&2; exit 1; }
     printf '%s\n' "${words:-\"\"}" | tr '"' '\n' | grep -v '^ *$' > "$work/words"
     [ -s "$work/words" ] || echo > "$work/words"
     began=$(date +%s%3N)
     while read -r line; do
-        passes "$line" 300 || { echo "$name $line fails without a mutant"; exit 1; }
+        passes "$line" 300 || { echo "$name $line: fails without a mutant" >&2; exit 1; }
     done < "$work/words"
     mkdir -p "$work/run"
     key=$(echo "$name" | tr / _)
     cp "$work/words" "$work/run/$key.words"
     echo "$(($(date +%s%3N) - began)) $name"
-done < "$work/all" > "$work/timed" || { tail -n 3 "$work/timed"; exit 1; }
+done < "$work/all" > "$work/timed" || exit 1
 sort -n "$work/timed" > "$work/tests"
 
 for c in src/"$folder"/*.c; do
@@ -137,14 +140,14 @@ while IFS='	' read -r module line column length new name; do
         $2 == own || $2 == own_ranks { print $2; next } { rest = rest " " $2 } END { print rest }' "$work/tests"); do
         key=$(echo "$test" | tr / _)
         case " $(holds "$test") " in
-        *" $module "*) compile_test "$test" "$module" 2> /dev/null || { by=$test; break; } ;;
+        *" $folder/$module "*) compile_test "$test" "$module" 2> /dev/null || { by=$test; break; } ;;
         esac
-        link_test "$test" || { cat "$work/link.log"; exit 1; } # no mutant changes what links
+        link_test "$test" || { cat "$work/link.log" >&2; exit 1; } # no mutant changes what links
         most=$(awk -v test="$test" '$2 == test { print int($1 / 1000) * 3 + 20 }' "$work/tests")
         while read -r words; do
             passes "$words" "$most" || { by=$test; break; }
         done < "$work/run/$key.words"
-        case " $(holds "$test") " in *" $module "*) compile_test "$test" - ;; esac
+        case " $(holds "$test") " in *" $folder/$module "*) compile_test "$test" - ;; esac
         [ -z "$by" ] || break
     done
     cp "$work/whole.o" "$work/o/$module.o"
