@@ -64,8 +64,14 @@ all() { # what, folder, options
     what=$1
     shift
     found=$(proofs "$@")
-    if [ -n "$found" ] && [ "${found% / *}" -eq "${found#* / }" ]; then
-        echo "wp: $what: $found proved"
+    # what is left must be on the list of what was left before
+    left=$(sed -n 's/^\[wp\].* Goal \([a-z_0-9]*\) : \(Timeout\|Unknown\|Failed\).*/\1/p' "$work/log" | grep -vxFf "$proof/unproved.txt")
+    listed=$(grep -cxF -f "$proof/unproved.txt" <<G
+$(sed -n 's/^\[wp\].* Goal \([a-z_0-9]*\) : \(Timeout\|Unknown\|Failed\).*/\1/p' "$work/log")
+G
+    )
+    if [ -n "$found" ] && [ -z "$left" ] && [ $((${found% / *} + listed)) -eq "${found#* / }" ]; then
+        echo "wp: $what: $found proved, $listed left as listed"
     else
         grep -vE 'Valid|annotating' "$work/log" | tail -n 20
         fail "wp: $what: ${found:-nothing} proved"
