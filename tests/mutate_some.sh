@@ -123,7 +123,7 @@ while IFS='	' read -r module line column length new name; do
         NR == line { $0 = substr($0, 1, column - 1) new substr($0, column + old) } { print }' \
         "$source" > "$work/$module.c"
     cp "$work/o/$module.o" "$work/whole.o"
-    $CC $flags -I"src/$folder" -c "$work/$module.c" -o "$work/o/$module.o" 2> /dev/null || {
+    $CC -I"src/$folder" $flags -c "$work/$module.c" -o "$work/o/$module.o" 2> /dev/null || {
         broken=$((broken + 1))
         cp "$work/whole.o" "$work/o/$module.o"
         continue
