@@ -140,7 +140,8 @@ static void test_said(void)
         {"{\"model_type\": \"llama\", \"vocab_size\": 32064}", "num_hidden_layers=32"},
         {"{\"model_type\": \"qwen3\", \"num_nextn_predict_layers\": 1, " SHAPE KV "}", "mtp=1"},
         {"{\"model_type\": \"qwen3\", \"max_position_embeddings\": 40960, " SHAPE KV "}", "40960"},
-        {"{\"model_type\": \"qwen3\", \"vision_config\": {\"odd\": 1}, " SHAPE KV "}", "left out"},
+        {"{\"model_type\": \"qwen3\", \"vision_config\": {\"odd\": 1}, " SHAPE KV "}",
+         "its vision_config is not understood: its parameters and its time are left out"},
         {"{\"model_type\": \"seer\", \"text_config\": {\"model_type\": \"qwen3\", " SHAPE KV
          "}, \"vision_config\": {\"model_type\": \"siglip_vision_model\", \"num_hidden_layers\": "
          "4}}",

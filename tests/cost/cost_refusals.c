@@ -109,6 +109,8 @@ static void test_strategies(void)
                 "mbs=2147483647,m=2147483647,dp=4", 1, DPAR_E_DIVIDE, "is too large");
     refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16", "1x1:h100-80",
                 "offload=optimizer", 1, DPAR_E_DIVIDE, "offload needs the host's memory");
+    refuse_plan("llama:layers=2,hidden=96,heads=12,vocab=128,seq=16", "1x1:h100-80", "m=1,zero=4",
+                1, DPAR_E_ARG, "zero=4 must be 0 to 3");
 }
 
 static void test_halos(void)

@@ -108,6 +108,29 @@ static void test_parameters(void)
     }
 }
 
+/* A norm and an activation follow a convolution. Run one by one they keep two arrays of its outputs
+ * for the backward: the norm's input and the activation's. Fused they keep the first. */
+static void test_convolutions(void)
+{
+    static const char *const text[] = {"resnet-50,stack=torch", "resnet-50,stack=compiled",
+                                       "unet-50m,stack=torch", "unet-50m,stack=compiled"};
+    int i, k;
+    for (i = 0; i < 4; i++) {
+        dpar_why why;
+        int found = 0;
+        CHECK_INT(build(text[i], &why), DPAR_OK);
+        for (k = 0; k + 1 < w.ops; k++) {
+            const dpar_op *conv = &w.op[k], *norm = &w.op[k + 1];
+            if (conv->kind == DPAR_OP_CONV && norm->kind == DPAR_OP_STREAM) {
+                CHECK_NEAR(norm->params, 2.0 * conv->n, 0.0); /* a scale and a shift a channel */
+                CHECK_NEAR(norm->save, (i % 2 == 0 ? 2.0 : 1.0) * w.element * conv->n, 0.0);
+                found++;
+            }
+        }
+        CHECK(found > 5);
+    }
+}
+
 /* The params column of llm-foundry's benchmark table, to the last one, at every sequence length:
  * 12 L h^2 + 13 L h + 2 h + (V + s) h with V = 50368. */
 static void test_mpt(void)
@@ -567,6 +590,7 @@ static void test_config_refusals(void)
 int main(void)
 {
     test_parameters();
+    test_convolutions();
     test_mpt();
     test_presets();
     test_text();

@@ -426,6 +426,7 @@ static void test_nearest(void)
 {
     dpar_strategy s = plain_strategy(), n, legal;
     dpar_why why;
+    int i;
     set("llama-3-8b", "8x8:h100-80", "megatron");
     s.tp = 8;
     s.sp = 1;
@@ -457,6 +458,16 @@ static void test_nearest(void)
     s.micro_batch = 1 << 20;
     CHECK_INT(dpar_strategy_nearest(&job, &s, 7, &n, &why), DPAR_OK); /* 64 GPUs, 7 samples: dp 1 */
     CHECK_INT((int64_t)n.dp * n.micro_batch * n.micro_batches, 7);
+    for (i = 0; i < 2; i++) { /* nothing goes to the memory of a host that has none */
+        set("llama-3-8b", "1x8:h100-80", "megatron");
+        c.host_bytes = i == 0 ? 1e12 : 0.0;
+        s = plain_strategy();
+        s.dp = 8;
+        s.zero = 1;
+        s.offload = DPAR_OFFLOAD_ACTIVATIONS;
+        CHECK_INT(dpar_strategy_nearest(&job, &s, 8, &n, &why), DPAR_OK);
+        CHECK_INT(n.offload, i == 0 ? DPAR_OFFLOAD_ACTIVATIONS : 0);
+    }
     set("grid:1440x720x100,fields=5", "3x4:a100-40,nic=4x25", "fp32");
     s = plain_strategy();
     s.tiles[0] = 5;
@@ -579,6 +590,24 @@ static void test_neighbours(void)
     CHECK(dpar_plan_neighbours(&job, &plan, 0, r, 18) >= 10); /* free: the same batch */
     CHECK_INT(r[0].strategy.dp * r[0].strategy.micro_batch * r[0].strategy.micro_batches, 128);
     CHECK_INT(dpar_plan_neighbours(&job, &plan, 128, r, 2), 2);
+    /* shards of all 16 ranks or of a node's 8: from each the other, and no change that is none */
+    set("llama-3-8b", "2x8:h100-80", "megatron");
+    s = plain_strategy();
+    s.dp = 16;
+    s.zero = 3;
+    s.micro_batches = 1;
+    for (i = 0; i < 2; i++) {
+        int k, fewer = 0, more = 0, all = 0;
+        s.shard = i == 0 ? 0 : 8;
+        CHECK_INT(dpar_plan_price(&job, &s, 16, &plan, NULL, NULL), DPAR_OK);
+        n = dpar_plan_neighbours(&job, &plan, 16, r, 18);
+        for (k = 0; k < n; k++) {
+            all += strstr(r[k].text, "shard ") != NULL;
+            fewer += strstr(r[k].text, "shard 16 -> 8: ") != NULL && r[k].strategy.shard == 8;
+            more += strstr(r[k].text, "shard 8 -> 16: ") != NULL && r[k].strategy.shard == 16;
+        }
+        CHECK(all == 1 && fewer == (i == 0) && more == (i == 1));
+    }
 }
 
 /* Measurements made by the model with other constants: the fit must find those again. */

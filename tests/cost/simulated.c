@@ -41,6 +41,7 @@ int main(void)
         "tp=8,sp=1,pp=8,vp=2,dp=8,mbs=1,m=32,schedule=interleaved",
         "tp=8,sp=1,pp=8,vp=6,dp=8,mbs=1,m=64,schedule=interleaved",
         "tp=8,sp=1,pp=8,vp=12,dp=8,mbs=1,m=2048,schedule=interleaved", /* shortened inside */
+        "tp=8,sp=1,pp=8,vp=6,dp=8,mbs=1,m=32,schedule=breadth-first",
         "tp=8,sp=1,pp=8,dp=8,mbs=1,m=32,recompute=full",
         "tp=8,sp=1,pp=8,dp=8,mbs=1,m=32,recompute=full,recompute_layers=6"};
     dpar_simulated sim;

@@ -510,6 +510,21 @@ static void test_elsewhere(void)
     CHECK_NEAR(a.total, d.last, 1e-12);
     dpar_memory_stage(&job, &one, d.worst, &a);
     CHECK_NEAR(a.total, d.total, 1e-12);
+    { /* between stages go what blocks give, however wide a tower before the first of them is */
+        static const char plain_model[] = "llama:layers=4,hidden=512,heads=8,vocab=1000,seq=256";
+        char text[256];
+        dpar_strategy halves = of("pp=2,dp=1");
+        double seconds;
+        set(plain_model, "1x2:h100-80", "megatron");
+        seconds = dpari_boundary_seconds(&job, &halves);
+        CHECK(seconds > 0.0);
+        snprintf(text, sizeof text,
+                 "%s,tower_layers=2,tower_hidden=1024,tower_heads=8,tower_ffn=4096,"
+                 "tower_tokens=4096,tower_patch=588,tower_positions=4096",
+                 plain_model);
+        set(text, "1x2:h100-80", "megatron");
+        CHECK_NEAR(dpari_boundary_seconds(&job, &halves), seconds, 1e-12);
+    }
     { /* weights and activations share the link: together they take what is left of the sum */
         dpar_strategy both = of("dp=8,zero=1,m=1,offload=weights+activations"), half = both;
         set("llama-3-8b", "1x8:a100-80", "megatron");
@@ -524,6 +539,12 @@ static void test_elsewhere(void)
         dpari_memory_of(&job, &half, &a);
         CHECK_NEAR(a.term[DPAR_MEM_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
         CHECK(a.term[DPAR_MEM_GATHERED] > 0.0);
+        /* 2 x 2 tiles of 64 x 32 x 16 cells have faces of 16 x 16 and 32 x 16 on both sides; halos
+         * of 2 cells of 5 numbers of 4 bytes, received and in a buffer to send, for 3 samples */
+        set("grid:64x32x16,fields=5,halo=2,element=4", "1x4:a100-40", "megatron");
+        half = of("dp=1,tiles=2x2,mbs=3");
+        dpari_memory_of(&job, &half, &a);
+        CHECK_NEAR(a.term[DPAR_MEM_HALO], 2.0 * (2 * 16 * 16 + 2 * 32 * 16) * 2 * 5 * 4 * 3, 1e-12);
         set("llama-3-8b", "2x8:h100-80", "megatron");
     }
     /* activations of fp32 training */

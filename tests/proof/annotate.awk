@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT-0
+# Puts annotations into a copy of a header: awk -f annotate.awk LIST HEADER. The list: a line "function: text
+# of a line", and below it what comes before that line; with > what comes after it; with = what it becomes. A
+# line that is not found once ends with an error: the code has changed, and so must the list.
+FNR == NR {
+    if (/^[a-z0-9_]+[:>=] /) key = $0
+    else if (key != "" && !/^#/) text[key] = text[key] $0 "\n"
+    next
+}
+/^[A-Za-z].*dpari?_[a-z0-9_]+\(/ && !/;$/ {
+    match($0, /dpari?_[a-z0-9_]+\(/)
+    of = substr($0, RSTART, RLENGTH - 1)
+}
+function said(mark) {
+    if (!((of mark " " line) in text)) return 0
+    printf "%s", text[of mark " " line]
+    return ++found[of mark " " line]
+}
+{
+    line = $0
+    sub(/^ +/, "", line)
+    said(":")
+    if (!said("=")) print
+    said(">")
+}
+END {
+    for (key in text) if (found[key] != 1) {
+        print "found " found[key] + 0 " times: " key > "/dev/stderr"
+        bad = 1
+    }
+    exit bad
+}
