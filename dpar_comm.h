@@ -14928,10 +14928,10 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options 
     dpar_start job;
     dpar_options o;
     dpari_site site;
-    int32_t nodes;
+    int32_t nodes = 0;
     dpar_status status;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init needs somewhere to put the world", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init: world is NULL", 0, 0, 0, 0);
     }
     dpari_zero(&o, sizeof o);
     o = options != NULL ? *options : o;

@@ -11,8 +11,8 @@
  * The process that counts starts groups of ranks and reads their lines; for shared memory it forks
  * them: they join a job a round (dpar_init) and outlive it, or dpar_launch starts them for one. A
  * dead one is replaced. It ends with 0 if there was no hang, no leak and no wrong result.
- * tests/soak.sh builds and starts it. SOAK_SPOIL=value, fd, map, memory, file, process, sentence or
- * hang breaks something on purpose. Needs Linux (/proc). */
+ * tests/soak.sh builds and starts it. SOAK_SPOIL=value, fd, map, memory, file, process, crash,
+ * sentence or hang breaks something on purpose. Needs Linux (/proc). */
 #include "soak_work.h"
 
 #include <dirent.h>
@@ -357,6 +357,8 @@ static int turns(life *l, const plan *p, dpar_status *s, double *took)
 static const char *judge(const life *l, const plan *p, dpar_status s, const char *text, double took)
 {
     const int mpi = l->of->mpi, mine = l->rank == p->victim;
+    char victim[24];
+    (void)snprintf(victim, sizeof victim, "rank %d", p->victim);
     if (harmless(p->fault)) {
         return s < 0 ? "a harmless fault broke it" : NULL;
     }
@@ -390,9 +392,10 @@ static const char *judge(const life *l, const plan *p, dpar_status s, const char
                    : "the status";
     case ABORTS: return s == DPAR_E_SYSTEM || mpi ? NULL : "the status";
     case OTHER: return s == DPAR_E_MISMATCH || mpi ? NULL : "the status";
-    default: /* who waits in one that was split from what the victim closes waits in vain */
-        return s == DPAR_E_MISMATCH || s == DPAR_E_PEER ||
-                       (s == DPAR_E_TIMEOUT && strstr(text, "close #") != NULL) || mpi
+    default: /* who waits in one that was split from what the victim closes, or for such a rank */
+        return s == DPAR_E_MISMATCH || s == DPAR_E_PEER || mpi ||
+                       (s == DPAR_E_TIMEOUT &&
+                        (strstr(text, "close #") != NULL || strstr(text, victim) != NULL))
                    ? NULL
                    : "the status";
     }
@@ -458,6 +461,8 @@ static void spoil(life *l, const plan *p)
     } else if (strcmp(l->spoil, "file") == 0) {
         (void)snprintf(name, sizeof name, "/dev/shm/dpar.%d.soak", (int)getpid());
         (void)close(open(name, O_CREAT | O_RDWR, 0600));
+    } else if (strcmp(l->spoil, "crash") == 0 && p->round == 1) {
+        (void)raise(SIGSEGV);
     } else if (strcmp(l->spoil, "process") == 0 && p->round == 1) {
         if (fork() == 0) {
             (void)setsid();
@@ -788,7 +793,7 @@ enum { SEEN = 4096, WORDS = 12, BY_MPI = 2 };
 typedef struct tally {
     settings of;
     const char *start;
-    double began, limit, heard;
+    double began, limit, heard, minute; /* when a line of progress was last written */
     int64_t rounds, operations[SOAK_KINDS], bytes;
     int64_t faults[FAULTS], told[FAULTS][16], skipped;
     double slowest[FAULTS];
@@ -1123,7 +1128,7 @@ static void one_group(tally *t, int64_t first)
     int pipes[2], status, over = 0, hung = 0, k;
     char text[8192];
     size_t used = 0;
-    double minute = oracle_now(), dead = 0, strike_at = 0, until;
+    double dead = 0, strike_at = 0, until;
     int64_t fell;
     pid_t group;
     if (pipe(pipes) != 0) {
@@ -1174,8 +1179,8 @@ static void one_group(tally *t, int64_t first)
             }
             used = used == sizeof text - 1 ? 0 : used;
         }
-        if (oracle_now() > minute + 60) {
-            minute = oracle_now();
+        if (oracle_now() > t->minute + 60) {
+            t->minute = oracle_now();
             progress(t);
         }
         if (strike_at > 0 && oracle_now() > strike_at) {
@@ -1304,7 +1309,7 @@ int main(int argc, char **argv)
         return 2;
     }
     t.of.mpi = t.start != NULL;
-    t.began = oracle_now();
+    t.began = t.minute = oracle_now();
     t.of.until = t.began + seconds;
     t.round = first - 1;
     for (i = 0; i < FLEETING; i++) {

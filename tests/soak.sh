@@ -14,8 +14,9 @@ seconds=${1:-20} seed=${2:-1}
 shift $(($# < 2 ? $# : 2))
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-make -s build/libdpar.a || exit 1
-$CC $CFLAGS -D_GNU_SOURCE -I. -Itests tests/soak.c build/libdpar.a -o "$work/soak" -lm || exit 1
+# as a user's program of one file: the compiler sees all of dpar, and what it says a user sees
+one_file='-D_GNU_SOURCE -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I. -Itests'
+$CC $CFLAGS -Wall -Wextra -Werror -Wno-unused-function $one_file tests/soak.c -o "$work/soak" -lm || exit 1
 
 # What is broken on purpose, the row of the table that must say so, words for the soak.
 notices() {
@@ -31,6 +32,7 @@ if [ "$seconds" = check ]; then
     notices memory ', memory [1-9]' ''
     notices file 'names in /dev/shm [1-9]' ''
     notices process ', processes [1-9]' ''
+    notices crash 'crashes [1-9]' ''
     notices sentence '(status or sentence [1-9]' ''
     notices hang '^| hangs | [1-9]' '--limit 6'
     "$work/soak" 4 "$seed" --ops 30 || exit 1
@@ -40,6 +42,5 @@ if [ -z "${START:-}" ]; then
     "$work/soak" "$seconds" "$seed" "$@"
     exit
 fi
-${MPICC:-mpicc} $CFLAGS -D_GNU_SOURCE -DUSE_MPI -DDPAR_MPI_IMPLEMENTATION -I. -Itests tests/soak.c build/libdpar.a \
-    -o "$work/soak_mpi" -lm || exit 1
+${MPICC:-mpicc} $CFLAGS -DUSE_MPI $one_file tests/soak.c -o "$work/soak_mpi" -lm || exit 1
 "$work/soak" "$seconds" "$seed" --start "$START $work/soak_mpi" "$@"
