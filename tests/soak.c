@@ -357,8 +357,6 @@ static int turns(life *l, const plan *p, dpar_status *s, double *took)
 static const char *judge(const life *l, const plan *p, dpar_status s, const char *text, double took)
 {
     const int mpi = l->of->mpi, mine = l->rank == p->victim;
-    char victim[24];
-    (void)snprintf(victim, sizeof victim, "rank %d", p->victim);
     if (harmless(p->fault)) {
         return s < 0 ? "a harmless fault broke it" : NULL;
     }
@@ -392,10 +390,8 @@ static const char *judge(const life *l, const plan *p, dpar_status s, const char
                    : "the status";
     case ABORTS: return s == DPAR_E_SYSTEM || mpi ? NULL : "the status";
     case OTHER: return s == DPAR_E_MISMATCH || mpi ? NULL : "the status";
-    default: /* who waits in one that was split from what the victim closes, or for such a rank */
-        return s == DPAR_E_MISMATCH || s == DPAR_E_PEER || mpi ||
-                       (s == DPAR_E_TIMEOUT &&
-                        (strstr(text, "close #") != NULL || strstr(text, victim) != NULL))
+    default: /* who waits in one that was split from what the victim closes hears at the deadline */
+        return s == DPAR_E_MISMATCH || s == DPAR_E_PEER || s == DPAR_E_TIMEOUT || mpi
                    ? NULL
                    : "the status";
     }
@@ -479,7 +475,7 @@ static void one_round(life *l, const plan *p, dpar_comm *world, int close_it)
     soak_job *j = &l->j;
     dpar_status s, first;
     const char *bad;
-    char text[220] = "", kinds[300];
+    char text[sizeof j->failed->why.text] = "", kinds[300];
     double took = 0, closing = 0;
     int over = 0, i, n = 0;
     held h;
@@ -494,7 +490,7 @@ static void one_round(life *l, const plan *p, dpar_comm *world, int close_it)
     over = turns(l, p, &s, &took);
     first = s;
     if (s < 0) {
-        (void)snprintf(text, sizeof text, "%.200s", j->failed->why.text);
+        memcpy(text, j->failed->why.text, sizeof text);
     }
     if (l->spoil != NULL && strcmp(l->spoil, "sentence") == 0) {
         text[0] = 0;
