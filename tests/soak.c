@@ -380,7 +380,8 @@ static const char *judge(const life *l, const plan *p, dpar_status s, const char
     case ENDS:
         return s == DPAR_E_PEER ||
                        (mpi && (s == DPAR_E_TIMEOUT ||
-                                (s == DPAR_E_SYSTEM && strstr(text, "MPI says") != NULL)))
+                                (s == DPAR_E_SYSTEM && strstr(text, "MPI says") != NULL) ||
+                                (s == DPAR_E_MISMATCH && strstr(text, "close #") != NULL)))
                    ? NULL
                    : "the status";
     case STOPPED:
@@ -404,9 +405,13 @@ static const char *shrink(life *l, const plan *p, dpar_comm *world)
     dpar_comm *next = NULL;
     int32_t was[ORACLE_RANKS];
     dpar_why why;
-    dpar_status s = dpar_comm_shrink(world, &next, was, &why);
+    dpar_status s;
     uint64_t seed = p->seed + 1;
     int i;
+    dpar_comm_abort(l->j.twin, DPAR_E_PEER,
+                    "a rank shrinks the world"); /* who waits there hears of it */
+    dpar_comm_abort(l->j.half, DPAR_E_PEER, "a rank shrinks the world");
+    s = dpar_comm_shrink(world, &next, was, &why);
     if (s < 0) {
         return "it cannot be shrunk";
     }
@@ -505,6 +510,11 @@ static void one_round(life *l, const plan *p, dpar_comm *world, int close_it)
     }
     if (bad == NULL && fatal(p->fault) && !l->of->mpi && p->shrink) {
         bad = shrink(l, p, world);
+    }
+    if (l->of->mpi && s < 0) { /* each communicator breaks alone: those who wait in others hear */
+        dpar_comm_abort(world, s, text);
+        dpar_comm_abort(j->twin, s, text);
+        dpar_comm_abort(j->half, s, text);
     }
     closing = oracle_now();
     if (!over) {
@@ -797,7 +807,7 @@ typedef struct tally {
         by_mpi;
     int64_t groups, most_rounds, most_kb, most_kb_rounds, most_maps;
     int64_t round;          /* the last that was heard of */
-    int last_told;          /* all of a round that breaks have said so */
+    int last_told;          /* of a round that breaks: 1: some have told, 2: all */
     char words[WORDS][200]; /* the last that a launcher said */
     int worded;
     fleeting now[FLEETING];
@@ -937,7 +947,7 @@ static void hear_end(tally *t, const char *text)
     f = round_of(t, round);
     p = plan_of(&t->of, round, RANKS);
     f->told++;
-    t->last_told += !harmless(p.fault) && f->told == f->expected;
+    t->last_told = harmless(p.fault) ? 0 : f->told == f->expected ? 2 : 1;
     (void)seen(t, pid);
     for (k = 0; k < SOAK_KINDS && text[n] >= '0' && text[n] <= '9'; k++) {
         char *end;
@@ -1183,8 +1193,10 @@ static void one_group(tally *t, int64_t first)
             (void)kill(group, SIGKILL);
             strike_at = 0;
         }
-        /* where ranks end without MPI_Finalize Open MPI's launcher may wait for ever */
-        if (t->start != NULL && dead == 0 && t->last_told) {
+        /* where ranks end without MPI_Finalize Open MPI's launcher may wait for ever, and it may
+         * end one that cannot connect to the dead */
+        if (t->start != NULL && dead == 0 &&
+            (t->last_told == 2 || (t->last_told == 1 && oracle_now() > t->heard + 90))) {
             dead = oracle_now();
         }
         if (dead > 0 && oracle_now() > dead + 2) {
