@@ -579,13 +579,13 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
+                              "@ says # ranks, # of them on this node: dpar_comm.h joins ranks "
                               "of one node; " DPARI_OTHER_NODES,
                               name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
+                              "@ says # ranks on # nodes: dpar_comm.h joins ranks of one "
                               "node; " DPARI_OTHER_NODES,
                               name, DPARI_WHOLE, job->size, nodes, 0, 0);
     }
