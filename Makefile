@@ -19,7 +19,7 @@ RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
-.PHONY: help run commands man apps examples docs headers all-headers test gates nightly lint accuracy bench performance \
+.PHONY: help run commands man apps examples docs headers all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
 	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
 
@@ -47,6 +47,7 @@ help:
 	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc, strategies'
 	@echo '                beside PyTorch, whose python is PYTHON (17 minutes): docs/performance.md;'
 	@echo '                NPB=DIR: and apps/mg beside the mg.A.x there'
+	@echo 'make soak       random work and random faults for SECONDS=3600: docs/reliability.md'
 	@echo 'make lint       widths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
 
@@ -246,6 +247,11 @@ test-gpu:
 
 lint:
 	@sh tools/lint
+
+SECONDS = 3600
+SEED = 1
+soak:
+	@sh tests/soak.sh $(SECONDS) $(SEED)
 
 fuzz:
 	@sh tests/compile/fuzz.sh

@@ -468,7 +468,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  *
  * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
  * (E_PEER) if nothing has, and ends what is posted on it. All that go on have the same
- * communicator.
+ * communicator. A rank that waits on another communicator, for one that shrinks, does not hear of
+ * it: first abort those (dpar_comm_abort).
  *
  * It does not wait for a rank that is dead or has closed c. It waits for one that is late or
  * stopped until c's deadline has passed since the last other one came. A rank that comes later gets
@@ -11809,6 +11810,13 @@ static void dpari_queue_progress(dpari_shm *s)
         if (broken == DPAR_OK || k->sequence < g->broken_from) {
             status = dpari_coll_advance(g, k);
         }
+        /* who was stopped may have read what others had given up, and had written to again: they
+         * break it before they do */
+        if (status == DPAR_OK) {
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            status = dpari_group_broken(g);
+            status = k->sequence < g->broken_from ? (dpar_status)DPAR_OK : status;
+        }
         if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
@@ -11949,11 +11957,6 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         }
     }
     dpari_wait_end(w, &t);
-    /* who waited long may have come when the others had given it up */
-    if (k->status == DPAR_OK && t.began > 0.0 && k->call.kind < DPAR_COLLECTIVES &&
-        dpari_group_broken(g) != DPAR_OK && k->sequence >= g->broken_from) {
-        k->status = g->comm.status;
-    }
     return k->status;
 }
 
@@ -12794,9 +12797,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "shrink: rank # has done that with this communicator before", c->rank, 0,
-                         0, 0);
+        return dpari_say(DPAR_E_ARG, why, "shrink: rank # did so before", c->rank, 0, 0, 0);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
@@ -14881,13 +14882,13 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
+                              "@ says # ranks, # of them on this node: dpar_comm.h joins ranks "
                               "of one node; " DPARI_OTHER_NODES,
                               name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
+                              "@ says # ranks on # nodes: dpar_comm.h joins ranks of one "
                               "node; " DPARI_OTHER_NODES,
                               name, DPARI_WHOLE, job->size, nodes, 0, 0);
     }
@@ -14933,10 +14934,10 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options 
     dpar_start job;
     dpar_options o;
     dpari_site site;
-    int32_t nodes;
+    int32_t nodes = 0;
     dpar_status status;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init needs somewhere to put the world", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init: world is NULL", 0, 0, 0, 0);
     }
     dpari_zero(&o, sizeof o);
     o = options != NULL ? *options : o;

@@ -432,6 +432,7 @@ typedef struct dpari_mpi_world {
     int64_t lanes_from;   /* bytes of an all-reduce from which all lanes carry their part */
     int64_t dealt[2];     /* bytes of a piece up to which all_to_all, and the _v form, go by nodes;
                              < 0: none do */
+    struct dpari_mpi_ctx *open; /* the newest; the oldest is the one that dpar_mpi_make gave */
     dpari_ended closed;
     MPI_Group all;                /* the ranks of the first one, */
     int32_t *host_of;             /* the node of each, */
@@ -477,7 +478,8 @@ struct dpari_mpi_ctx {
     dpar_comm comm;
     dpari_mpi_levels level;
     dpari_mpi_world *world;
-    MPI_Comm main, side; /* the operations; pieces, checks and notes */
+    struct dpari_mpi_ctx *older; /* of those that are open in the world */
+    MPI_Comm main, side;         /* the operations; pieces, checks and notes */
     dpar_mpi_options options;
     int64_t sequence; /* collectives so far */
     int64_t records;
@@ -5061,6 +5063,27 @@ static dpar_status dpari_mpi_meet_at_end(dpar_comm *comm)
     return dpari_mpi_run(comm, &barrier);
 }
 
+/* The world's takes with it what was split from it. Where it has broken others may wait there. */
+static void dpari_mpi_close_split(dpari_mpi_ctx *c, int finalized)
+{
+    dpari_mpi_ctx *part;
+    while (c->older == NULL && (part = c->world->open) != c) {
+        if (!finalized && c->comm.status < 0) {
+            (void)dpari_mpi_break(part, c->comm.status, c->comm.why.text, 1);
+        }
+        dpari_mpi_close_part(&part->comm);
+    }
+}
+
+static void dpari_mpi_unlist(dpari_mpi_ctx *c)
+{
+    dpari_mpi_ctx **link = &c->world->open;
+    while (*link != c) {
+        link = &(*link)->older;
+    }
+    *link = c->older;
+}
+
 static dpar_status dpari_mpi_close(dpar_comm *comm)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
@@ -5073,6 +5096,8 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
         met = dpari_mpi_meet_at_end(comm);
         read = met >= 0 ? dpari_mpi_last_notes(c) : (dpar_status)DPAR_OK;
     }
+    dpari_mpi_close_split(c, finalized);
+    dpari_mpi_unlist(c);
     lost = dpari_mpi_lose_tasks(c);
     dpari_mpi_close_inside(c);
     if (comm->node != NULL && comm->status < 0) {
@@ -5241,6 +5266,8 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
     c->rows = (const void **)(void *)(c + 1);
     c->world = world;
     world->communicators++;
+    c->older = world->open;
+    world->open = c;
     c->options = *options;
     c->tag_most = dpari_mpi_tag_most(c->main);
     c->comm.rank = (int32_t)rank;

@@ -2723,7 +2723,13 @@ static dpar_status dpari_pt_further(dpari_points *x, int wait)
         x->stage = DPARI_PT_LEAVING;
     } else if (x->stage == DPARI_PT_TAKING) {
         st = dpari_pt_take_all(x, wait);
-        if (st == DPAR_OK && x->shared > 0) {
+        if (st == DPAR_OK && x->shared > 0) { /* not from who had given up, and written again? */
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            st = dpari_group_broken(dpari_group_of(x->node));
+        }
+        if (st < DPAR_OK && x->shared > 0) {
+            dpari_pt_break_both(x);
+        } else if (st == DPAR_OK && x->shared > 0) {
             dpari_pt_say_done(x);
         }
         x->stage = st == DPAR_OK ? DPARI_PT_LEAVING : x->stage;

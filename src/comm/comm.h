@@ -298,7 +298,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
  *
  * was: c->size numbers, or NULL. COLLECTIVE over the ranks of c that are alive. It breaks c
  * (E_PEER) if nothing has, and ends what is posted on it. All that go on have the same
- * communicator.
+ * communicator. A rank that waits on another communicator, for one that shrinks, does not hear of
+ * it: first abort those (dpar_comm_abort).
  *
  * It does not wait for a rank that is dead or has closed c. It waits for one that is late or
  * stopped until c's deadline has passed since the last other one came. A rank that comes later gets

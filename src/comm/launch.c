@@ -580,13 +580,13 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: dpar_comm.h joins the ranks "
+                              "@ says # ranks, # of them on this node: dpar_comm.h joins ranks "
                               "of one node; " DPARI_OTHER_NODES,
                               name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
     }
     if (nodes > 1) {
         return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: dpar_comm.h joins the ranks of one "
+                              "@ says # ranks on # nodes: dpar_comm.h joins ranks of one "
                               "node; " DPARI_OTHER_NODES,
                               name, DPARI_WHOLE, job->size, nodes, 0, 0);
     }
@@ -632,10 +632,10 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_options 
     dpar_start job;
     dpar_options o;
     dpari_site site;
-    int32_t nodes;
+    int32_t nodes = 0;
     dpar_status status;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init needs somewhere to put the world", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "dpar_init: world is NULL", 0, 0, 0, 0);
     }
     dpari_zero(&o, sizeof o);
     o = options != NULL ? *options : o;

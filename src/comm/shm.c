@@ -213,6 +213,13 @@ static void dpari_queue_progress(dpari_shm *s)
         if (broken == DPAR_OK || k->sequence < g->broken_from) {
             status = dpari_coll_advance(g, k);
         }
+        /* who was stopped may have read what others had given up, and had written to again: they
+         * break it before they do */
+        if (status == DPAR_OK) {
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            status = dpari_group_broken(g);
+            status = k->sequence < g->broken_from ? (dpar_status)DPAR_OK : status;
+        }
         if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
@@ -353,11 +360,6 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         }
     }
     dpari_wait_end(w, &t);
-    /* who waited long may have come when the others had given it up */
-    if (k->status == DPAR_OK && t.began > 0.0 && k->call.kind < DPAR_COLLECTIVES &&
-        dpari_group_broken(g) != DPAR_OK && k->sequence >= g->broken_from) {
-        k->status = g->comm.status;
-    }
     return k->status;
 }
 
@@ -1198,9 +1200,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "shrink: rank # has done that with this communicator before", c->rank, 0,
-                         0, 0);
+        return dpari_say(DPAR_E_ARG, why, "shrink: rank # did so before", c->rank, 0, 0, 0);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);

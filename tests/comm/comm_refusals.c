@@ -33,7 +33,7 @@ static void test_launch(void)
     REFUSED(dpar_launch_with(1, nothing, NULL, &o, &why), DPAR_E_ARG, "timeout_s is no number");
     o.timeout_s = 0.0, o.threads = 2;
     REFUSED(dpar_launch_with(1, nothing, NULL, &o, &why), DPAR_E_ARG, "threads is 0 or 1, not 2");
-    REFUSED(dpar_init(NULL, NULL, &why), DPAR_E_ARG, "somewhere to put the world");
+    REFUSED(dpar_init(NULL, NULL, &why), DPAR_E_ARG, "world is NULL");
 }
 
 /* Jobs that a launcher says are there. */

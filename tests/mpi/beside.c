@@ -4,6 +4,7 @@
  * those that still take messages. Nothing here has any reason to wait for a deadline. */
 #include "dpar_mpi.h"
 #include "../check.h"
+#include <dirent.h>
 #include <stdlib.h>
 
 enum { MANY = 1 << 17 };
@@ -108,6 +109,52 @@ static void close_beside_posted(void)
     CHECK(MPI_Wtime() - began < 30);
 }
 
+static int open_files(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    while (d != NULL && readdir(d) != NULL) {
+        n++;
+    }
+    if (d != NULL) {
+        (void)closedir(d);
+    }
+    return n;
+}
+
+/* The world's close takes with it what was split from it: nothing of the node's memory is left. */
+static void close_the_world_alone(void)
+{
+    int first = 0, turn;
+    for (turn = 0; turn < 3; turn++) {
+        dpar_comm *c = made(60, 0), *a = NULL, *b = NULL;
+        CHECK_INT(dpar_comm_split(c, 0, 0, &a), DPAR_OK);
+        CHECK_INT(dpar_comm_split(c, c->rank % 2, 0, &b), DPAR_OK);
+        CHECK_INT(dpar_all_reduce(a, in, out, 1000, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
+        CHECK_INT(dpar_barrier(b, NULL), DPAR_OK);
+        CHECK_INT(dpar_comm_close(c), DPAR_OK);
+        (void)MPI_Barrier(MPI_COMM_WORLD);
+        first = turn == 0 ? open_files() : first;
+    }
+    CHECK_INT(open_files(), first);
+}
+
+/* And where it is broken who waits in one that was split from it hears of it. */
+static void close_a_broken_world_alone(void)
+{
+    dpar_comm *c = made(60, 0), *a = NULL;
+    const double began = MPI_Wtime();
+    CHECK_INT(dpar_comm_split(c, 0, 0, &a), DPAR_OK);
+    if (c->rank == 3) {
+        dpar_comm_abort(c, DPAR_E_SYSTEM, "the disk is full");
+    } else {
+        CHECK_INT(dpar_barrier(a, NULL), DPAR_E_SYSTEM);
+        CHECK(strstr(a->why.text, "the disk is full") != NULL);
+    }
+    (void)dpar_comm_close(c);
+    CHECK(MPI_Wtime() - began < 30);
+}
+
 int main(int argc, char **argv)
 {
     int failed;
@@ -117,6 +164,8 @@ int main(int argc, char **argv)
     posted_beside_blocking();
     receive_beside_blocking();
     close_before_receive();
+    close_the_world_alone();
+    close_a_broken_world_alone();
     failed = CHECK_DONE();
     MPI_Finalize();
     return failed;
