@@ -450,6 +450,7 @@ static void pipelines(bytes *b)
     o.tag = odd32(b), o.count = take(b, 8) ? take(b, 9) : odd64(b);
     for (i = 0; i < 8; i++) {
         count_of[i] = take(b, 16) ? take(b, 9) : odd64(b);
+        count_of[i] = count_of[i] > 1000 ? INT64_C(1) << 62 : count_of[i];
     }
     o.count_of = take(b, 4) || list.stages > 8 ? NULL : count_of;
     o.activation_bytes = odd64(b), o.weight_bytes = odd64(b);
@@ -465,6 +466,7 @@ static void pipelines(bytes *b)
     o.tied_type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
     if (o.count > 1000 || o.activation_bytes > 1000 || o.weight_bytes > 1000) {
         o.count = INT64_C(1) << 62; /* slots are made: none of gigabytes */
+        o.count_of = NULL;
     }
     if (fine(dpar_pipeline_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
         if (fine(dpar_pipeline_init(memory, need, world, &o, &p, &why))) {
