@@ -3,7 +3,8 @@
 # What is for GPUs, without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
 # tests of dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in turns. Where
 # nvcc is found: all that tools/gpu-check builds with it compiled by it, dpar_nccl.h against the real
-# header, all linked, with NCCL loaded and NCCL linked. What cannot be done here is named.
+# header, all linked, with NCCL loaded and NCCL linked; of the programs a push takes half. What cannot be done here
+# is named.
 #     tests/gpu/run.sh [keep]         keep: the programs, when all is well, in build/gpu
 #     tests/gpu/run.sh build FOLDER   only the programs that mutate_events.sh runs
 #     tests/gpu/run.sh sources        which sources kept programs are of
@@ -117,7 +118,9 @@ build() {
 nvcc() { # architecture and more; -x cu: links with objects too
     try "$NVCC" -std=c++17 -O0 -Xcicc -O0 -Xptxas -O0 -Werror all-warnings $nccl_headers $include -Iapps -arch="$@"
 }
-nvcc_programs="$examples gpu_halo gpu_bus gpu_kernels strategies"
+# A push takes every second program, in turns.
+nvcc_programs=$(set -- $examples gpu_halo gpu_bus gpu_kernels strategies
+    [ "${DPAR_PARTS_OF:-1}" -eq 1 ] && echo "$*" || DPAR_PARTS_OF=2 some_of "$@")
 source_of() { ls "apps/$1.cu" "bench/$1.cu" "tests/gpu/$1.cc" 2> /dev/null; }
 # Once for all programs: the kernels of dpar_cuda.h; dpar.h with dpar_nccl.h, which loads NCCL or is linked with it.
 nvcc_part() {
@@ -187,7 +190,9 @@ if has dpar_cuda.h && has dpar_nccl.h; then
     if [ -n "$nccl_library" ] && [ -n "$cuda" ]; then
         parts="$parts nvcc_cuda nvcc_loads nvcc_linked"
         for name in $nvcc_programs; do programs="nvcc_$name $programs"; done
-        programs="nvcc_stencil_whole nvcc_train_gpt_whole $programs"
+        for name in $(some_of nvcc_stencil_whole nvcc_train_gpt_whole nvcc_stencil_whole nvcc_train_gpt_whole | sort -u); do
+            programs="$name $programs"
+        done
     else
         skipped "$(echo $nvcc_programs) by nvcc" "$missing"
     fi
