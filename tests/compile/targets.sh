@@ -193,7 +193,7 @@ table)
         *)
             all=$(ls tests/index/*.c tests/schedule/*.c | wc -l)
             said="$files of $all test programs, $checks checks"
-            more=$(ls $results/$each | sed -n 's/^comm_//p; s/^ranks_//p' | tr '\n' ' ')
+            more=$(ls $results/$each | sed -n 's/:.*//; s/^comm_//p; s/^ranks_//p' | sort -u | tr '\n' ' ')
             [ -z "$more" ] || said="$said, with those of comm and halo: ${more% }"
             [ ! -e $results/$each/golden ] || said="$said; golden sums$(grep -q plan- $results/$each/golden && echo ' with plans')" ;;
         esac
