@@ -1288,38 +1288,49 @@ static int summary(tally *t)
            sum_of(t->operations, SOAK_KINDS) == 0 || t->bytes == 0;
 }
 
+/* All of a word, which is at most 2^53; -1: it is not a number from `least` on. */
+static double number_of(const char *word, double least)
+{
+    char *end;
+    const double x = strtod(word, &end);
+    return end != word && *end == 0 && x >= least && x <= 9007199254740992.0 ? x : -1;
+}
+
 int main(int argc, char **argv)
 {
     static tally t;
-    double seconds = argc > 1 ? atof(argv[1]) : 0;
-    int64_t before, first = 0;
+    double seconds = argc > 1 ? number_of(argv[1], 1) : -1,
+           seed = argc > 2 ? number_of(argv[2], 0) : 1;
+    double ops = 400, first = 0;
+    int64_t before;
     int i, idle = 0;
     memset(&t, 0, sizeof t);
-    t.of.seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    t.of.ops = 400;
     t.limit = 200;
     for (i = 3; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--ops") == 0) {
-            t.of.ops = atoi(argv[i + 1]);
+            ops = number_of(argv[i + 1], 2);
         } else if (strcmp(argv[i], "--limit") == 0) {
-            t.limit = atof(argv[i + 1]);
+            t.limit = number_of(argv[i + 1], 1);
         } else if (strcmp(argv[i], "--first") == 0) {
-            first = atoll(argv[i + 1]);
+            first = number_of(argv[i + 1], 0);
         } else if (strcmp(argv[i], "--start") == 0) {
             t.start = argv[i + 1];
         } else {
-            seconds = 0;
+            seconds = -1;
         }
     }
-    if (!(seconds > 0) || t.of.ops < 2 || i < argc) {
+    if (seconds < 0 || seed < 0 || ops < 0 || ops > 100000 || t.limit < 0 || first < 0 ||
+        i < argc) {
         printf("usage: %s SECONDS SEED [--ops N] [--limit S] [--first ROUND] [--start COMMAND]\n",
                argv[0]);
         return 2;
     }
+    t.of.seed = (uint64_t)seed;
+    t.of.ops = (int)ops;
     t.of.mpi = t.start != NULL;
     t.began = t.minute = oracle_now();
     t.of.until = t.began + seconds;
-    t.round = first - 1;
+    t.round = (int64_t)first - 1;
     for (i = 0; i < FLEETING; i++) {
         t.now[i].round = -1;
     }
