@@ -641,18 +641,33 @@ static int judge_launch(const board *b, long round)
     return b->fds != 0 ? complain(b, round, "the launcher's descriptors changed") : 0;
 }
 
+/* The rank of the world that did not come, by the sentence: "rank 2 did not come in 1.0 s", of a
+ * group "2 ranks: 1 did not come in 1.0 s: rank 0 (3 in the world)"; of several the victim, or the
+ * first. -1: none. */
+static int late_rank(const board *b, const char *text)
+{
+    const char *end = strstr(text, " did not come in "), *name;
+    char victim[32];
+    (void)snprintf(victim, sizeof victim, "(%d in the world)", b->victim);
+    if (end == NULL || strstr(end, victim) != NULL) {
+        return end == NULL ? -1 : b->victim;
+    }
+    if (end - text >= 6 && strncmp(end - 6, "rank ", 5) == 0) {
+        name = end - 1;
+    } else if ((name = strstr(end, " in the world)")) != NULL) {
+        name -= 1;
+    } else if ((name = strstr(end, ": rank ")) != NULL) {
+        name += 7;
+    }
+    return name != NULL && *name >= '0' && *name < '0' + b->n ? *name - '0' : -1;
+}
+
 /* Does it say that the victim did not come, or a rank that says so, or one that says so of it? */
 static int blames(const board *b, int r)
 {
     int steps;
-    for (steps = 0; steps < b->n && r != b->victim; steps++) {
-        const char *end = strstr(b->rank[r].text, " did not come in");
-        /* not "of 4 ranks: 1 did not come in" */
-        if (end == NULL || end - b->rank[r].text < 6 || strncmp(end - 6, "rank ", 5) != 0 ||
-            end[-1] < '0' || end[-1] >= '0' + b->n) {
-            return 0;
-        }
-        r = end[-1] - '0';
+    for (steps = 0; steps < b->n && r >= 0 && r != b->victim; steps++) {
+        r = late_rank(b, b->rank[r].text);
     }
     return r == b->victim;
 }
