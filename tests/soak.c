@@ -1059,8 +1059,9 @@ static void hear(tally *t, const char *text)
         printf("CRASH: %s\n", at);
     } else if (strstr(text, "WRONG") != NULL || (at != NULL && strncmp(at, "soak: ", 6) == 0)) {
         printf("%s\n", text);
-    } else if (strstr(text, "failed to TCP connect") != NULL) {
-        t->fell++;
+    } else if (strstr(text, "failed to TCP connect") != NULL ||
+               strstr(text, "(pmix_server_message_handler+") != NULL) {
+        t->fell++; /* the second: mpirun itself has crashed, and says where */
     }
     if (at == NULL && text[0] != 0 && strstr(text, "UCX") == NULL) { /* the launcher's words */
         (void)snprintf(t->words[t->worded++ % WORDS], sizeof t->words[0], "%.190s", text);
@@ -1299,9 +1300,10 @@ static int summary(tally *t)
     printf("| most that a process grew | %.1f MB, after %lld rounds; %lld mappings |\n",
            (double)t->most_kb / 1024, (long long)t->most_kb_rounds, (long long)t->most_maps);
     if (t->start != NULL) {
-        printf("| MPI did not start, or could not connect to the dead | %lld; so it ended %lld "
-               "ranks |\n",
-               (long long)t->fell, (long long)t->by_mpi);
+        printf(
+            "| MPI did not start, could not connect to the dead, or mpirun crashed | %lld; so it "
+            "ended %lld ranks |\n",
+            (long long)t->fell, (long long)t->by_mpi);
     }
     printf("| hangs | %lld |\n", (long long)t->hangs);
     printf("| leaks | %lld (open files %lld, mappings %lld, memory %lld, names in /dev/shm %lld, "
