@@ -8825,6 +8825,9 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
+        /* who still reads what this rank writes from here on sees the record, too
+         * (tests/model/order.c) */
+        __atomic_thread_fence(__ATOMIC_RELEASE);
         dpari_why_set(&g->comm.why, record->text);
         g->broken_from = record->from;
         g->comm.status = record->status;

@@ -6,10 +6,12 @@
  * A location is the list of its stores. A thread knows of each location the oldest store that it
  * may still read: its view. A store with release carries its thread's view along, a load with
  * acquire takes it. A sequentially consistent store says to all such loads that come after it that
- * older ones are over; a fence gives and takes the view of all such steps. A read-modify-write is
- * at the end of the list. (It is the view machine of Kang and others, 2017, without promises: loads
- * do not look into the future. No load of these protocols feeds a store of another word before it
- * in the program, and compilers and processors keep control dependencies to stores.)
+ * older ones are over; a fence gives and takes the view of all such steps. What a fence with
+ * release knew, later stores carry without one of their own; a fence with acquire takes what
+ * earlier loads found. A read-modify-write is at the end of the list. (It is the view machine of
+ * Kang and others, 2017, without promises: loads do not look into the future. No load of these
+ * protocols feeds a store of another word before it in the program, and compilers and processors
+ * keep control dependencies to stores.)
  *
  * Payloads are plain memory: two accesses, one of them a store, that no release and acquire put in
  * an order (vector clocks) are a race, and a race is a fault.
@@ -46,6 +48,7 @@ typedef struct store {
 typedef struct state {
     uint8_t at[THREADS], reg[THREADS][REGISTERS], view[THREADS][PLACES], clock[THREADS][THREADS];
     uint8_t total[PLACES]; /* what sequentially consistent steps have said */
+    uint8_t fenced[THREADS], gives[THREADS][PLACES], found[THREADS][PLACES]; /* for fences */
     uint8_t n[PLACES];
     store list[PLACES][STORES];
     uint8_t writer[PLACES], written[PLACES],
@@ -101,6 +104,10 @@ static void put(state *s, int t, const step *p, int how, int value)
         memcpy(m->view, s->view[t], PLACES);
         memcpy(m->clock, s->clock[t], THREADS);
         s->clock[t][t]++;
+    } else if (s->fenced[t]) {
+        m->carries = 1;
+        memcpy(m->view, s->gives[t], PLACES);
+        m->view[p->place] = s->view[t][p->place];
     }
     if (how == TOTAL) {
         s->total[p->place] = s->view[t][p->place];
@@ -115,6 +122,8 @@ static int get(state *s, int t, const step *p, int how, int k)
     if (how >= ACQUIRE && m->carries) {
         take(s->view[t], m->view, PLACES);
         take(s->clock[t], m->clock, THREADS);
+    } else if (m->carries) {
+        take(s->found[t], m->view, PLACES);
     }
     return m->value;
 }
@@ -180,7 +189,13 @@ static int walk(const state *s, int t)
         }
         break;
     case FENCE:
-        if (p->name != weak || weak < 0) {
+        if (p->name == weak && weak >= 0) {
+        } else if (how == RELEASE) {
+            next.fenced[t] = 1;
+            memcpy(next.gives[t], next.view[t], PLACES);
+        } else if (how == ACQUIRE) {
+            take(next.view[t], next.found[t], PLACES);
+        } else {
             take(next.view[t], s->total, PLACES);
             take(next.total, next.view[t], PLACES);
         }
@@ -345,6 +360,31 @@ static void sleepers(void)
     does(1, ADD, BELL, TOTAL, 1, NULL);
 }
 
+/* group.c, shm.c: 0 breaks the communicator, 1 hears of it; both then write to their memory, which
+ * 2, who was stopped, still reads. Where it found that, it must learn that it is broken. */
+static void given_up(void)
+{
+    enum { BROKEN, MEMORY, MORE };
+    int k;
+    does(0, STORE, BROKEN, RELEASE, 1, NULL);
+    does(0, FENCE, 0, RELEASE, 0, "fence of who breaks");
+    does(0, STORE, MEMORY, RELAXED, 2, NULL);
+    does(1, AWAIT, BROKEN, ACQUIRE, 1, NULL);
+    does(1, FENCE, 0, RELEASE, 0, "fence of who hears");
+    does(1, STORE, MORE, RELAXED, 2, NULL);
+    for (k = MEMORY; k <= MORE; k++) {
+        does(2, LOAD, k, RELAXED, 0, NULL);
+        with(2, k);
+    }
+    does(2, FENCE, 0, ACQUIRE, 0, "fence of who reads");
+    does(2, LOAD, BROKEN, ACQUIRE, 0, NULL);
+    for (k = MEMORY; k <= MORE; k++) {
+        does(2, UNLESS, 1, 0, 2, NULL);
+        with(2, k);
+        does(2, IS, 0, 0, 1, NULL);
+    }
+}
+
 static int holds(void)
 {
     static state first;
@@ -395,6 +435,7 @@ int main(void)
     bad |= judge("entry", entry);
     bad |= judge("gate", gate);
     bad |= judge("sleep", sleepers);
+    bad |= judge("given up", given_up);
     free(seen);
     return bad;
 }
