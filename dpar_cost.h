@@ -4602,6 +4602,10 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
         return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
     }
+    if (m->attention >= DPAR_ATTENTIONS || m->stack >= DPAR_STACKS || m->loss >= DPAR_LOSSES) {
+        return dpari_say(DPAR_E_ARG, why, "attention=#, stack=#, loss=#: one does not exist",
+                         m->attention, m->stack, m->loss, 0);
+    }
     if (m->layers > 1000000 || m->decoder_layers > 1000000) {
         return dpari_say(DPAR_E_RANGE, why, "layers=#, decoder_layers=#: at most 1000000",
                          m->layers, m->decoder_layers, 0, 0);

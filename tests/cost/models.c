@@ -329,6 +329,10 @@ static void test_said(void)
     m.attention = DPAR_ATTENTION_FLASH1;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_OK);
     CHECK_INT(w.attention, DPAR_ATTENTION_FLASH1);
+    m.loss = DPAR_LOSSES;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "attention=2, stack=3, loss=7: one does not exist");
+    m.loss = 0;
     m.family = 0;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "no family: set family, as DPAR_FAMILY_GPT");
