@@ -1046,6 +1046,8 @@ typedef struct dpari_used {
 } dpari_used;
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
+enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
+
 /* A world as one rank sees it, in memory of its own. */
 typedef struct dpari_world {
     dpari_segment segment;
@@ -1054,7 +1056,7 @@ typedef struct dpari_world {
     uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
     int32_t me, size;
     int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* unmap the segment at the end */
+    int32_t owns;    /* what of the segment goes at the end: DPARI_OWNS_... */
     int32_t crowded; /* more ranks than cores */
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
@@ -8514,6 +8516,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
     dpari_ring_all(&w->segment);
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     if (w->owns) {
+        w->segment.base = w->owns == DPARI_OWNS_FILE ? NULL : w->segment.base;
         dpari_segment_close(&w->segment);
     }
     dpari_os_unmap(w, (int64_t)sizeof *w);
@@ -12322,7 +12325,7 @@ static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t o
     dpari_p2p *p2p = w ? dpari_p2p_open(w) : NULL;
     if (!p2p) {
         if (w) {
-            w->owns = 0;
+            w->owns = DPARI_OWNS_NOTHING;
             dpari_world_close(w);
         }
         dpari_os_unmap(n, (int64_t)sizeof *n);
@@ -12527,7 +12530,7 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     }
     status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
-        n->world->owns = 0;
+        n->world->owns = DPARI_OWNS_NOTHING;
         dpari_node_close(n);
     }
     return status;

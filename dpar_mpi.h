@@ -4972,7 +4972,7 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
         return;
     }
     if (w->held && w->node != NULL) {
-        dpari_group_of(w->node)->world->owns = 0; /* as it is: not unmapped */
+        dpari_group_of(w->node)->world->owns = DPARI_OWNS_FILE;
     }
     dpari_mpi_close_part(w->node);
     for (t = w->spare; t != NULL; t = next) {

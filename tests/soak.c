@@ -176,10 +176,13 @@ static held held_now(void)
     return h;
 }
 
+enum { FILES = 256 };
+
 typedef struct life {
     const settings *of;
-    int rank, rounds; /* that this process has ended */
-    held first;       /* after the first few */
+    int rank, rounds;  /* that this process has ended */
+    held first;        /* after the first few */
+    char known[FILES]; /* open then */
     soak_job j;
     double ticked;
     const char *spoil;
@@ -213,6 +216,22 @@ static void nap(double s)
     const double end = oracle_now() + s;
     while (oracle_now() < end) {
         usleep(10000);
+    }
+}
+
+/* What is open that was not after the first rounds. */
+static void tell_files(const life *l, int64_t round)
+{
+    int i;
+    for (i = 3; i < FILES; i++) {
+        char path[40], what[120];
+        ssize_t n;
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        n = l->known[i] ? -1 : readlink(path, what, sizeof what - 1);
+        if (n > 0) {
+            what[n] = 0;
+            line("soak: rank %d, round %lld, new: %d is %s", l->rank, (long long)round, i, what);
+        }
     }
 }
 
@@ -558,6 +577,12 @@ static void one_round(life *l, const plan *p, dpar_comm *world, int close_it)
     h = held_now();
     if (l->rounds++ < 3) {
         l->first = h;
+        for (i = 0; i < FILES; i++) {
+            l->known[i] = fcntl(i, F_GETFD) >= 0;
+        }
+    }
+    if (h.files > l->first.files) {
+        tell_files(l, p->round);
     }
     line("soak end %lld %d %d %d %d %.2f %d %d %lld %lld %lld %d %s | %s | %s%s%s",
          (long long)p->round, l->rank, (int)getpid(), first, bad != NULL, took,
@@ -1057,7 +1082,7 @@ static void hear(tally *t, const char *text)
     } else if (at != NULL && strncmp(at, "soak crash ", 11) == 0) {
         t->crashes++;
         printf("CRASH: %s\n", at);
-    } else if (strstr(text, "WRONG") != NULL || (at != NULL && strncmp(at, "soak: ", 6) == 0)) {
+    } else if (strstr(text, "WRONG") != NULL || strstr(text, "soak: ") != NULL) {
         printf("%s\n", text);
     } else if (strstr(text, "failed to TCP connect") != NULL ||
                strstr(text, "(pmix_server_message_handler+") != NULL) {

@@ -722,7 +722,7 @@ static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t o
     dpari_p2p *p2p = w ? dpari_p2p_open(w) : NULL;
     if (!p2p) {
         if (w) {
-            w->owns = 0;
+            w->owns = DPARI_OWNS_NOTHING;
             dpari_world_close(w);
         }
         dpari_os_unmap(n, (int64_t)sizeof *n);
@@ -927,7 +927,7 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     }
     status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
-        n->world->owns = 0;
+        n->world->owns = DPARI_OWNS_NOTHING;
         dpari_node_close(n);
     }
     return status;

@@ -589,6 +589,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
     dpari_ring_all(&w->segment);
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     if (w->owns) {
+        w->segment.base = w->owns == DPARI_OWNS_FILE ? NULL : w->segment.base;
         dpari_segment_close(&w->segment);
     }
     dpari_os_unmap(w, (int64_t)sizeof *w);

@@ -84,6 +84,8 @@ typedef struct dpari_used {
 } dpari_used;
 enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 
+enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
+
 /* A world as one rank sees it, in memory of its own. */
 typedef struct dpari_world {
     dpari_segment segment;
@@ -92,7 +94,7 @@ typedef struct dpari_world {
     uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
     int32_t me, size;
     int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* unmap the segment at the end */
+    int32_t owns;    /* what of the segment goes at the end: DPARI_OWNS_... */
     int32_t crowded; /* more ranks than cores */
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
