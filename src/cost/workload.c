@@ -1094,12 +1094,18 @@ DPARI_APART dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
 
 static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
 {
-    int32_t shrink = m->family == DPAR_FAMILY_RESNET ? 32 : 1;
+    int32_t shrink = m->family == DPAR_FAMILY_RESNET ? 32 : 1, most;
     m->kernel = m->kernel > 0 ? m->kernel : 3;
     m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
     if (m->family == DPAR_FAMILY_UNET) {
         if (m->levels < 1 || m->levels > 8) {
             return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
+        }
+        /* four operations a block, down and up; two between levels and for the head */
+        most = (DPAR_MAX_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
+        if (m->blocks_per_level > most) {
+            return dpari_say(DPAR_E_ARG, why, "blocks_per_level=# of # levels: at most #",
+                             m->blocks_per_level, m->levels, most, 0);
         }
         shrink = (int32_t)1 << (m->levels - 1);
     }
@@ -1165,9 +1171,11 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
         return dpari_say(DPAR_E_ARG, why, "attention=#, stack=#, loss=#: one does not exist",
                          m->attention, m->stack, m->loss, 0);
     }
-    if (m->layers > 1000000 || m->decoder_layers > 1000000) {
-        return dpari_say(DPAR_E_RANGE, why, "layers=#, decoder_layers=#: at most 1000000",
-                         m->layers, m->decoder_layers, 0, 0);
+    if (m->layers > 1000000 || m->decoder_layers > 1000000 || m->mtp > 1000000 ||
+        m->tower_layers > 1000000) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "layers=#, decoder_layers=#, mtp=#, tower_layers=#: at most 1000000",
+                         m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
     if (m->family == DPAR_FAMILY_GRID) {
         return dpari_model_grid(m, why);

@@ -315,7 +315,7 @@ static void test_refusals(void)
 /* A family must be said; attention and stack have a default, and are what was said. */
 static void test_said(void)
 {
-    dpar_model m;
+    dpar_model m, u;
     dpar_why why;
     CHECK_INT(dpar_model_read(&m, "gpt3-175b", 9, &why), DPAR_OK);
     m.attention = m.stack = 0;
@@ -333,6 +333,20 @@ static void test_said(void)
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "attention=2, stack=3, loss=7: one does not exist");
     m.loss = 0;
+    m.mtp = 1000001;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_RANGE);
+    CHECK_INT(strstr(why.text, "mtp=1000001, tower_layers=0: at most 1000000") != NULL, 1);
+    m.mtp = 0;
+    CHECK_INT(dpar_model_find(&u, "unet-0.25deg", NULL), DPAR_OK);
+    for (u.levels = 1; u.levels <= 8; u.levels++) { /* the most that fit are a workload */
+        const int32_t most = (DPAR_MAX_OPS - 2 * u.levels) / 4 / (2 * u.levels - 1);
+        u.blocks_per_level = most;
+        CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_OK);
+        CHECK_INT(w.ops <= DPAR_MAX_OPS && w.ops + 4 * (2 * u.levels - 1) > DPAR_MAX_OPS, 1);
+        u.blocks_per_level = u.levels % 2 ? most + 1 : INT32_MAX;
+        CHECK_INT(dpar_workload_init(&w, &u, 0, &why), DPAR_E_ARG);
+        CHECK_INT(strstr(why.text, " levels: at most ") != NULL, 1);
+    }
     m.family = 0;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "no family: set family, as DPAR_FAMILY_GPT");
