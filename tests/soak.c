@@ -584,11 +584,12 @@ static void one_round(life *l, const plan *p, dpar_comm *world, int close_it)
     if (h.files > l->first.files) {
         tell_files(l, p->round);
     }
-    line("soak end %lld %d %d %d %d %.2f %d %d %lld %lld %lld %d %s | %s | %s%s%s",
+    line("soak end %lld %d %d %d %d %.2f %d %d %lld %lld %lld %d %s | %s | %s%s%s%s%s",
          (long long)p->round, l->rank, (int)getpid(), first, bad != NULL, took,
          h.files - l->first.files, h.maps - l->first.maps, (long long)(h.kb - l->first.kb),
          (long long)j->bytes, (long long)j->wrong, l->rounds, kinds, text, bad ? bad : "",
-         bad && j->wrong ? "; " : "", j->wrong ? j->text : "");
+         bad ? ", in " : "", bad ? soak_names[j->kind] : "", bad && j->wrong ? "; " : "",
+         j->wrong ? j->text : "");
 }
 
 /* Does the time allow another round? Rank 0's clock says it for all. */

@@ -42,6 +42,7 @@ typedef struct soak_job {
     dpar_comm *failed;              /* whose call failed */
     int keep;  /* over MPI: after a failure MPI may still write where it was told to */
     int spoil; /* so many results from now on one is spoiled on purpose; 0: none */
+    int kind;  /* of the operation that it is in, or that failed */
     int64_t done[SOAK_KINDS];
     int64_t bytes; /* of results that were compared */
     int64_t wrong;
@@ -1197,6 +1198,7 @@ static dpar_status soak_operation(soak_job *j, uint64_t seed)
     while (draw >= weight[k]) {
         draw -= weight[k++];
     }
+    j->kind = k;
     s = each[k](j, oracle_next(&seed));
     soak_clear(j, s);
     j->done[k] += s == DPAR_OK ? k == SOAK_POSTED ? SOAK_SLOTS : 1 : 0;

@@ -720,6 +720,9 @@ static int dpari_model_mixed(const dpar_model *m)
 {
     int32_t i, sum = 0;
     for (i = 0; i < DPAR_MIXES * DPAR_FEEDS; i++) {
+        if (m->kinds[i] < 0 || m->kinds[i] > m->layers - sum) {
+            return 0;
+        }
         sum += m->kinds[i];
     }
     return sum > 0 && sum == m->layers; /* else layers were changed: the pattern again */
@@ -1154,6 +1157,28 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     return DPAR_OK;
 }
 
+#define DPARI_AT(name) (int16_t)(offsetof(dpar_model, name) / sizeof(int32_t))
+
+/* An integer of the model that is below -1, or 0: none. */
+static int32_t dpari_model_negative(const dpar_model *m)
+{
+    /* integers stand in runs, with real and longer ones between them */
+    static const int16_t run[][2] = {{DPARI_AT(family), DPARI_AT(capacity)},
+                                     {DPARI_AT(q_lora), DPARI_AT(extent)},
+                                     {DPARI_AT(attention), DPARI_AT(pattern)}};
+    int32_t k, i;
+    for (k = 0; k < 3; k++) {
+        for (i = run[k][0]; i < run[k][1]; i++) {
+            const int32_t value = ((const int32_t *)(const void *)m)[i];
+            if (value < -1) {
+                return value;
+            }
+        }
+    }
+    return 0;
+}
+#undef DPARI_AT
+
 /* Fills in what follows from what was said; refuses what cannot be. */
 static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
 {
@@ -1163,6 +1188,10 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     }
     if (m->family < 0 || m->family >= DPAR_FAMILIES) {
         return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
+    }
+    if (dpari_model_negative(m) < 0) {
+        return dpari_say(DPAR_E_ARG, why, "a number of the model is #", dpari_model_negative(m), 0,
+                         0, 0);
     }
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
         return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);

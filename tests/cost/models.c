@@ -333,6 +333,10 @@ static void test_said(void)
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "attention=2, stack=3, loss=7: one does not exist");
     m.loss = 0;
+    m.dense_layers = INT32_MIN;
+    CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a number of the model is -2147483648");
+    m.dense_layers = 0;
     m.mtp = 1000001;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_RANGE);
     CHECK_INT(strstr(why.text, "mtp=1000001, tower_layers=0: at most 1000000") != NULL, 1);
