@@ -19,6 +19,10 @@ from urllib.parse import quote
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from browser import Browser  # noqa: E402
 
+# Milliseconds until the first picture, and those that the page may stand still while it searches, in the best of some
+# tries. These limits are kept at night; a push has looser ones, since its machine is shared.
+whole = os.environ.get("DPAR_PARTS_OF", "1") == "1"
+most_first, most_gap, tries = (500, 300, 5) if whole else (1000, 1500, 3)
 page = "file://" + os.path.abspath(os.environ.get("PAGE", "docs/playground/index.html"))
 bad = []
 
@@ -185,12 +189,12 @@ views = ["plan", "pipeline", "layout", "halo"]
 
 def first_picture(b):
     times = []
-    for i in range(3):
+    for i in range(tries):
         b.open(page + "#plan")
         b.until("performance.getEntriesByName('picture').length > 0")
         times.append(b.eval("performance.getEntriesByName('picture')[0].startTime"))
-    expect(min(times) <= 1000, "the first picture after", min(times), "ms")
-    print("first picture after %s ms" % ", ".join("%.0f" % t for t in times))
+    expect(min(times) <= most_first, "the first picture after", min(times), "ms, of", most_first)
+    print("first picture after %s ms, of %d" % (", ".join("%.0f" % t for t in times), most_first))
 
 
 def accessible(b):
@@ -294,7 +298,7 @@ def without_workers(b):
     print("works without workers, too")
 
 
-def keeps_answering(b):
+def searches(b):
     ask(b, "#plan&model=llama-3-8b")
     began = time.time()
     b.eval("""window.gaps = [0]; window.last = performance.now();
@@ -311,17 +315,24 @@ def keeps_answering(b):
     began = time.time()
     b.until("document.getElementById('say-pipeline').textContent.startsWith('zb-h1')", 5)
     other = time.time() - began
-    gap = b.eval("Math.max(...gaps.slice(5))")
+    gap = b.eval("Math.max(...gaps)")
     amount = float(walked.split()[0].rstrip("kMG")) * {"k": 1e3, "M": 1e6, "G": 1e9}.get(walked.split()[0][-1], 1)
     expect(amount >= 1e5, "searched only", walked)
-    expect(gap < 1500, "the page stood still for", gap, "ms")
     expect(other < 2, "another view answered after", other, "s")
     b.eval("performance.clearMarks('answered'); document.getElementById('tab-plan').click(); document.getElementById('stop').click()")
     b.until("performance.getEntriesByName('answered').length > 0")
     b.until("document.getElementById('error-plan').innerText.includes('the best so far')")
     expect(b.eval("document.querySelectorAll('#plans tbody').length") == 8, "a search that was stopped shows nothing")
-    print("a search of %s meanwhile: the page's longest pause %.0f ms, another view answered in %.0f ms" %
-          (walked.split(",")[0], gap, 1000 * other))
+    print("a search of %s meanwhile: the page's longest pause %.0f ms, of %d, another view answered in %.0f ms" %
+          (walked.split(",")[0], gap, most_gap, 1000 * other))
+    return gap
+
+
+def keeps_answering(b):
+    best = searches(b)
+    for i in range(1, tries):
+        best = best if best <= most_gap else min(best, searches(b))
+    expect(best <= most_gap, "the page stood still for", best, "ms, of", most_gap)
 
 
 def sizes():
