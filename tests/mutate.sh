@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # Breaks src/index one operator, constant or bound at a time and asks the module's unit test whether
 # it notices: tests/mutate.sh [EVERY [MODULE...]]. EVERY: take each EVERY-th mutant only (1: all).
-# Survivors are listed; those that tests/mutants.txt explains do not count. MUTANTS=FILE: only those
+# Survivors are listed; each fails that tests/mutants.txt does not explain. MUTANTS=FILE: only those
 # that the file lists. MUTANTS_FROM: the first one (0).
 cd "$(dirname "$0")/.." || exit 1
 : "${CC:=cc}" "${MUTANTS:=}"
