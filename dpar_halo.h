@@ -4694,7 +4694,8 @@ static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
     }
     if (apart) {
         const dpar_status st = dpar_all_gather(x->node, &x->rank, told, 1, DPAR_I32, NULL);
-        if (st != DPAR_OK) {
+        if (st != DPAR_OK) { /* other nodes would wait for this one */
+            dpar_comm_abort(x->c, st, x->node->why.text);
             return st;
         }
     }

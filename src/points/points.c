@@ -333,6 +333,9 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
         }
     }
     dpar_comm_release(x->node, memory);
+    if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
+        dpar_comm_abort(x->head.comm, st, x->node->why.text);
+    }
     return st == DPAR_OK ? st
                          : dpari_say_word(st, why, "@", x->node->why.text, sizeof x->node->why.text,
                                           0, 0, 0, 0);

@@ -298,7 +298,8 @@ static void schedules(bytes *b)
     t.hold_input.all = t.hold_forward.all > 0 && take(b, 2) ? -t.hold_forward.all : 0;
     job.ranks = take(b, 16) ? 1 + take(b, 4) : odd32(b);
     job.ranks = job.ranks > 8 ? INT32_MAX : job.ranks;
-    job.stages = take(b, 16) ? (job.ranks < 9 ? job.ranks : 4) * (1 + take(b, 2)) : odd32(b);
+    job.stages = take(b, 16) ? (job.ranks > 0 && job.ranks < 9 ? job.ranks : 4) * (1 + take(b, 2))
+                             : odd32(b);
     job.stages = job.stages > 8 ? INT32_MAX : job.stages;
     job.micros = take(b, 16) ? 1 + take(b, 6) : odd32(b);
     job.micros = job.micros > 64 ? INT32_MAX : job.micros;
