@@ -96,6 +96,7 @@
  *
  * There is no deadline with blocking = 1, nor in what MPI itself only has blocking: making and
  * splitting communicators. A split first waits, with the deadline, until all ranks have called it.
+ * A rank that then dies within MPI_Comm_split, a millisecond or so, is waited for without end.
  *
  * Many MPIs end the whole job when a process dies; then nothing returns. Open MPI does not with
  * mpirun --mca orte_enable_recovery 1 (4) or --with-ft ulfm (5). The node's memory then tells the
