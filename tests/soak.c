@@ -1116,6 +1116,31 @@ static int parent_of(const char *pid, char *state)
     return p != NULL && sscanf(p + 1, " %c %d", state, &parent) == 2 ? parent : 0;
 }
 
+/* Ranks of a group that live: soak_mpi, by name. */
+static int ranks_of(pid_t group)
+{
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    int n = 0;
+    while (d != NULL && (e = readdir(d)) != NULL) {
+        char path[40], text[200], state;
+        int session;
+        FILE *f;
+        (void)snprintf(path, sizeof path, "/proc/%.20s/stat", e->d_name);
+        f = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? fopen(path, "r") : NULL;
+        if (f != NULL) {
+            n += fgets(text, sizeof text, f) != NULL &&
+                 sscanf(text, "%*d (soak%*[^)]) %c %*d %*d %d", &state, &session) == 2 &&
+                 session == (int)group && state != 'Z' && state != 'X';
+            (void)fclose(f);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
+}
+
 /* Living children of this process: orphans of a group come to it. end: they are killed. */
 static int children(int end)
 {
@@ -1256,6 +1281,7 @@ static void one_group(tally *t, int64_t first)
         if (t->start != NULL && dead == 0 &&
             (t->last_told == 2 || (t->last_told == 1 && oracle_now() > t->heard + 90))) {
             dead = oracle_now();
+            t->fell += t->last_told == 1 && ranks_of(group) == 0; /* MPI ended who has not told */
         }
         if (dead > 0 && oracle_now() > dead + 2) {
             (void)kill(-group, oracle_now() > dead + 15 ? SIGKILL : SIGTERM);
@@ -1326,10 +1352,9 @@ static int summary(tally *t)
     printf("| most that a process grew | %.1f MB, after %lld rounds; %lld mappings |\n",
            (double)t->most_kb / 1024, (long long)t->most_kb_rounds, (long long)t->most_maps);
     if (t->start != NULL) {
-        printf(
-            "| MPI did not start, could not connect to the dead, or mpirun crashed | %lld; so it "
-            "ended %lld ranks |\n",
-            (long long)t->fell, (long long)t->by_mpi);
+        printf("| MPI did not start, ended a rank for a dead one, or mpirun crashed | %lld; so it "
+               "ended %lld ranks |\n",
+               (long long)t->fell, (long long)t->by_mpi);
     }
     printf("| hangs | %lld |\n", (long long)t->hangs);
     printf("| leaks | %lld (open files %lld, mappings %lld, memory %lld, names in /dev/shm %lld, "
