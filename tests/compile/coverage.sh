@@ -20,7 +20,7 @@ build() { # source, result
     try gcc $flags -I. -Itests "$1" $(code_of "$1" "$work/dpar.a") -o "$work/o/$2" -lm
 }
 unit() {
-    name=$(basename "$1" .c)
+    name=$(echo "$1" | tr '/.' '__') # two folders have a selftest.c
     build "$1" "unit_$name"
     try timeout 600 "$work/o/unit_$name" > /dev/null
 }
