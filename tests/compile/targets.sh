@@ -4,7 +4,7 @@
 # whole unit tests (tests/index, tests/schedule), and golden.c, whose sums are those of golden.txt everywhere. Where
 # a double has 64 bits those of plans are among them. On AVR and the micro:bit dpar_selftest alone, in 4 KB of RAM.
 #     targets.sh            all of that, what takes no minute each; a push takes a quarter of the targets
-#     targets.sh whole      every test on every target that is here (two hours)
+#     targets.sh whole      every test on every target that is here (some hours)
 #     targets.sh TARGET [TEST...]   every test on this one, or these: index/split
 #     targets.sh quick TARGET       what a push runs on this one
 #     targets.sh packages   Debian's packages that the targets of this push need
@@ -47,7 +47,9 @@ target() {
         compiler=riscv64-unknown-elf-gcc flags="$flags -march=rv32imac -mabi=ilp32 -DEXACT_LIBC=0"
         link='--specs=picolibc.specs --oslib=semihost --crt0=hosted
             -Wl,--defsym=__flash=0x80000000,--defsym=__flash_size=0x400000,--defsym=__ram=0x80400000,--defsym=__ram_size=0x8000000'
-        run='qemu-system-riscv32 -M virt -m 256 -bios none -nographic -monitor none -serial none -semihosting-config enable=on,target=native -kernel' ;;
+        # without a chardev what is printed goes to stderr
+        run='qemu-system-riscv32 -M virt -m 256 -bios none -nographic -monitor none -serial none
+            -chardev stdio,id=out -semihosting-config enable=on,target=native,chardev=out -kernel' ;;
     wasm32)
         what='wasm32 (WASI)' packages='clang lld wasi-libc libclang-rt-14-dev-wasm32'
         compiler=clang flags="$flags --target=wasm32-wasi" link='-Wl,-z,stack-size=1048576'
