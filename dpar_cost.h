@@ -4631,8 +4631,8 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
         return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
     }
     if (dpari_model_negative(m) < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a number of the model is #", dpari_model_negative(m), 0,
-                         0, 0);
+        return dpari_say(DPAR_E_ARG, why, "a number of the model is #: at least -1",
+                         dpari_model_negative(m), 0, 0, 0);
     }
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
         return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);

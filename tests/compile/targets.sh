@@ -12,12 +12,11 @@
 . tests/compile/common.sh
 embedded=tests/embedded results=build/targets
 
-# What each push takes: one row by the commit's number; nightly all.
+# What each push takes: one of the four rows by the commit's number; nightly all.
 parts='cortex-m3 cortex-m4 cortex-m0 microbit
-wasm32 avr tcc musl windows-msvc
-s390x powerpc64
-i686 mips aarch64
-riscv32 mingw'
+wasm32 avr tcc musl windows-msvc riscv32
+s390x powerpc64 mingw
+i686 mips aarch64'
 
 # Sets for a target: what it is; its packages; its compiler and its flags; where they run; which tests (units: all of
 # them; comm: those of ranks, too; selftest; syntax).
@@ -167,17 +166,21 @@ tests_of() { # all or quick
         ranks/p2p ranks/move ranks/simple ranks/halo_exchange ranks/halo_oracle:processes ranks/halo_cgrid:processes+1-4 ranks/grid"
 }
 
-chosen= only= how=quick
-case ${1:-} in
-packages)
-    all=
+# The targets of this push, or all.
+rows() {
+    set --
     while read -r row; do
-        all="$all '$row'"
+        set -- "$@" "$row"
     done << END
 $parts
 END
-    eval "row=\$(some_of $all)"
-    for each in $(echo "$row" | head -n 1); do
+    some_of "$@"
+}
+
+chosen= only= how=quick
+case ${1:-} in
+packages)
+    for each in $(rows); do
         target $each && echo $packages
     done | tr ' ' '\n' | sort -u | tr '\n' ' '
     exit ;;
@@ -202,15 +205,7 @@ table)
         echo "| $what | \`$compiler\`${run:+, \`$(basename ${run%% *})\`} | $said |"
     done
     exit ;;
-'')
-    while read -r row; do
-        set -- "$@" "$row"
-    done << END
-$parts
-END
-    shift
-    chosen=$(some_of "$@" | if [ "${DPAR_PARTS_OF:-1}" -gt 1 ]; then head -n 1; else cat; fi)
-    ;;
+'') chosen=$(rows) ;;
 whole) chosen=$parts how=all ;;
 quick) chosen=$2 ;;
 *)

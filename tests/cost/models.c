@@ -335,7 +335,7 @@ static void test_said(void)
     m.loss = 0;
     m.dense_layers = INT32_MIN;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "a number of the model is -2147483648");
+    CHECK_TEXT(why.text, "a number of the model is -2147483648: at least -1");
     m.dense_layers = 0;
     m.mtp = 1000001;
     CHECK_INT(dpar_workload_init(&w, &m, 0, &why), DPAR_E_RANGE);

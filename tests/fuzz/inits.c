@@ -12,31 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "odd_bytes.h"
+#include "one_rank.h"
 
-static dpar_why why;
-static dpar_comm *world;
 static double values[4096];
-enum { MOST = 1 << 22 }; /* larger plans are judged, not made */
-
 /* Fine, or refused with a sentence. */
 static int fine(dpar_status st)
 {
     must(st == DPAR_OK || why.text[0] != 0);
     must(memchr(why.text, 0, sizeof why.text) != NULL);
     return st == DPAR_OK;
-}
-
-/* Room as init wants it, exactly as much as `bytes` said; NULL: too much for a fuzzer. */
-static void *room(int64_t bytes)
-{
-    void *p = NULL;
-    must(bytes >= 0);
-    if (bytes > MOST || posix_memalign(&p, 64, bytes > 0 ? (size_t)bytes : 1) != 0) {
-        return NULL;
-    }
-    memset(p, 0x5a, bytes > 0 ? (size_t)bytes : 1);
-    return p;
 }
 
 static void a_grid(bytes *b)
@@ -547,15 +531,7 @@ static void environment(bytes *b)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    bytes in;
-    in.data = data;
-    in.left = size;
-    why.text[0] = 0;
-    if (world == NULL || world->status != DPAR_OK) { /* a move that failed ends it */
-        must(world == NULL || dpar_comm_close(world) <= 0);
-        must(dpar_init(&world, NULL, &why) == DPAR_OK);
-        why.text[0] = 0;
-    }
+    bytes in = input_of(data, size);
     switch (take(&in, 13)) {
     case 9: zero1(&in); break;
     case 10: tensor(&in); break;

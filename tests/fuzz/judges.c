@@ -12,11 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "odd_bytes.h"
-
-static dpar_why why;
-static dpar_comm *world;
-enum { MOST = 1 << 22 }; /* larger plans are judged, not made */
+#include "one_rank.h"
 
 /* Fine, or refused with a sentence. */
 static int fine(dpar_status st)
@@ -24,18 +20,6 @@ static int fine(dpar_status st)
     must(st >= DPAR_OK || why.text[0] != 0);
     must(memchr(why.text, 0, sizeof why.text) != NULL);
     return st >= DPAR_OK;
-}
-
-/* Just as much as is asked for; NULL: too much for a fuzzer. */
-static void *room(int64_t bytes)
-{
-    void *p = NULL;
-    must(bytes >= 0);
-    if (bytes > MOST || posix_memalign(&p, 64, bytes > 0 ? (size_t)bytes : 1) != 0) {
-        return NULL;
-    }
-    memset(p, 0x5a, bytes > 0 ? (size_t)bytes : 1);
-    return p;
 }
 
 static void no_kernel(const dpar_spatial_call *call)
@@ -418,15 +402,7 @@ static void options(bytes *b)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    bytes in;
-    in.data = data;
-    in.left = size;
-    why.text[0] = 0;
-    if (world == NULL || world->status != DPAR_OK) {
-        must(world == NULL || dpar_comm_close(world) <= 0);
-        must(dpar_init(&world, NULL, &why) == DPAR_OK);
-        why.text[0] = 0;
-    }
+    bytes in = input_of(data, size);
     switch (take(&in, 12)) {
     case 0: clouds(&in); break;
     case 1: pieces(&in); break;
