@@ -19,7 +19,7 @@ RUN = $(B)/plan $(B)/pipeline $(B)/ranks $(B)/shallow_water $(B)/train_gpt
 # as many at a time as there are cores
 PARALLEL = $(MAKE) -j$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)
 
-.PHONY: help run commands man apps examples docs headers all-headers test gates nightly lint soak accuracy bench performance \
+.PHONY: help run commands man apps examples docs headers sizes all-headers test gates nightly lint soak accuracy bench performance \
 	calibrate loop \
 	playground playground-pictures fuzz clean install test-index test-schedule test-cost test-comm test-halo test-points test-train test-spatial test-debug test-mpi test-gpu
 
@@ -36,7 +36,7 @@ help:
 	@echo 'make man        build/man/plan.1, ...: what the commands say by --help'
 	@echo 'make examples   build/01_... ; make apps: build/ranks build/reshard build/shallow_water build/mg build/fem'
 	@echo '                build/unet build/train_gpt; make build/lbm: the Fortran one (gfortran)'
-	@echo 'make headers    regenerate the headers from src/ and print their sizes; make dpar_all.h: all in one'
+	@echo 'make headers    regenerate the headers from src/; make sizes: their sizes; make dpar_all.h: all in one'
 	@echo 'make docs       regenerate docs/api.md, the index of all names, and the pictures of the guide'
 	@echo 'make playground regenerate docs/playground/index.html, the page (clang, wasm-ld)'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
@@ -79,6 +79,8 @@ bindings/fortran/dpar.f90: tools/fortran bindings/fortran/helpers.inc dpar_mpi.h
 	tools/fortran > $@.new && mv $@.new $@
 
 headers: $(HEADERS)
+
+sizes: $(HEADERS)
 	@CC="$(CC)" sh tools/sizes
 
 # ---- the library: one object a header ----

@@ -322,7 +322,9 @@ typedef struct dpar_engine {
  * less. Halo exchanges that read other ranks' memory directly do not count. */
 struct dpar_comm {
     int32_t rank, size;
-    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. */
+    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. Time
+     * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
+     * does not count. */
     double timeout_s;
     dpar_status status;       /* 0, or how it broke: then every further call returns it */
     dpar_why why;             /* the sentence of the last error on this communicator */
@@ -530,7 +532,8 @@ DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
 
 /* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {
-    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none. Time for which the job
+                           was suspended does not count */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
                            they have gone on without it (dpar_comm_shrink); 0: 10 s */
     int64_t heap_bytes; /* registered memory of one rank at most (address space: no memory until it
@@ -548,8 +551,11 @@ enum {
     DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
     DPAR_WITHOUT_FUTEX = 8,  /* wait only by yielding and short sleeps */
     DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
-    DPAR_WITHOUT_FLAT = 32    /* collectives by levels from 3 ranks on, and where ranks share cores.
+    DPAR_WITHOUT_FLAT = 32,   /* collectives by levels from 3 ranks on, and where ranks share cores.
                                  Otherwise they are from 17 ranks on that have a core each */
+    DPAR_WITHOUT_MOVES = 64   /* leave it to the system on which of its CPUs a rank runs. Otherwise
+                                 a rank that finds its peer on its own CPU, while there is one for
+                                 each rank, moves to another CPU that it may use. */
 };
 
 /* ==== comm/launch.h ==== */
@@ -822,6 +828,18 @@ DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_move *move, 
 
 /* Seconds of a clock that only grows. */
 DPARI_DOOR double dpari_os_now(void);
+/* For how many of the seconds since the last look at the clock this process did not run, because
+ * its job was suspended and continued, or its machine slept. Whoever waits adds them to the moment
+ * at which the wait began, so that nobody is late for time in which nobody ran. A wait looks each
+ * 20 ms; of a longer gap a quarter of a second counts, which a busy machine may take. *looked is 0
+ * before the first look. */
+DPARI_DOOR double dpari_os_suspended(double *looked, double now);
+/* The seconds since the first call with this stopwatch, which is zeroed before, without those for
+ * which this process was suspended. To be called each 0.2 s at least. */
+typedef struct dpari_stopwatch {
+    double began, looked;
+} dpari_stopwatch;
+DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s);
 DPARI_DOOR void dpari_os_sleep(double seconds);
 
 /* Private pages, zeroed; NULL when there are none. */
@@ -833,6 +851,11 @@ DPARI_DOOR int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+/* The CPU that this thread runs on now; -1 if the system cannot tell. 5 ns. */
+DPARI_DOOR int32_t dpari_os_cpu(void);
+/* Moves this thread to that CPU, one of those that it may use, which stay the same: the system may
+ * move it again at once. 1 if it runs there now. About 10 us. */
+DPARI_DOOR int dpari_os_move_to(int32_t cpu);
 
 /* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
 DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
@@ -1009,7 +1032,8 @@ typedef struct dpari_rank {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    char room_0[DPARI_LINE - 40];
+    int32_t cpu;     /* where it ran when it last waited or began an operation; -1: not known */
+    char room_0[DPARI_LINE - 44];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
@@ -1061,6 +1085,8 @@ typedef struct dpari_world {
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t worked;  /* waits in a row that slept about as long as work lasts */
+    int32_t cpu;     /* what this rank has published of it: rank[me].cpu */
+    double moved;    /* when it last moved to another CPU, because it shared one */
     int32_t vain;    /* waits in a row that spun in vain */
     double timeout_s;
     dpari_used *used; /* allocations in this rank's heap, ascending */
@@ -1085,21 +1111,25 @@ DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
- *     dpari_wait t = {0};
+ *     memset(&t, 0, sizeof t);
  *     while (!condition) {
  *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
  *     }
  *     dpari_wait_end(w, &t);
  *
- * A turn spins, then yields where there are more ranks than cores and yields are cheap, then
- * sleeps. Before it sleeps it returns once, so that the condition is looked at after the others
- * were told. MORE: time has passed. */
+ * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
+ * cores, or because the peer was last seen on this CPU. If there is a core for each, then one of the
+ * two moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition
+ * is looked at after the others were told. MORE: time has passed. */
 typedef struct dpari_wait {
     int32_t turns;
     int32_t told; /* counted among the sleepers */
     int32_t peer; /* for whose news */
     uint32_t bell;
-    double began; /* 0: not yet slow */
+    int32_t shares;  /* 1 + the rank that was last seen on this rank's CPU; 0: none of interest */
+    int32_t resumed; /* how often this process was suspended and continued in the wait */
+    double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
+    double looked;   /* at the clock, last */
 } dpari_wait;
 DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
@@ -2589,6 +2619,24 @@ DPARI_DOOR double dpari_os_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+DPARI_DOOR double dpari_os_suspended(double *looked, double now)
+{
+    const double most = 0.25;
+    const double gap = *looked > 0.0 ? now - *looked : 0.0;
+    *looked = now;
+    return gap > most ? gap - most : 0.0;
+}
+
+DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s)
+{
+    const double now = dpari_os_now();
+    if (!(s->looked > 0.0)) {
+        s->began = s->looked = now;
+    }
+    s->began += dpari_os_suspended(&s->looked, now);
+    return now - s->began;
+}
+
 DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -2862,6 +2910,41 @@ DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     for (long i = 0; i < n && i < 64 * DPARI_CPU_WORDS; i++) {
         mask[i / 64] |= UINT64_C(1) << (i % 64);
     }
+}
+
+DPARI_DOOR int32_t dpari_os_cpu(void)
+{
+#if defined(__linux__)
+#if !defined(__cplusplus) /* glibc shows it with _GNU_SOURCE alone, which C++ compilers define */
+    extern int sched_getcpu(void);
+#endif
+    return (int32_t)sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_move_to(int32_t cpu)
+{
+#if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
+    uint64_t allowed[DPARI_CPU_WORDS], there[DPARI_CPU_WORDS];
+    int moved;
+    memset(allowed, 0, sizeof allowed);
+    memset(there, 0, sizeof there);
+    if (cpu < 0 || cpu >= 64 * DPARI_CPU_WORDS ||
+        syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed) <= 0) {
+        return 0;
+    }
+    there[cpu / 64] = UINT64_C(1) << (cpu % 64);
+    if ((allowed[cpu / 64] & there[cpu / 64]) == 0) {
+        return 0;
+    }
+    moved = syscall(SYS_sched_setaffinity, 0, sizeof there, there) == 0;
+    return moved && syscall(SYS_sched_setaffinity, 0, sizeof allowed, allowed) == 0;
+#else
+    (void)cpu;
+    return 0;
+#endif
 }
 
 /* The beginning of a file as text; "" where there is none. */
@@ -7972,7 +8055,7 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_FLAT)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_MOVES)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -8154,29 +8237,94 @@ DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 
 enum {
     DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_CROWDED = 8,   /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
     DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
     DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
-    DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
-    DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
+    DPARI_SLEEPY = 1000,       /* waits for which one dear yield is remembered; twice as many when */
+    DPARI_SLEEPY_MOST = 64000, /* the next is dear again, to so many */
+    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
 };
 #define DPARI_SPIN_FOR                                                                             \
     1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
 #define DPARI_SLEEP_FOR 20e-3
+#define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
+#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another process ran here */
+
+/* Looks at the clock. The time for which this process was suspended does not count. Returns the
+ * seconds since the last look. */
+static double dpari_wait_look_at_clock(dpari_wait *t, double now)
+{
+    const double since = t->looked > 0.0 ? now - t->looked : 0.0;
+    const double suspended = dpari_os_suspended(&t->looked, now);
+    if (suspended > 0.0) {
+        t->resumed++;
+        t->began += t->began > 0.0 ? suspended : 0.0;
+    }
+    return since;
+}
+
+/* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
+ * Then the peer cannot get on while this rank spins. peer -1: any of the ranks. */
+static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    const int32_t cpu = dpari_os_cpu();
+    const int32_t first = peer < 0 ? 0 : peer, end = peer < 0 ? w->size : peer + 1;
+    t->shares = 0;
+    if (cpu != w->cpu) {
+        w->cpu = cpu;
+        DPARI_STORE(&w->rank[w->me].cpu, cpu);
+    }
+    for (int32_t i = first; i < end && cpu >= 0; i++) {
+        if (i != w->me && DPARI_LOAD(&w->rank[i].cpu) == cpu) {
+            t->shares = i + 1;
+            return;
+        }
+    }
+}
+
+/* Two ranks share a CPU although there is one for each. The system often leaves them there for long,
+ * because each of them sleeps or yields while the other one runs. So the one with the higher rank
+ * moves to a CPU on which no rank was seen last. If another program runs there, then it shares that
+ * CPU with one rank in place of the first CPU with both. */
+static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    uint64_t is_free[DPARI_CPU_WORDS];
+    int32_t cpu = 0;
+    if (t->shares > w->me || t->looked - w->moved < DPARI_MOVE_EVERY ||
+        (w->head->plain & DPAR_WITHOUT_MOVES)) {
+        return;
+    }
+    w->moved = t->looked;
+    dpari_os_cpus(is_free);
+    for (int32_t i = 0; i < w->size; i++) {
+        const int32_t taken = DPARI_LOAD(&w->rank[i].cpu);
+        if (taken >= 0 && taken < 64 * DPARI_CPU_WORDS) {
+            is_free[taken / 64] &= ~(UINT64_C(1) << (taken % 64));
+        }
+    }
+    while (cpu < 64 * DPARI_CPU_WORDS && (is_free[cpu / 64] >> (cpu % 64) & 1) == 0) {
+        cpu++;
+    }
+    if (cpu < 64 * DPARI_CPU_WORDS && dpari_os_move_to(cpu)) {
+        dpari_wait_look_around(w, t, peer);
+    }
+}
 
 static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
+    (void)dpari_wait_look_at_clock(t, dpari_os_now());
     t->told = 0;
     dpari_untell(w->head, r);
     /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
      * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
      * again, as long as work does, for which a spin would have been enough. */
-    if (w->crowded) {
+    if (w->crowded || t->shares) {
         return DPAR_MORE;
     }
     if (w->sleepy > 0) {
@@ -8210,38 +8358,67 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
     dpari_wait_untell(w, t);
 }
 
+/* Gives the core to whoever needs it. If this rank is away for long, then something else wants the
+ * core and gets a whole slice at each yield: sleeping is better for the waits to come. */
+static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
+{
+    double back;
+    sched_yield();
+    back = dpari_os_now();
+    (void)dpari_wait_look_at_clock(t, back);
+    if (back - now <= DPARI_YIELD_IS_DEAR) {
+        w->dear -= w->dear > 0;
+        return;
+    }
+    if (!w->crowded) { /* the two may be apart again soon */
+        w->sleepy = DPARI_SLEEPY_LOST;
+        return;
+    }
+    if (w->dear < DPARI_SLEEPY) {
+        w->dear = DPARI_SLEEPY;
+    } else if (w->dear < DPARI_SLEEPY_MOST) {
+        w->dear *= 2;
+    }
+    w->sleepy = w->dear;
+}
+
 static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
-    double now;
+    double now, since;
     if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
     dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
+    if (!w->crowded) { /* the system may have moved one of the two since the last look */
+        dpari_wait_look_around(w, t, peer);
+    }
     now = dpari_os_now();
+    since = dpari_wait_look_at_clock(t, now);
     if (!(t->began > 0.0)) {
         t->began = now;
         w->sleepy -= w->sleepy > 0;
     }
-    if (!w->crowded && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
+    if (t->shares && !w->crowded) {
+        dpari_wait_move_away(w, t, peer);
+        if (!t->shares) {
+            return DPAR_OK;
+        }
+    }
+    if (!w->crowded && !t->shares && since > DPARI_SLICE_LOST && w->sleepy < DPARI_SLEEPY_LOST) {
+        w->sleepy = DPARI_SLEEPY_LOST;
+    }
+    if (!w->crowded && !t->shares && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
         t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
         return DPAR_OK;
     }
-    if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
-        sched_yield();
-        /* so long away: something else wants this core, and gets a whole slice at each yield */
-        if (dpari_os_now() - now > DPARI_YIELD_IS_DEAR) {
-            w->dear = w->dear < DPARI_SLEEPY        ? DPARI_SLEEPY
-                      : w->dear < DPARI_SLEEPY_MOST ? 2 * w->dear
-                                                    : w->dear;
-            w->sleepy = w->dear;
-        } else {
-            w->dear -= w->dear > 0;
-        }
+    if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
+        dpari_wait_yield(w, t, now);
         return DPAR_OK;
     }
     if (w->head->plain & DPAR_WITHOUT_FUTEX) {
         dpari_os_sleep(20e-6);
+        (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
     /* counted first: whoever takes it off the count must find it there. The fence, so that the look
@@ -8259,14 +8436,19 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
 
 DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
-    if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
-                    : w->sleepy ? DPARI_SPINS_SLEEPY
-                                : DPARI_SPINS)) {
-        t->turns++;
-        dpari_os_pause();
-        return DPAR_OK;
+    int32_t spins = w->sleepy ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
+    if (w->crowded || t->shares) {
+        spins = DPARI_SPINS_SHARED;
     }
-    return dpari_wait_slow(w, t, peer);
+    if (t->turns >= spins) {
+        return dpari_wait_slow(w, t, peer);
+    }
+    t->turns++;
+    if (t->turns == DPARI_SPINS_BLIND) {
+        dpari_wait_look_around(w, t, peer);
+    }
+    dpari_os_pause();
+    return DPAR_OK;
 }
 
 static uint32_t dpari_beat(double now)
@@ -8576,7 +8758,8 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
 
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
+    memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
         /* one that came and left again has come */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
@@ -8636,6 +8819,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     }
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
+    r->cpu = w->cpu = dpari_os_cpu();
     dpari_os_cpus(r->cpus);
     r->cache = dpari_os_cache(r->cpus);
     DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
@@ -11643,6 +11827,7 @@ typedef struct dpari_node {
     int32_t posted;    /* works under way */
     uint32_t tests;    /* fruitless calls of dpar_test so far */
     double looked;     /* when dpar_test last looked whether peers live */
+    double suspended;  /* seconds between its looks that do not count: dpari_os_suspended */
     uint64_t seen;     /* what the last look at a wait's progress saw */
     uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
     uint32_t progress; /* 1: there is one; 2: it is to end */
@@ -11936,8 +12121,9 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_group *g = &s->group;
     dpari_world *w = g->world;
     dpari_node *n = s->node;
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
     int32_t turn = 0;
+    memset(&t, 0, sizeof t);
     for (;;) {
         int32_t peer, needs;
         dpar_status passed;
@@ -12065,11 +12251,18 @@ static dpar_status dpari_shm_test(dpar_work *k)
     }
     if (k->comm) {
         const double now = dpari_os_now();
-        k->began = k->began > 0.0 ? k->began : now;
+        const int look = now - n->looked > DPARI_LOOK_EVERY;
+        if (look) {
+            n->suspended += dpari_os_suspended(&n->looked, now);
+        }
+        if (!(k->began > 0.0)) {
+            k->began = now - n->suspended;
+        }
         n->tests++;
-        if (now - n->looked > DPARI_LOOK_EVERY) {
-            n->looked = now;
-            dpari_shm_judge(s, k, &k->began);
+        if (look) {
+            double began = k->began + n->suspended;
+            dpari_shm_judge(s, k, &began);
+            k->began = began - n->suspended;
         }
     }
     status = k->comm ? DPAR_MORE : k->status;
@@ -12665,9 +12858,10 @@ static void dpari_shrink_wait(dpari_shm *s)
 {
     dpari_group *g = &s->group;
     dpari_world *w = g->world;
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
     int32_t known = 0, before = 0;
     int late = 0;
+    memset(&t, 0, sizeof t);
     while (!late && known < g->comm.size && !dpari_vote_is_decided(g)) {
         dpar_status passed;
         dpari_unlock(s->node);
@@ -13582,6 +13776,7 @@ typedef struct dpari_host {
     int32_t named;
     int32_t strangers; /* connections that did not speak the protocol, were of others */
     double deadline, began;
+    double looked; /* at the clock, last */
     struct sockaddr_un name;
     struct pollfd *poll;
     dpari_guest *guest;
@@ -14010,7 +14205,10 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
     dpar_status status = DPAR_OK;
     int32_t i;
     while (status == DPAR_OK && h->mapped < h->job->size - 1) {
-        double left = h->deadline - dpari_os_now();
+        const double now = dpari_os_now();
+        double left;
+        h->deadline += dpari_os_suspended(&h->looked, now);
+        left = h->deadline - now;
         if (left <= 0.0) {
             return dpari_host_late(h, why);
         }
@@ -14168,10 +14366,14 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
+    double looked = 0.0;
     for (;;) {
         struct pollfd p;
-        double left = deadline - dpari_os_now();
+        const double now = dpari_os_now();
+        double left;
         int whole;
+        deadline += dpari_os_suspended(&looked, now);
+        left = deadline - now;
         if (left <= 0.0) {
             return 0;
         }
@@ -14281,12 +14483,12 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
 static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
-    double began = dpari_os_now(), nap = 100e-6;
+    double began = dpari_os_now(), nap = 100e-6, now = began, looked = 0.0;
     int32_t k, strangers = 0;
     dpari_hello mine;
     dpar_text t;
     dpari_meet_greet(job, &mine);
-    while (dpari_os_now() < deadline) {
+    while (now < deadline) {
         for (k = 0; k < DPARI_NAMES; k++) {
             struct sockaddr_un name;
             socklen_t bytes = dpari_meet_name(job, k, named, &name);
@@ -14298,6 +14500,8 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
         }
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
+        now = dpari_os_now();
+        deadline += dpari_os_suspended(&looked, now);
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
@@ -14343,6 +14547,7 @@ typedef struct dpari_launch {
     void *arg;
     const dpar_options *options;
     double grace_s, timeout_s;
+    double looked; /* at the clock, last */
     pid_t parent;
     int32_t hung;         /* those that were left did nothing any more, and were killed for that */
     double nap;           /* without pidfds: how long to sleep next */
@@ -14590,7 +14795,7 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     int32_t r;
     if (l->watching) {
         double ms = seconds * 1e3 + 1.0;
-        if (poll(l->watch, (nfds_t)l->n, ms < 1000.0 ? (int)ms : 1000) < 0) {
+        if (poll(l->watch, (nfds_t)l->n, ms < 200.0 ? (int)ms : 200) < 0) {
             for (r = 0; r < l->n; r++) { /* interrupted: look at all */
                 l->watch[r].revents = l->watch[r].fd >= 0 ? POLLIN : 0;
             }
@@ -14601,12 +14806,22 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
+/* Ranks have as much longer as this process, and so the whole job, was suspended. */
+static void dpari_launch_forgive(dpari_launch *l)
+{
+    const double suspended = dpari_os_suspended(&l->looked, dpari_os_now());
+    for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
+        l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
+    }
+}
+
 static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
     while (l->left > 0) {
         const double left = dpari_launch_left(l);
         dpari_launch_pause(l, left < 0.0 ? 1.0 : left);
+        dpari_launch_forgive(l);
         dpari_launch_reap(l);
         if (l->left > 0 && dpari_launch_left(l) == 0.0) {
             l->hung = dpari_launch_failed(l) <= 0.0;

@@ -564,6 +564,7 @@ struct dpari_mpi_task {
     char *aside;    /* all_to_all_v in place: what is sent */
     int32_t told;
     double since, next_note;
+    double looked;           /* at the clock, last; 0: not yet */
     int64_t number;          /* of the record */
     int64_t at, len;         /* the elements of the step under way */
     int64_t check[14];       /* kind, type, op, root, count, pieces, tag; and all with the other
@@ -3767,6 +3768,7 @@ static void dpari_mpi_look_round(dpari_mpi_task *t)
         t->since = now;
         t->next_note = now + (quarter < 1 ? quarter : 1);
     }
+    t->since += dpari_os_suspended(&t->looked, now);
     if (now - c->listened > 1e-3) {
         c->listened = now;
         dpari_mpi_listen(c);
@@ -3872,6 +3874,7 @@ static dpari_mpi_task *dpari_mpi_new(dpari_mpi_ctx *c, const dpar_call *call, dp
     t->requests = 0;
     t->status = DPAR_OK;
     t->since = -1;
+    t->looked = 0;
     t->op = t->path == DPARI_MPI_LEVELS && call->op == DPAR_AVG ? (int32_t)DPAR_SUM : call->op;
     t->level = t->leg = t->ended = 0;
     dpari_mpi_among(t, NULL, c->comm.size, c->comm.rank, call->in, call->out, call->count);
@@ -5011,12 +5014,12 @@ static void dpari_mpi_close_inside(dpari_mpi_ctx *c)
     c->level.node_of = NULL;
 }
 
-/* Until a request is done, the deadline at most. */
-static int32_t dpari_mpi_in_time(MPI_Request *request, double until)
+/* Until a request is done, or `limit` seconds have passed on the stopwatch; 0: no limit. */
+static int32_t dpari_mpi_in_time(MPI_Request *request, dpari_stopwatch *watch, double limit)
 {
     int done = 0;
     while (MPI_Test(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done &&
-           (until < 0 || MPI_Wtime() < until)) {
+           (!(limit > 0) || dpari_os_waited(watch) < limit)) {
         DPARI_MPI_YIELD();
     }
     return done;
@@ -5026,7 +5029,8 @@ static int32_t dpari_mpi_in_time(MPI_Request *request, double until)
  * freed has messages. All have come, nobody waits any more, and so nobody sends another. */
 static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
 {
-    const double limit = c->comm.timeout_s, until = limit > 0 ? MPI_Wtime() + limit : -1;
+    const double limit = c->comm.timeout_s;
+    dpari_stopwatch watch = {0, 0};
     MPI_Request request = MPI_REQUEST_NULL;
     int32_t r, there;
     if (c->comm.size == 1 || c->comm.size > DPARI_MPI_RANKS_TOLD) {
@@ -5038,14 +5042,14 @@ static dpar_status dpari_mpi_last_notes(dpari_mpi_ctx *c)
     there = c->told != NULL &&
             MPI_Ireduce_scatter_block(c->told, &c->due, 1, MPI_INT32_T, MPI_SUM, c->main,
                                       &request) == MPI_SUCCESS &&
-            dpari_mpi_in_time(&request, until);
+            dpari_mpi_in_time(&request, &watch, limit);
     for (; there && c->notes < c->due; c->notes++) { /* no probe: see dpari_mpi_begin */
         there = MPI_Irecv(&c->last, (int)sizeof c->last, MPI_BYTE, MPI_ANY_SOURCE,
                           DPARI_MPI_TAG_NOTE, c->side, &request) == MPI_SUCCESS &&
-                dpari_mpi_in_time(&request, until);
+                dpari_mpi_in_time(&request, &watch, limit);
     }
     for (r = 0; there && c->waiting != NULL && r < c->comm.size; r++) {
-        there = dpari_mpi_in_time(&c->waiting[r].sent, until);
+        there = dpari_mpi_in_time(&c->waiting[r].sent, &watch, limit);
     }
     return there ? (dpar_status)DPAR_OK
                  : dpari_mpi_break(c, DPAR_E_TIMEOUT,
@@ -5137,14 +5141,14 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
 /* Have all that live come, before the deadline? MPIX_Comm_shrink has none. */
 static dpar_status dpari_mpi_shrink_meet(dpari_mpi_ctx *c, dpar_why *why)
 {
-    const double began = MPI_Wtime();
+    dpari_stopwatch watch = {0, 0};
     MPI_Request request;
     int flag = 1, done = 0, code = MPIX_Comm_iagree(c->main, &flag, &request);
     while (code == MPI_SUCCESS && !done) { /* it fails where a rank has died, when it is done */
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             break;
         }
-        if (c->comm.timeout_s > 0 && MPI_Wtime() - began > c->comm.timeout_s) {
+        if (c->comm.timeout_s > 0 && dpari_os_waited(&watch) > c->comm.timeout_s) {
             dpari_mpi_put_why(why, "shrink: not all ranks that live have come before the deadline");
             return DPAR_E_TIMEOUT;
         }

@@ -675,6 +675,7 @@ struct dpari_nccl_world {
     uint32_t frees;  /* operations wait for flags that nobody sets */
     uint32_t ending;
     double period;
+    double looked; /* at the deadline of an operation, last */
     int wake[2];
 };
 
@@ -921,7 +922,7 @@ static void dpari_nccl_breathe(int32_t looks)
 static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t nccl,
                                        const dpar_status *broken, double timeout_s)
 {
-    const double began = dpari_os_now();
+    dpari_stopwatch watch = {0, 0};
     int32_t looks = 0;
     for (;;) {
         ncclResult_t code = ncclSuccess;
@@ -934,7 +935,7 @@ static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t ncc
         if (broken != NULL && DPARI_LOAD(broken) < 0) {
             return ncclInternalError;
         }
-        if (timeout_s > 0 && dpari_os_now() - began > timeout_s) {
+        if (timeout_s > 0 && dpari_os_waited(&watch) > timeout_s) {
             return ncclInProgress;
         }
         dpari_nccl_breathe(looks++);
@@ -989,7 +990,7 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
 {
     dpari_nccl_world *w = c->world;
     const int watched = w->watched && w->entering != NULL; /* by the deadline of its operation */
-    const double began = dpari_os_now();
+    dpari_stopwatch watch = {0, 0};
     int32_t looks = 0;
     for (;;) {
         ncclResult_t code = ncclSuccess;
@@ -998,7 +999,7 @@ static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c)
             return ncclInternalError;
         }
         if ((code != ncclInProgress && !dpari_nccl_unnamed(c, code)) ||
-            (!watched && c->comm.timeout_s > 0 && dpari_os_now() - began > c->comm.timeout_s)) {
+            (!watched && c->comm.timeout_s > 0 && dpari_os_waited(&watch) > c->comm.timeout_s)) {
             return code;
         }
         dpari_nccl_unlock(w);
@@ -1184,7 +1185,7 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
 {
     dpari_nccl_ctx *c = s->ctx;
     const double limit = c->comm.timeout_s;
-    double began = 0;
+    dpari_stopwatch watch = {0, 0};
     int32_t polls = 0;
     for (;;) {
         cudaError_t code = dpari_nccl_query(s->done);
@@ -1202,9 +1203,8 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
             (void)sched_yield();
             continue;
         }
-        began = began > 0 ? began : dpari_os_now();
         dpari_nccl_nap();
-        if (!c->world->watched && limit > 0 && dpari_os_now() - began > limit) {
+        if (!c->world->watched && limit > 0 && dpari_os_waited(&watch) > limit) {
             return dpari_nccl_broke(c, DPAR_E_TIMEOUT,
                                     "an operation was not done in time (quiet: no side channel "
                                     "says which rank is missing)");
@@ -3684,8 +3684,10 @@ static void dpari_nccl_look_at_head(dpari_nccl_world *w)
     }
     if (s->since < 0) {
         s->since = now;
+        w->looked = now;
         return;
     }
+    s->since += dpari_os_suspended(&w->looked, now);
     limit = s->ctx->comm.timeout_s;
     age = now - s->since;
     if (w->side.links > 0 && age > (limit > 0 && limit < 4 ? limit / 4 : 1.0) &&

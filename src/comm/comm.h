@@ -152,7 +152,9 @@ typedef struct dpar_engine {
  * less. Halo exchanges that read other ranks' memory directly do not count. */
 struct dpar_comm {
     int32_t rank, size;
-    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. */
+    /* How long an operation waits for others without getting on, in seconds; <= 0: for ever. Time
+     * for which this process itself was suspended (a batch system stops the job, a laptop sleeps)
+     * does not count. */
     double timeout_s;
     dpar_status status;       /* 0, or how it broke: then every further call returns it */
     dpar_why why;             /* the sentence of the last error on this communicator */

@@ -35,6 +35,7 @@ typedef struct dpari_launch {
     void *arg;
     const dpar_options *options;
     double grace_s, timeout_s;
+    double looked; /* at the clock, last */
     pid_t parent;
     int32_t hung;         /* those that were left did nothing any more, and were killed for that */
     double nap;           /* without pidfds: how long to sleep next */
@@ -282,7 +283,7 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     int32_t r;
     if (l->watching) {
         double ms = seconds * 1e3 + 1.0;
-        if (poll(l->watch, (nfds_t)l->n, ms < 1000.0 ? (int)ms : 1000) < 0) {
+        if (poll(l->watch, (nfds_t)l->n, ms < 200.0 ? (int)ms : 200) < 0) {
             for (r = 0; r < l->n; r++) { /* interrupted: look at all */
                 l->watch[r].revents = l->watch[r].fd >= 0 ? POLLIN : 0;
             }
@@ -293,12 +294,22 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
     dpari_os_sleep(dpari_leastf(l->nap, seconds));
 }
 
+/* Ranks have as much longer as this process, and so the whole job, was suspended. */
+static void dpari_launch_forgive(dpari_launch *l)
+{
+    const double suspended = dpari_os_suspended(&l->looked, dpari_os_now());
+    for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
+        l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
+    }
+}
+
 static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
     while (l->left > 0) {
         const double left = dpari_launch_left(l);
         dpari_launch_pause(l, left < 0.0 ? 1.0 : left);
+        dpari_launch_forgive(l);
         dpari_launch_reap(l);
         if (l->left > 0 && dpari_launch_left(l) == 0.0) {
             l->hung = dpari_launch_failed(l) <= 0.0;

@@ -37,6 +37,7 @@ typedef struct dpari_host {
     int32_t named;
     int32_t strangers; /* connections that did not speak the protocol, were of others */
     double deadline, began;
+    double looked; /* at the clock, last */
     struct sockaddr_un name;
     struct pollfd *poll;
     dpari_guest *guest;
@@ -465,7 +466,10 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
     dpar_status status = DPAR_OK;
     int32_t i;
     while (status == DPAR_OK && h->mapped < h->job->size - 1) {
-        double left = h->deadline - dpari_os_now();
+        const double now = dpari_os_now();
+        double left;
+        h->deadline += dpari_os_suspended(&h->looked, now);
+        left = h->deadline - now;
         if (left <= 0.0) {
             return dpari_host_late(h, why);
         }
@@ -623,10 +627,14 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
+    double looked = 0.0;
     for (;;) {
         struct pollfd p;
-        double left = deadline - dpari_os_now();
+        const double now = dpari_os_now();
+        double left;
         int whole;
+        deadline += dpari_os_suspended(&looked, now);
+        left = deadline - now;
         if (left <= 0.0) {
             return 0;
         }
@@ -736,12 +744,12 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
 static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
-    double began = dpari_os_now(), nap = 100e-6;
+    double began = dpari_os_now(), nap = 100e-6, now = began, looked = 0.0;
     int32_t k, strangers = 0;
     dpari_hello mine;
     dpar_text t;
     dpari_meet_greet(job, &mine);
-    while (dpari_os_now() < deadline) {
+    while (now < deadline) {
         for (k = 0; k < DPARI_NAMES; k++) {
             struct sockaddr_un name;
             socklen_t bytes = dpari_meet_name(job, k, named, &name);
@@ -753,6 +761,8 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
         }
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
+        now = dpari_os_now();
+        deadline += dpari_os_suspended(&looked, now);
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,

@@ -11,7 +11,8 @@
 
 /* Options of ranks that share memory. All zero means the defaults. */
 typedef struct dpar_options {
-    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none. Time for which the job
+                           was suspended does not count */
     double grace_s;     /* dpar_launch kills ranks that go on this long after another failed, unless
                            they have gone on without it (dpar_comm_shrink); 0: 10 s */
     int64_t heap_bytes; /* registered memory of one rank at most (address space: no memory until it
@@ -29,8 +30,11 @@ enum {
     DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
     DPAR_WITHOUT_FUTEX = 8,  /* wait only by yielding and short sleeps */
     DPAR_WITHOUT_STREAM = 16, /* use no streaming stores */
-    DPAR_WITHOUT_FLAT = 32    /* collectives by levels from 3 ranks on, and where ranks share cores.
+    DPAR_WITHOUT_FLAT = 32,   /* collectives by levels from 3 ranks on, and where ranks share cores.
                                  Otherwise they are from 17 ranks on that have a core each */
+    DPAR_WITHOUT_MOVES = 64   /* leave it to the system on which of its CPUs a rank runs. Otherwise
+                                 a rank that finds its peer on its own CPU, while there is one for
+                                 each rank, moves to another CPU that it may use. */
 };
 
 #endif

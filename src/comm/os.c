@@ -13,6 +13,24 @@ DPARI_DOOR double dpari_os_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+DPARI_DOOR double dpari_os_suspended(double *looked, double now)
+{
+    const double most = 0.25;
+    const double gap = *looked > 0.0 ? now - *looked : 0.0;
+    *looked = now;
+    return gap > most ? gap - most : 0.0;
+}
+
+DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s)
+{
+    const double now = dpari_os_now();
+    if (!(s->looked > 0.0)) {
+        s->began = s->looked = now;
+    }
+    s->began += dpari_os_suspended(&s->looked, now);
+    return now - s->began;
+}
+
 DPARI_DOOR DPARI_COLD int dpari_os_wide(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -286,6 +304,41 @@ DPARI_DOOR DPARI_COLD void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     for (long i = 0; i < n && i < 64 * DPARI_CPU_WORDS; i++) {
         mask[i / 64] |= UINT64_C(1) << (i % 64);
     }
+}
+
+DPARI_DOOR int32_t dpari_os_cpu(void)
+{
+#if defined(__linux__)
+#if !defined(__cplusplus) /* glibc shows it with _GNU_SOURCE alone, which C++ compilers define */
+    extern int sched_getcpu(void);
+#endif
+    return (int32_t)sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_move_to(int32_t cpu)
+{
+#if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(SYS_sched_setaffinity)
+    uint64_t allowed[DPARI_CPU_WORDS], there[DPARI_CPU_WORDS];
+    int moved;
+    memset(allowed, 0, sizeof allowed);
+    memset(there, 0, sizeof there);
+    if (cpu < 0 || cpu >= 64 * DPARI_CPU_WORDS ||
+        syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed) <= 0) {
+        return 0;
+    }
+    there[cpu / 64] = UINT64_C(1) << (cpu % 64);
+    if ((allowed[cpu / 64] & there[cpu / 64]) == 0) {
+        return 0;
+    }
+    moved = syscall(SYS_sched_setaffinity, 0, sizeof there, there) == 0;
+    return moved && syscall(SYS_sched_setaffinity, 0, sizeof allowed, allowed) == 0;
+#else
+    (void)cpu;
+    return 0;
+#endif
 }
 
 /* The beginning of a file as text; "" where there is none. */

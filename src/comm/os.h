@@ -18,6 +18,18 @@
 
 /* Seconds of a clock that only grows. */
 DPARI_DOOR double dpari_os_now(void);
+/* For how many of the seconds since the last look at the clock this process did not run, because
+ * its job was suspended and continued, or its machine slept. Whoever waits adds them to the moment
+ * at which the wait began, so that nobody is late for time in which nobody ran. A wait looks each
+ * 20 ms; of a longer gap a quarter of a second counts, which a busy machine may take. *looked is 0
+ * before the first look. */
+DPARI_DOOR double dpari_os_suspended(double *looked, double now);
+/* The seconds since the first call with this stopwatch, which is zeroed before, without those for
+ * which this process was suspended. To be called each 0.2 s at least. */
+typedef struct dpari_stopwatch {
+    double began, looked;
+} dpari_stopwatch;
+DPARI_DOOR double dpari_os_waited(dpari_stopwatch *s);
 DPARI_DOOR void dpari_os_sleep(double seconds);
 
 /* Private pages, zeroed; NULL when there are none. */
@@ -29,6 +41,11 @@ DPARI_DOOR int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_DOOR void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+/* The CPU that this thread runs on now; -1 if the system cannot tell. 5 ns. */
+DPARI_DOOR int32_t dpari_os_cpu(void);
+/* Moves this thread to that CPU, one of those that it may use, which stay the same: the system may
+ * move it again at once. 1 if it runs there now. About 10 us. */
+DPARI_DOOR int dpari_os_move_to(int32_t cpu);
 
 /* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
 DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);

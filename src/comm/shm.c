@@ -40,6 +40,7 @@ typedef struct dpari_node {
     int32_t posted;    /* works under way */
     uint32_t tests;    /* fruitless calls of dpar_test so far */
     double looked;     /* when dpar_test last looked whether peers live */
+    double suspended;  /* seconds between its looks that do not count: dpari_os_suspended */
     uint64_t seen;     /* what the last look at a wait's progress saw */
     uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
     uint32_t progress; /* 1: there is one; 2: it is to end */
@@ -333,8 +334,9 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_group *g = &s->group;
     dpari_world *w = g->world;
     dpari_node *n = s->node;
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
     int32_t turn = 0;
+    memset(&t, 0, sizeof t);
     for (;;) {
         int32_t peer, needs;
         dpar_status passed;
@@ -462,11 +464,18 @@ static dpar_status dpari_shm_test(dpar_work *k)
     }
     if (k->comm) {
         const double now = dpari_os_now();
-        k->began = k->began > 0.0 ? k->began : now;
+        const int look = now - n->looked > DPARI_LOOK_EVERY;
+        if (look) {
+            n->suspended += dpari_os_suspended(&n->looked, now);
+        }
+        if (!(k->began > 0.0)) {
+            k->began = now - n->suspended;
+        }
         n->tests++;
-        if (now - n->looked > DPARI_LOOK_EVERY) {
-            n->looked = now;
-            dpari_shm_judge(s, k, &k->began);
+        if (look) {
+            double began = k->began + n->suspended;
+            dpari_shm_judge(s, k, &began);
+            k->began = began - n->suspended;
         }
     }
     status = k->comm ? DPAR_MORE : k->status;
@@ -1062,9 +1071,10 @@ static void dpari_shrink_wait(dpari_shm *s)
 {
     dpari_group *g = &s->group;
     dpari_world *w = g->world;
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
     int32_t known = 0, before = 0;
     int late = 0;
+    memset(&t, 0, sizeof t);
     while (!late && known < g->comm.size && !dpari_vote_is_decided(g)) {
         dpar_status passed;
         dpari_unlock(s->node);

@@ -45,7 +45,7 @@ DPARI_APART dpar_status dpari_segment_options(int32_t ranks, const dpar_options 
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_FLAT)) {
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_MOVES)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -227,29 +227,94 @@ DPARI_DOOR void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 
 enum {
     DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_CROWDED = 8,   /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
     DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
     DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
-    DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
-    DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
+    DPARI_SLEEPY = 1000,       /* waits for which one dear yield is remembered; twice as many when */
+    DPARI_SLEEPY_MOST = 64000, /* the next is dear again, to so many */
+    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
 };
 #define DPARI_SPIN_FOR                                                                             \
     1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_DEAR 500e-6 /* less than a slice, more than what passes by */
 #define DPARI_SLEEP_FOR 20e-3
+#define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
+#define DPARI_SLICE_LOST 2e-3 /* between two looks at the clock in a spin: another process ran here */
+
+/* Looks at the clock. The time for which this process was suspended does not count. Returns the
+ * seconds since the last look. */
+static double dpari_wait_look_at_clock(dpari_wait *t, double now)
+{
+    const double since = t->looked > 0.0 ? now - t->looked : 0.0;
+    const double suspended = dpari_os_suspended(&t->looked, now);
+    if (suspended > 0.0) {
+        t->resumed++;
+        t->began += t->began > 0.0 ? suspended : 0.0;
+    }
+    return since;
+}
+
+/* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
+ * Then the peer cannot get on while this rank spins. peer -1: any of the ranks. */
+static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    const int32_t cpu = dpari_os_cpu();
+    const int32_t first = peer < 0 ? 0 : peer, end = peer < 0 ? w->size : peer + 1;
+    t->shares = 0;
+    if (cpu != w->cpu) {
+        w->cpu = cpu;
+        DPARI_STORE(&w->rank[w->me].cpu, cpu);
+    }
+    for (int32_t i = first; i < end && cpu >= 0; i++) {
+        if (i != w->me && DPARI_LOAD(&w->rank[i].cpu) == cpu) {
+            t->shares = i + 1;
+            return;
+        }
+    }
+}
+
+/* Two ranks share a CPU although there is one for each. The system often leaves them there for long,
+ * because each of them sleeps or yields while the other one runs. So the one with the higher rank
+ * moves to a CPU on which no rank was seen last. If another program runs there, then it shares that
+ * CPU with one rank in place of the first CPU with both. */
+static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    uint64_t is_free[DPARI_CPU_WORDS];
+    int32_t cpu = 0;
+    if (t->shares > w->me || t->looked - w->moved < DPARI_MOVE_EVERY ||
+        (w->head->plain & DPAR_WITHOUT_MOVES)) {
+        return;
+    }
+    w->moved = t->looked;
+    dpari_os_cpus(is_free);
+    for (int32_t i = 0; i < w->size; i++) {
+        const int32_t taken = DPARI_LOAD(&w->rank[i].cpu);
+        if (taken >= 0 && taken < 64 * DPARI_CPU_WORDS) {
+            is_free[taken / 64] &= ~(UINT64_C(1) << (taken % 64));
+        }
+    }
+    while (cpu < 64 * DPARI_CPU_WORDS && (is_free[cpu / 64] >> (cpu % 64) & 1) == 0) {
+        cpu++;
+    }
+    if (cpu < 64 * DPARI_CPU_WORDS && dpari_os_move_to(cpu)) {
+        dpari_wait_look_around(w, t, peer);
+    }
+}
 
 static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
+    (void)dpari_wait_look_at_clock(t, dpari_os_now());
     t->told = 0;
     dpari_untell(w->head, r);
     /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
      * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
      * again, as long as work does, for which a spin would have been enough. */
-    if (w->crowded) {
+    if (w->crowded || t->shares) {
         return DPAR_MORE;
     }
     if (w->sleepy > 0) {
@@ -283,38 +348,67 @@ DPARI_DOOR void dpari_wait_end(dpari_world *w, dpari_wait *t)
     dpari_wait_untell(w, t);
 }
 
+/* Gives the core to whoever needs it. If this rank is away for long, then something else wants the
+ * core and gets a whole slice at each yield: sleeping is better for the waits to come. */
+static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
+{
+    double back;
+    sched_yield();
+    back = dpari_os_now();
+    (void)dpari_wait_look_at_clock(t, back);
+    if (back - now <= DPARI_YIELD_IS_DEAR) {
+        w->dear -= w->dear > 0;
+        return;
+    }
+    if (!w->crowded) { /* the two may be apart again soon */
+        w->sleepy = DPARI_SLEEPY_LOST;
+        return;
+    }
+    if (w->dear < DPARI_SLEEPY) {
+        w->dear = DPARI_SLEEPY;
+    } else if (w->dear < DPARI_SLEEPY_MOST) {
+        w->dear *= 2;
+    }
+    w->sleepy = w->dear;
+}
+
 static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
-    double now;
+    double now, since;
     if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
     dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
+    if (!w->crowded) { /* the system may have moved one of the two since the last look */
+        dpari_wait_look_around(w, t, peer);
+    }
     now = dpari_os_now();
+    since = dpari_wait_look_at_clock(t, now);
     if (!(t->began > 0.0)) {
         t->began = now;
         w->sleepy -= w->sleepy > 0;
     }
-    if (!w->crowded && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
+    if (t->shares && !w->crowded) {
+        dpari_wait_move_away(w, t, peer);
+        if (!t->shares) {
+            return DPAR_OK;
+        }
+    }
+    if (!w->crowded && !t->shares && since > DPARI_SLICE_LOST && w->sleepy < DPARI_SLEEPY_LOST) {
+        w->sleepy = DPARI_SLEEPY_LOST;
+    }
+    if (!w->crowded && !t->shares && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
         t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
         return DPAR_OK;
     }
-    if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
-        sched_yield();
-        /* so long away: something else wants this core, and gets a whole slice at each yield */
-        if (dpari_os_now() - now > DPARI_YIELD_IS_DEAR) {
-            w->dear = w->dear < DPARI_SLEEPY        ? DPARI_SLEEPY
-                      : w->dear < DPARI_SLEEPY_MOST ? 2 * w->dear
-                                                    : w->dear;
-            w->sleepy = w->dear;
-        } else {
-            w->dear -= w->dear > 0;
-        }
+    if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
+        dpari_wait_yield(w, t, now);
         return DPAR_OK;
     }
     if (w->head->plain & DPAR_WITHOUT_FUTEX) {
         dpari_os_sleep(20e-6);
+        (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
     /* counted first: whoever takes it off the count must find it there. The fence, so that the look
@@ -332,14 +426,19 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
 
 DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
-    if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
-                    : w->sleepy ? DPARI_SPINS_SLEEPY
-                                : DPARI_SPINS)) {
-        t->turns++;
-        dpari_os_pause();
-        return DPAR_OK;
+    int32_t spins = w->sleepy ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
+    if (w->crowded || t->shares) {
+        spins = DPARI_SPINS_SHARED;
     }
-    return dpari_wait_slow(w, t, peer);
+    if (t->turns >= spins) {
+        return dpari_wait_slow(w, t, peer);
+    }
+    t->turns++;
+    if (t->turns == DPARI_SPINS_BLIND) {
+        dpari_wait_look_around(w, t, peer);
+    }
+    dpari_os_pause();
+    return DPAR_OK;
 }
 
 static uint32_t dpari_beat(double now)
@@ -649,7 +748,8 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
 
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
+    memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
         /* one that came and left again has come */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
@@ -709,6 +809,7 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     }
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
+    r->cpu = w->cpu = dpari_os_cpu();
     dpari_os_cpus(r->cpus);
     r->cache = dpari_os_cache(r->cpus);
     DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);

@@ -47,7 +47,8 @@ typedef struct dpari_rank {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    char room_0[DPARI_LINE - 40];
+    int32_t cpu;     /* where it ran when it last waited or began an operation; -1: not known */
+    char room_0[DPARI_LINE - 44];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
@@ -99,6 +100,8 @@ typedef struct dpari_world {
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t worked;  /* waits in a row that slept about as long as work lasts */
+    int32_t cpu;     /* what this rank has published of it: rank[me].cpu */
+    double moved;    /* when it last moved to another CPU, because it shared one */
     int32_t vain;    /* waits in a row that spun in vain */
     double timeout_s;
     dpari_used *used; /* allocations in this rank's heap, ascending */
@@ -123,21 +126,25 @@ DPARI_DOOR void *dpari_at(const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
- *     dpari_wait t = {0};
+ *     memset(&t, 0, sizeof t);
  *     while (!condition) {
  *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
  *     }
  *     dpari_wait_end(w, &t);
  *
- * A turn spins, then yields where there are more ranks than cores and yields are cheap, then
- * sleeps. Before it sleeps it returns once, so that the condition is looked at after the others
- * were told. MORE: time has passed. */
+ * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
+ * cores, or because the peer was last seen on this CPU. If there is a core for each, then one of the
+ * two moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition
+ * is looked at after the others were told. MORE: time has passed. */
 typedef struct dpari_wait {
     int32_t turns;
     int32_t told; /* counted among the sleepers */
     int32_t peer; /* for whose news */
     uint32_t bell;
-    double began; /* 0: not yet slow */
+    int32_t shares;  /* 1 + the rank that was last seen on this rank's CPU; 0: none of interest */
+    int32_t resumed; /* how often this process was suspended and continued in the wait */
+    double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
+    double looked;   /* at the clock, last */
 } dpari_wait;
 DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */

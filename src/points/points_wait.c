@@ -183,14 +183,19 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
                                                     const uint64_t *word, uint64_t value)
 {
     const double began = dpari_pt_clock(x);
-    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_wait t;
     dpari_pt_suspect q = {0, 0, 0.0, 0, 0.0};
     dpar_status st = DPAR_OK;
-    int32_t turn = 0;
+    int32_t turn = 0, resumed = 0;
+    memset(&t, 0, sizeof t);
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
         const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[i].world);
         if (passed == DPAR_MORE || ++turn % DPARI_PT_PROGRESS == 0) {
             dpari_pt_progress(x);
+        }
+        if (t.resumed != resumed) { /* what was suspected of the others before is too old */
+            resumed = t.resumed;
+            memset(&q, 0, sizeof q);
         }
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
             dpari_wait_says(x->world, x->peer[i].world);

@@ -4,7 +4,10 @@
  * by it; whoever was late comes in the end, so that MPI_Finalize finds nothing pending. */
 #include "dpar_mpi.h"
 #include "../check.h"
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static dpar_comm *make(double timeout_s, int32_t check)
 {
@@ -98,6 +101,44 @@ static void late(int64_t n)
         has(c->why.text, "all-reduce #1 of ");
         has(c->why.text, "not done after 2.5 s; not heard of ranks: 1<0>; waiting too: ");
         told(c);
+    }
+    dpar_comm_close(c);
+}
+
+/* All ranks are stopped for 4 s, longer than the deadline of 2.5 s, and continued: nobody was late.
+ * Rank 1 computes for half a second of the time in which it runs. */
+static void suspended(void)
+{
+    dpar_comm *c = make(60, 0);
+    float x = 1, sum = 0;
+    int32_t pid = (int32_t)getpid(), pids[64];
+    pid_t warden = -1;
+    CHECK_INT(dpar_all_gather(c, &pid, pids, 1, DPAR_I32, NULL), DPAR_OK);
+    c->timeout_s = 2.5;
+    if (c->rank == 0) {
+        warden = fork();
+    }
+    if (warden == 0) {
+        for (int32_t way = 0; way < 2; way++) {
+            usleep(way == 0 ? 200000 : 4000000);
+            for (int32_t r = 0; r < c->size; r++) {
+                kill(pids[r], way == 0 ? SIGSTOP : SIGCONT);
+            }
+        }
+        _exit(0);
+    }
+    if (c->rank == 1) {
+        double last = MPI_Wtime(), left = 0.5;
+        while (left > 0) {
+            const double now = MPI_Wtime();
+            left -= now - last < 0.1 ? now - last : 0;
+            last = now;
+        }
+    }
+    CHECK_INT(dpar_all_reduce(c, &x, &sum, 1, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
+    CHECK(sum > (float)c->size - 0.5f && sum < (float)c->size + 0.5f);
+    if (c->rank == 0) {
+        waitpid(warden, NULL, 0);
     }
     dpar_comm_close(c);
 }
@@ -334,6 +375,7 @@ int main(int argc, char **argv)
         late(10);
         late(20000);
         late_split();
+        suspended();
         unlike(0);
         unlike(1);
         unlike(2);

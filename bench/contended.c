@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Ranks that share their cores, with each other or with another program: what an exchange of halos,
+ * an all-reduce and a step of training take, by dpar or by MPI alone. bench/contended.sh builds it
+ * with each MPI, runs both in turns beside busy processes and prints the table.
+ *
+ *     mpicc -O2 -DDPAR_IMPLEMENTATION -I. bench/contended.c -o contended -lm
+ *     mpirun --bind-to none -np 2 ./contended dpar        or: mpi
+ *
+ * A line for each row: its name, the median and the mean of one operation on rank 0 in us. The mean
+ * counts the slices of time that a rank loses, the median does not. */
+#include "dpar_halo.h"
+#include "dpar_mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELLS = 480, HALO = 2, MOST = 4000, LARGE = 1 << 14, GRADIENTS = 1 << 18, WORK = 96 };
+
+typedef struct bench {
+    dpar_comm *world;
+    dpar_grid *grid;
+    void *array;
+    double *field;
+    int64_t own, stride;
+    float *small, *large, *gradients, *sum;
+    double *sent, *received;
+    int by_mpi;
+} bench;
+
+/* The same exchange as the grid's, by hand: the ranks are a row along x, which is contiguous. */
+static void exchange_by_mpi(bench *b)
+{
+    const int left = b->world->rank > 0 ? b->world->rank - 1 : MPI_PROC_NULL;
+    const int right = b->world->rank + 1 < b->world->size ? b->world->rank + 1 : MPI_PROC_NULL;
+    int side;
+    for (side = 0; side < 2; side++) {
+        const int to = side == 0 ? left : right, from = side == 0 ? right : left;
+        const int64_t first = side == 0 ? 0 : b->own - HALO, ghost = side == 0 ? b->own : -HALO;
+        int64_t y;
+        for (y = 0; y < CELLS; y++) {
+            memcpy(b->sent + y * HALO, b->field + y * b->stride + first, HALO * sizeof(double));
+        }
+        MPI_Sendrecv(b->sent, CELLS * HALO, MPI_DOUBLE, to, 0, b->received, CELLS * HALO, MPI_DOUBLE,
+                     from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (y = 0; y < CELLS && from != MPI_PROC_NULL; y++) {
+            memcpy(b->field + y * b->stride + ghost, b->received + y * HALO, HALO * sizeof(double));
+        }
+    }
+}
+
+static void exchange(bench *b)
+{
+    if (b->by_mpi) {
+        exchange_by_mpi(b);
+    } else {
+        dpar_grid_exchange(b->grid, b->array);
+    }
+}
+
+static void reduce(bench *b, float *in, float *out, int count)
+{
+    if (b->by_mpi) {
+        MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    } else {
+        dpar_all_reduce(b->world, in, out, count, DPAR_F32, DPAR_SUM, NULL);
+    }
+}
+
+static void reduce_small(bench *b)
+{
+    reduce(b, b->small, b->sum, 1);
+}
+
+static void reduce_large(bench *b)
+{
+    reduce(b, b->large, b->sum, LARGE);
+}
+
+/* About a millisecond of products of matrices, then the sums of 1 MiB of gradients in four buckets. */
+static void train(bench *b)
+{
+    float *a = b->large, *c = b->gradients;
+    int i, j, k, bucket;
+    for (i = 0; i < WORK; i++) {
+        for (k = 0; k < WORK; k++) {
+            for (j = 0; j < WORK; j++) {
+                c[i * WORK + j] += a[i * WORK + k] * a[k * WORK + j];
+            }
+        }
+    }
+    for (bucket = 0; bucket < 4; bucket++) {
+        reduce(b, b->gradients + bucket * GRADIENTS / 4, b->sum + bucket * GRADIENTS / 4,
+               GRADIENTS / 4);
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void row(bench *b, const char *name, void (*operation)(bench *), int count)
+{
+    static double time[MOST];
+    double mean = 0;
+    int i;
+    for (i = 0; i < count / 10 + 1; i++) {
+        operation(b);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (i = 0; i < count; i++) {
+        const double began = MPI_Wtime();
+        operation(b);
+        time[i] = MPI_Wtime() - began;
+        mean += time[i] / count;
+    }
+    qsort(time, (size_t)count, sizeof time[0], ascending);
+    if (b->world->rank == 0) {
+        printf("%s %.2f %.2f\n", name, time[count / 2] * 1e6, mean * 1e6);
+        fflush(stdout);
+    }
+}
+
+static float *zeros(size_t count)
+{
+    float *memory = (float *)calloc(count, sizeof(float));
+    if (memory == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return memory;
+}
+
+int main(int argc, char **argv)
+{
+    dpar_grid_desc desc;
+    dpar_why why;
+    bench b;
+    int failed;
+    memset(&b, 0, sizeof b);
+    MPI_Init(&argc, &argv);
+    b.by_mpi = argc > 1 && strcmp(argv[1], "mpi") == 0;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = 2;
+    desc.cells[0] = CELLS;
+    desc.cells[1] = CELLS;
+    desc.parts[0] = 1;
+    desc.halo = HALO;
+    failed = dpar_mpi_make(MPI_COMM_WORLD, NULL, &b.world, &why) < 0 ||
+             dpar_grid_make(b.world, &desc, &b.grid, &why) < 0;
+    if (failed) {
+        puts(why.text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    b.own = b.grid->own[1];
+    b.stride = b.own + 2 * HALO;
+    b.array = dpar_grid_array(b.grid, DPAR_F64);
+    b.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * b.stride)) +
+              HALO * b.stride + HALO;
+    b.small = zeros(1);
+    b.large = zeros(LARGE);
+    b.gradients = zeros(GRADIENTS);
+    b.sum = zeros(GRADIENTS);
+    b.sent = (double *)(void *)zeros(2 * CELLS * HALO);
+    b.received = (double *)(void *)zeros(2 * CELLS * HALO);
+    row(&b, "exchange", exchange, 4000);
+    row(&b, "all_reduce_4B", reduce_small, 4000);
+    row(&b, "all_reduce_64KiB", reduce_large, 2000);
+    row(&b, "train_step", train, 200);
+    dpar_grid_free(b.grid);
+    dpar_comm_close(b.world);
+    MPI_Finalize();
+    return 0;
+}

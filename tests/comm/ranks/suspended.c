@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* A job that is suspended as a whole (scontrol suspend, gang scheduling, a laptop that sleeps) and
+ * continued later goes on, however long it stood still: nobody was late. A single rank that is
+ * stopped is late, and is named.
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/suspended.c -o suspended && ./suspended
+ *
+ * The deadline is 3 s. Rank 1 comes 3 s after the others by the clock of the wall, 0.6 s of which
+ * the job runs: 0.6 + 0.25 (what counts of a gap, see dpari_os_suspended) is less than 3, and the
+ * 4.5 s of the suspension alone would be more. */
+#include "dpar_halo.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BARRIER, TESTED, HALO, WAYS };
+static const char *const name[WAYS] = {"all_reduce", "dpar_test", "halo exchange"};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Until so many seconds have gone by in which this process ran. */
+static void busy(double seconds)
+{
+    double last = now();
+    while (seconds > 0.0) {
+        const double at = now();
+        seconds -= at - last < 0.1 ? at - last : 0.0;
+        last = at;
+    }
+}
+
+static dpar_status tested(dpar_comm *c)
+{
+    double in = c->rank, out = 0;
+    dpar_work k;
+    dpar_status status;
+    memset(&k, 0, sizeof k);
+    status = dpar_all_reduce(c, &in, &out, 1, DPAR_F64, DPAR_SUM, &k);
+    while (status == DPAR_OK && (status = dpar_test(&k)) == DPAR_MORE) {
+        usleep(1000);
+        status = DPAR_OK;
+    }
+    return status;
+}
+
+static int work(dpar_comm *c, void *arg)
+{
+    const int way = *(const int *)arg;
+    dpar_grid_desc desc;
+    dpar_grid *grid;
+    dpar_why why;
+    double *u;
+    dpar_status status;
+    memset(&desc, 0, sizeof desc);
+    desc.dims = 1;
+    desc.cells[0] = 30;
+    desc.halo = 1;
+    desc.periodic[0] = 1;
+    if (dpar_grid_make(c, &desc, &grid, &why) < 0) {
+        puts(why.text);
+        return 2;
+    }
+    u = (double *)dpar_grid_array(grid, DPAR_F64);
+    if (c->rank == 1) {
+        busy(0.6);
+    }
+    if (way == BARRIER) {
+        status = dpar_barrier(c, NULL);
+    } else if (way == TESTED) {
+        status = tested(c);
+    } else {
+        status = dpar_grid_exchange(grid, u);
+    }
+    if (status < 0) {
+        printf("rank %d: %s\n", (int)c->rank, c->why.text);
+        fflush(stdout);
+    }
+    dpar_grid_free(grid);
+    return status < 0;
+}
+
+/* The whole job is stopped for 4.5 s, 0.3 s after its start. */
+static int suspended(int way)
+{
+    dpar_options o;
+    int status = 0;
+    pid_t pid;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 3;
+    pid = fork();
+    if (pid == 0) {
+        dpar_why why;
+        const int failed = setpgid(0, 0) != 0 || dpar_launch_with(3, work, &way, &o, &why) != DPAR_OK;
+        if (failed) {
+            puts(why.text);
+            fflush(stdout);
+        }
+        _exit(failed);
+    }
+    usleep(300000);
+    kill(-pid, SIGSTOP);
+    usleep(4500000);
+    kill(-pid, SIGCONT);
+    waitpid(pid, &status, 0);
+    printf("%-14s %s\n", name[way], status == 0 ? "went on" : "FAILED");
+    fflush(stdout);
+    return status != 0;
+}
+
+/* Rank 1 stops itself: the others do not wait for it for longer than the deadline. */
+static int stopper(dpar_comm *c, void *unused)
+{
+    (void)unused;
+    dpar_barrier(c, NULL);
+    if (c->rank == 1) {
+        raise(SIGSTOP);
+        return 0;
+    }
+    return dpar_barrier(c, NULL) == DPAR_E_TIMEOUT && strstr(c->why.text, "rank 1") != NULL ? 0 : 3;
+}
+
+static int one_stops(void)
+{
+    dpar_options o;
+    dpar_why why = {""};
+    double began = now();
+    dpar_status status;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 1;
+    o.grace_s = 0.5;
+    status = dpar_launch_with(2, stopper, NULL, &o, &why);
+    began = now() - began;
+    printf("one rank that stops: after %.1f s: %s\n", began, why.text);
+    return status != DPAR_E_PEER || strstr(why.text, "rank 1") == NULL || began > 10.0;
+}
+
+int main(void)
+{
+    int failed = 0, way, status;
+    pid_t pid[WAYS];
+    for (way = 0; way < WAYS; way++) { /* all at once: most of the time they are stopped */
+        pid[way] = fork();
+        if (pid[way] == 0) {
+            _exit(suspended(way));
+        }
+    }
+    for (way = 0; way < WAYS; way++) {
+        waitpid(pid[way], &status, 0);
+        failed += status != 0;
+    }
+    failed += one_stops();
+    printf("%d passed, %d failed\n", WAYS + 1 - failed, failed);
+    return failed != 0;
+}
