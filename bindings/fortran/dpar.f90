@@ -674,6 +674,8 @@ module dpar
         integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
         ! bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons
         integer(c_int32_t) :: plain = 0
+        ! dpar_begin: how many to start where neither --ranks nor DPAR_RANKS nor a launcher says.
+        integer(c_int32_t) :: ranks = 0
     end type
 
     ! For options.plain.
