@@ -542,6 +542,8 @@ typedef struct dpar_options {
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
     int32_t plain;      /* bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons */
+    int32_t ranks;      /* dpar_begin: how many to start where neither --ranks nor DPAR_RANKS nor a
+                           launcher says; 0: 1 */
 } dpar_options;
 
 /* For options.plain. */
@@ -561,7 +563,7 @@ enum {
 /* ==== comm/launch.h ==== */
 
 /* launch - where ranks come from: forked here, threads, or started by a launcher and found.
- * dpar_launch_main (simple.h) does the usual thing in one line.
+ * dpar_launch_main (simple.h) does the usual thing in one line, dpar_begin with new processes.
  *
  *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
  *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
@@ -580,6 +582,18 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * printf's buffers are written before the fork and when a rank ends. What the program does at its
  * end (atexit) it does once, here. Other children of this process are left alone, and SIGCHLD may
  * be ignored. A rank that leaves by exit, even with 0, has failed.
+ *
+ * Threads. A fork copies the thread that calls, and no other. A library that keeps threads, and
+ * waits for them in a rank, would wait there for ever. OpenMP's runtimes do not: dpar_launch lets
+ * them end their threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on).
+ * Parallel regions work before, in and after the ranks. Threadprivate copies of OpenMP's other
+ * threads are lost. Threads that no rank waits for do no harm. For all others (TBB, a GPU's
+ * runtime) launch before they start, or take dpar_begin, whose ranks are new processes.
+ *
+ * E_TIMEOUT: this process had several threads when it forked its ranks, and for timeout_s no rank
+ * has begun an operation, waited in one or used its processor. All are killed. The message has the
+ * number of threads, as messages of E_PEER have where a rank was killed. Only Linux tells; ranks
+ * that spin in vain are not found.
  *
  * E_PEER: a rank did not return 0, was killed, or hung. The others' waits end at once. Those that
  * go on for grace_s more are killed, unless they have left the failed one behind
@@ -660,24 +674,63 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
  *     ./sum --ranks 4         forks four ranks
  *     mpiexec -n 4 ./sum      joins the four that mpiexec has started; so with srun and torchrun
  *
+ * A main that was serial becomes parallel by two lines, dpar_begin and dpar_end; its ranks are new
+ * processes, which OpenMP and GPUs want.
+ *
  * All of it is made of the functions of comm.h and launch.h. */
 
 /* Runs fn(world, arg) on every rank and returns the program's exit code. Where a launcher has
  * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
  * forks N ranks, as dpar_launch does. COLLECTIVE over the job.
  *
- * N comes from `--ranks N` or `--ranks=N` among the arguments. Without that it is the number of
- * cores, 4 at most. The last --ranks counts, those behind "--" do not. argv is only read; its other
- * words are yours. Under a launcher N must be its number of ranks. Where neither says N, a word
- * that is nearly --ranks (--rank, -ranks=4, --rnaks) is refused. A program with such an option of
- * its own says --ranks beside it, or passes argc 1 and argv[0]. DPAR_TIMEOUT in the environment
- * is the deadline of operations, in seconds (300).
+ * N comes from `--ranks N` or `--ranks=N` among the arguments, or else from DPAR_RANKS in the
+ * environment. Without both it is the number of cores, 4 at most. The last --ranks counts, those
+ * behind "--" do not. argv is only read; its other words are yours. Under a launcher N must be its
+ * number of ranks. Where neither says N, a word that is nearly --ranks (--rank, -ranks=4, --rnaks)
+ * is refused. A program with such an option of its own says --ranks beside it, or passes argc 1 and
+ * argv[0]. DPAR_TIMEOUT in the environment is the deadline of operations, in seconds (300).
  *
  * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
  * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed,
  * or 1 where that is not 1 .. 255. The sentence goes to stderr, once, unless dpar_fail has said
  * one. Where processes of a launcher do not meet, each says it. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
+
+/* Starts ranks or joins those that were started, and returns in each with its communicator:
+ *
+ *     int main(int argc, char **argv)
+ *     {
+ *         dpar_comm *world;
+ *         dpar_why why;
+ *         if (dpar_begin(&argc, &argv, NULL, &world, &why) < 0) {
+ *             return dpar_fail(NULL, &why);
+ *         }
+ *         ... what main did before, on world->rank of world->size ...
+ *         return dpar_end(world);
+ *     }
+ *
+ * argc, argv: as main has them. --ranks and its number are taken out, the rest is yours.
+ * options:    NULL selects the defaults. `threads` does not count.
+ *
+ * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
+ * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
+ * one rank are new processes of this program with the same arguments. So each runs main from its
+ * start, as under mpiexec: let main do nothing before that only one process should do. They
+ * inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch): after
+ * OpenMP, with a GPU's runtime, with any library that has threads.
+ *
+ * The process that started them does not return. It watches them as dpar_launch does, kills those
+ * that hang, and calls exit with 0 or the exit status of the first rank that failed. It says on
+ * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_end.
+ *
+ * COLLECTIVE. Starting takes milliseconds. Call it once. E_ARG: --ranks, DPAR_RANKS, DPAR_TIMEOUT,
+ * options or a launcher's variables are wrong. Else as dpar_init. */
+DPAR_API dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
+                                dpar_comm **world, dpar_why *why);
+/* Waits for all ranks, closes the communicator of dpar_begin and returns the program's exit code:
+ * 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The reason goes
+ * to stderr, once, as by dpar_fail. COLLECTIVE. */
+DPAR_API int dpar_end(dpar_comm *world);
 
 /* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
  * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused
@@ -1808,6 +1861,10 @@ typedef struct dpari_verdict {
 DPARI_DOOR dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                            const dpar_options *options, dpari_verdict *verdict,
                                            dpar_why *why);
+/* The same with ranks that are new processes of this program, started with the arguments `words`,
+ * which end in NULL. Each finds its segment by dpari_job_join. */
+DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_options *options,
+                                             dpari_verdict *verdict, dpar_why *why);
 
 #endif /* DPAR_COMM_H */
 
@@ -1886,6 +1943,17 @@ DPARI_API int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
 
 /* "NAME=value" each, then NULL. */
 DPARI_API char **dpari_os_environment(void);
+/* Nanoseconds of processor time that a process has used, all its threads together; -1 where the
+ * system does not say. */
+DPARI_API int64_t dpari_os_used(int32_t pid);
+/* Path of the program that this process runs; `name` (its argv[0]) where the system does not say.
+ * Returns 0, or -1 where it does not fit. */
+DPARI_API int dpari_os_program(const char *name, char *path, size_t bytes);
+
+/* Lets an OpenMP runtime in this process end its threads, if there is one; os.c says why. */
+enum { DPARI_OPENMP_SOFT = 1, DPARI_OPENMP_HARD = 2 };
+DPARI_API void dpari_os_pause_openmp(int kind);
+
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
 DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
@@ -1919,6 +1987,8 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
 /* Has any of its ranks been the first to speak? */
 DPARI_API int dpari_segment_said(const dpari_segment *s);
+/* Has it left in order, by closing the world's communicator? */
+DPARI_API int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
 /* Have others gone on without it? */
 DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */
@@ -2020,6 +2090,17 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
 DPARI_API dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
 
 /* ==== comm/job.h ==== */
+
+/* A field of /proc/PID/stat, counted from 1 as proc(5) does; it is 3 or more. Of field 3, the
+ * state, its letter. 0 where there is no such file. */
+enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
+DPARI_API int64_t dpari_job_process(int64_t pid, int32_t field);
+
+/* The descriptor of the segment that dpar_begin made for this rank before it started it; -1: this
+ * process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have its
+ * environment and another pid. */
+#define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
+DPARI_API int dpari_job_segment(const dpari_site *site);
 
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
@@ -3019,6 +3100,42 @@ DPARI_API DPARI_COLD char **dpari_os_environment(void)
     return environ;
 }
 
+DPARI_API DPARI_COLD int64_t dpari_os_used(int32_t pid)
+{
+#if defined(__linux__)
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid((pid_t)pid, &clock) == 0 && clock_gettime(clock, &t) == 0) {
+        return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec;
+    }
+#else
+    (void)pid;
+#endif
+    return -1;
+}
+
+DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
+{
+    size_t n = dpari_length(name);
+#if defined(__linux__)
+    /* Not /proc/self/exe itself: ps would then show all ranks as "exe". */
+    const ssize_t got = readlink("/proc/self/exe", path, bytes);
+    if (got > 0 && (size_t)got < bytes) {
+        path[got] = 0;
+        if (access(path, X_OK) == 0) {
+            return 0;
+        }
+        name = "/proc/self/exe"; /* the file is gone, the program still runs */
+        n = dpari_length(name);
+    }
+#endif
+    if (n == 0 || n >= bytes) {
+        return -1;
+    }
+    dpari_copy_text(path, bytes, name, n);
+    return 0;
+}
+
 DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
@@ -3122,6 +3239,32 @@ DPARI_API DPARI_COLD int64_t dpari_os_available(void)
 
 /* ---- threads ----------------------------------------------------------------------------------
  */
+
+/* omp_pause_resource_all of OpenMP 5.0, which GNU's libgomp, LLVM's libomp and Intel's have. Weak,
+ * because a program without OpenMP has none: the address is NULL then. Under a name of our own,
+ * because omp.h declares it with an enumeration.
+ *
+ * Why it is called before ranks are forked: libgomp keeps its threads after a parallel region. A
+ * fork copies none of them, but the child believes that it has them and waits for them for ever in
+ * its first region. Paused, parent and child start new threads when they need some.
+ *
+ * Why a forked rank calls it before it ends by _exit: libomp writes a file /dev/shm/
+ * __KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region, and removes it in a
+ * destructor, which _exit leaves out. A hard pause removes it. */
+#if defined(__ELF__) && defined(__GNUC__)
+extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribute__((weak));
+#define DPARI_HAS_OPENMP (&dpari_os_openmp != NULL)
+#else
+#define DPARI_HAS_OPENMP 0
+#define dpari_os_openmp(kind) ((void)(kind))
+#endif
+
+DPARI_API DPARI_COLD void dpari_os_pause_openmp(int kind)
+{
+    if (DPARI_HAS_OPENMP) {
+        (void)dpari_os_openmp(kind);
+    }
+}
 
 /* Before 2.34 glibc had threads in a library of their own, which a program may be linked without.
  */
@@ -8508,6 +8651,11 @@ DPARI_API DPARI_COLD int dpari_segment_said(const dpari_segment *s)
     return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
 }
 
+DPARI_API DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].state) == DPARI_RANK_LEFT;
+}
+
 DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
 {
     return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
@@ -13384,11 +13532,39 @@ static int dpari_job_is_pals(const dpari_site *s)
            dpari_job_has(s, "PMI_LOCAL_RANK");
 }
 
+/* Splits "fd.pid"; 1 when it is such a text. */
+static int dpari_job_segment_read(const char *text, int32_t *fd, int32_t *pid)
+{
+    size_t at = 0;
+    if (!dpari_job_digits(text, &at, fd) || text[at++] != '.') {
+        return 0;
+    }
+    return dpari_job_digits(text, &at, pid) && text[at] == 0;
+}
+
+DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
+{
+    const char *text = dpari_site_env(site, DPARI_JOB_SEGMENT);
+    int32_t fd, pid;
+    if (text == NULL || !dpari_job_segment_read(text, &fd, &pid) || pid != (int32_t)getpid()) {
+        return -1;
+    }
+    return fd;
+}
+
+/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_begin that started this process? */
+static int dpari_job_is_anothers(const dpari_site *s)
+{
+    return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
+}
+
 /* Did this launcher leave its mark? Its row must then be whole. */
 DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
-    case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
+    case DPAR_LAUNCHER_DPAR:
+        return (dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE")) &&
+               !dpari_job_is_anothers(s);
     case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
@@ -13676,8 +13852,7 @@ DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_sta
     return status;
 }
 
-/* When a process was started, in ticks since the machine was; 0 where /proc does not say. */
-static int64_t dpari_job_started(int64_t pid)
+DPARI_API DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
     dpari_site here;
@@ -13690,8 +13865,11 @@ static int64_t dpari_job_started(int64_t pid)
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
         ;
     }
-    for (; i >= 0 && i < n && field < 22; i++) { /* the name in brackets is field 2 */
+    for (; i >= 0 && i < n && field < wanted; i++) { /* the name in brackets is field 2 */
         field += text[i] == ' ';
+    }
+    if (wanted == DPARI_PROCESS_STATE) {
+        return i >= 0 && i < n ? text[i] : 0;
     }
     while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
         value = value * 10 + (text[i++] - '0');
@@ -13728,7 +13906,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes
         }
         starter = starter > 0 ? starter : (int64_t)getppid();
         dpar_text_init(&t, job->id, sizeof job->id);
-        dpari_text_print(&t, "process %ld of %ld", starter, dpari_job_started(starter));
+        dpari_text_print(&t, "process %ld of %ld", starter,
+                         dpari_job_process(starter, DPARI_PROCESS_STARTED));
     }
     return status;
 }
@@ -14532,6 +14711,8 @@ typedef struct dpari_seat {
     double ended;       /* when it returned, or was found ended: orders the failures */
     double found;       /* when it was found ended; before that: when its pulse last changed */
     uint64_t pulse;     /* dpari_segment_pulse */
+    uint64_t heard;     /* the same, when it was last compared to see whether all are silent */
+    int64_t used;       /* nanoseconds of processor time by then */
     int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
     dpari_thread thread;
@@ -14541,14 +14722,30 @@ typedef struct dpari_seat {
     struct dpari_launch *launch;
 } dpari_seat;
 
+/* What ranks that are new processes of this program are started with. The environment begins with
+ * dpar's own variables, in `text`, whose numbers each child fills in after the fork. */
+enum { DPARI_IMAGE_TEXTS = 5 };
+typedef struct dpari_image {
+    char path[4096];
+    char **words;
+    char **environment;
+    int64_t bytes; /* of it */
+    char text[DPARI_IMAGE_TEXTS][48];
+} dpari_image;
+
 typedef struct dpari_launch {
     int32_t n, left;
     dpar_main fn;
     void *arg;
+    dpari_image *image; /* NULL: ranks run fn */
     const dpar_options *options;
     double grace_s, timeout_s;
-    double looked; /* at the clock, last */
+    double forgiven; /* when it was last looked whether the whole job was suspended */
     pid_t parent;
+    int64_t threads;      /* of this process when it forked; 1 where ranks do not depend on that */
+    double looked;        /* when it was last looked whether ranks are silent, */
+    double silent_s;      /* and for how long all have been */
+    int32_t silent;       /* all were killed for that */
     int32_t hung;         /* those that were left did nothing any more, and were killed for that */
     double nap;           /* without pidfds: how long to sleep next */
     int32_t watching;     /* every rank has a pidfd */
@@ -14638,21 +14835,120 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     }
 }
 
-/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
- * once, in the process that launched. */
-static void dpari_seat_live(dpari_launch *l, int32_t rank)
+/* A child dies with the process that launched it. */
+static void dpari_seat_bind(const dpari_launch *l)
 {
-    int fine;
 #if defined(__linux__)
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 #endif
     if (getppid() != l->parent) {
         _exit(1); /* it died before the line above */
     }
+}
+
+/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
+ * once, in the process that launched. */
+static void dpari_seat_live(dpari_launch *l, int32_t rank)
+{
+    int fine;
     dpari_seat_run(l, rank);
     fine = l->seat[rank].returned && l->seat[rank].result == 0 && l->seat[rank].status == DPAR_OK;
+    dpari_os_pause_openmp(DPARI_OPENMP_HARD);
     fflush(NULL);
     _exit(fine ? 0 : 1);
+}
+
+/* ---- ranks that are new processes of this program ----------------------------------------------
+ * A fork copies one thread of many, and whatever the others hold or are waited for to do is lost. A
+ * new process has nothing of its parent's: it runs main from the start, finds by its environment
+ * which rank it is (dpari_job_join), and ends by itself. Its memory is the segment that the
+ * launching process has made, which it inherits as an open file. So whoever launched watches it as
+ * it does forked ranks. */
+
+/* Is this one of the variables that dpari_seat_exec says? */
+static int dpari_image_says(const dpari_image *image, const char *entry)
+{
+    int i;
+    for (i = 0; i < DPARI_IMAGE_TEXTS; i++) {
+        const char *name = image->text[i];
+        size_t at = 0;
+        while (name[at] != '=' && entry[at] == name[at]) {
+            at++;
+        }
+        if (name[at] == '=' && entry[at] == '=') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* NAME=value, or NAME=value.more unless more is negative. */
+static void dpari_image_put(dpari_image *image, int i, const char *name, int64_t value,
+                            int64_t more)
+{
+    dpar_text t;
+    dpar_text_init(&t, image->text[i], sizeof image->text[i]);
+    dpari_text_print(&t, "%s=%ld", name, value);
+    if (more >= 0) {
+        dpari_text_print(&t, ".%ld", more);
+    }
+}
+
+static void dpari_image_fill(dpari_image *image, const dpari_launch *l, int32_t rank)
+{
+    dpari_image_put(image, 0, "DPAR_RANK", rank, -1);
+    dpari_image_put(image, 1, "DPAR_SIZE", l->n, -1);
+    dpari_image_put(image, 2, "DPAR_LOCAL_RANK", rank, -1);
+    dpari_image_put(image, 3, "DPAR_LOCAL_SIZE", l->n, -1);
+    dpari_image_put(image, 4, DPARI_JOB_SEGMENT, l->segment.fd, (int64_t)getpid());
+}
+
+/* The environment of this process with dpar's variables in place of those that it has. */
+static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *l, char **words,
+                                    dpar_why *why)
+{
+    char **mine = dpari_os_environment();
+    int64_t i, count = 0, used = 0;
+    if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks cannot be started: argv does not say which program this is", l->n,
+                         0, 0, 0);
+    }
+    while (mine != NULL && mine[count] != NULL) {
+        count++;
+    }
+    image->words = words;
+    image->bytes = (count + DPARI_IMAGE_TEXTS + 1) * (int64_t)sizeof(char *);
+    image->environment = (char **)dpari_os_pages(image->bytes);
+    if (image->environment == NULL) {
+        return dpari_os_why(why, "a copy of the environment", image->bytes, ENOMEM);
+    }
+    dpari_image_fill(image, l, 0);
+    for (i = 0; i < DPARI_IMAGE_TEXTS; i++) {
+        image->environment[used++] = image->text[i];
+    }
+    for (i = 0; i < count; i++) {
+        if (!dpari_image_says(image, mine[i])) {
+            image->environment[used++] = mine[i];
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Becomes a new process of the program; does not return. What fails is in the seat. */
+static void dpari_seat_exec(dpari_launch *l, int32_t rank)
+{
+    dpari_image *image = l->image;
+    dpari_seat *seat = &l->seat[rank];
+    dpar_text t;
+    dpari_image_fill(image, l, rank);
+    fcntl(l->segment.fd, F_SETFD, 0);
+    execve(image->path, image->words, image->environment);
+    dpar_text_init(&t, seat->why.text, sizeof seat->why.text);
+    dpari_text_print(&t, "%s cannot be started: ", image->path);
+    dpari_os_error(&t, errno);
+    seat->status = DPAR_E_SYSTEM;
+    _exit(127);
 }
 
 /* ---- the supervisor ---------------------------------------------------------------------------
@@ -14665,7 +14961,7 @@ static int dpari_seat_failed(const dpari_seat *s)
 
 /* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
  * the program are not ours to wait for. */
-static int dpari_seat_reap(dpari_seat *s)
+static int dpari_seat_reap(const dpari_launch *l, dpari_seat *s)
 {
     int ending = 0;
     pid_t got;
@@ -14676,6 +14972,9 @@ static int dpari_seat_reap(dpari_seat *s)
         return 0;
     }
     s->gone = 1;
+    if (l->image != NULL) { /* a forked rank has written it itself */
+        s->returned = dpari_segment_has_left(&l->segment, (int32_t)(s - l->seat));
+    }
     if (got < 0) {
         int fine = s->returned && s->result == 0 && s->status == DPAR_OK;
         s->ending = fine ? 0 : s->returned ? 1 : DPARI_ENDING_UNKNOWN;
@@ -14690,7 +14989,7 @@ static void dpari_launch_reap(dpari_launch *l)
     int32_t r;
     for (r = 0; r < l->n; r++) {
         dpari_seat *s = &l->seat[r];
-        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
+        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(l, s)) {
             continue;
         }
         l->left--;
@@ -14737,6 +15036,49 @@ static double dpari_launch_still(dpari_launch *l, double now)
     return last;
 }
 
+/* Has this rank neither begun an operation, nor waited in one, nor used its processor since the
+ * last look? */
+static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
+{
+    dpari_seat *s = &l->seat[rank];
+    const uint64_t pulse = dpari_segment_pulse(&l->segment, rank);
+    const int64_t used = dpari_os_used((int32_t)s->pid);
+    const int silent = used >= 0 && used == s->used && pulse == s->heard;
+    s->heard = pulse;
+    s->used = used;
+    return silent;
+}
+
+/* Sleeps it for an event? Not when a debugger has stopped it, nor when it waits for a disk. */
+static int dpari_seat_sleeps(const dpari_seat *s)
+{
+    return dpari_job_process(s->pid, DPARI_PROCESS_STATE) == 'S';
+}
+
+/* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
+ * waits for them in every rank, outside of dpar, and nobody's deadline passes. Only where this
+ * process had such threads: otherwise ranks that wait for something of their own are let wait. A
+ * look counts for two seconds at most: a job that was stopped as a whole has not been silent. */
+static void dpari_launch_listen(dpari_launch *l)
+{
+    const double now = dpari_os_now();
+    int32_t r, silent = l->threads > 1 && l->left == l->n;
+    for (r = 0; r < l->n && l->threads > 1; r++) {
+        if (!l->seat[r].gone && !dpari_launch_is_silent(l, r)) {
+            silent = 0;
+        }
+    }
+    l->silent_s = silent ? l->silent_s + dpari_leastf(now - l->looked, 2.0) : 0.0;
+    l->looked = now;
+    if (l->timeout_s > 0.0 && l->silent_s >= l->timeout_s) {
+        for (r = 0; r < l->n && silent; r++) {
+            silent = dpari_seat_sleeps(&l->seat[r]);
+        }
+        l->silent = silent;
+        l->silent_s = silent ? l->silent_s : 0.0;
+    }
+}
+
 /* Seconds until those that are left are to be killed; < 0: not as things are. A rank that hangs
  * keeps this process for ever else, when the others have seen their deadline pass and returned. */
 static double dpari_launch_left(dpari_launch *l)
@@ -14745,6 +15087,9 @@ static double dpari_launch_left(dpari_launch *l)
     const double still = l->left < l->n ? dpari_launch_still(l, now) : 0.0;
     if (failed > 0.0) {
         return dpari_mostf(failed + l->grace_s - now, 0.0);
+    }
+    if (l->silent) {
+        return 0.0;
     }
     if (still > 0.0 && l->timeout_s > 0.0) {
         return dpari_mostf(still + dpari_mostf(l->timeout_s, l->grace_s) - now, 0.0);
@@ -14809,22 +15154,33 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
 /* Ranks have as much longer as this process, and so the whole job, was suspended. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
-    const double suspended = dpari_os_suspended(&l->looked, dpari_os_now());
+    const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
     for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
         l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
     }
 }
 
+/* Seconds to the next look. */
+static double dpari_launch_look(const dpari_launch *l)
+{
+    if (l->threads > 1 && l->timeout_s > 0.0) {
+        return dpari_leastf(1.0, dpari_mostf(l->timeout_s - l->silent_s, 0.01));
+    }
+    return 1.0;
+}
+
 static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
+    l->looked = dpari_os_now();
     while (l->left > 0) {
         const double left = dpari_launch_left(l);
-        dpari_launch_pause(l, left < 0.0 ? 1.0 : left);
+        dpari_launch_pause(l, left < 0.0 ? dpari_launch_look(l) : left);
         dpari_launch_forgive(l);
         dpari_launch_reap(l);
+        dpari_launch_listen(l);
         if (l->left > 0 && dpari_launch_left(l) == 0.0) {
-            l->hung = dpari_launch_failed(l) <= 0.0;
+            l->hung = dpari_launch_failed(l) <= 0.0 && !l->silent;
             dpari_launch_kill(l);
         }
     }
@@ -14836,10 +15192,19 @@ DPARI_APART dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
     int number = 0;
     dpar_text t;
     l->parent = getpid();
+    l->threads = 1;
+    if (l->image == NULL) {
+        dpari_os_pause_openmp(DPARI_OPENMP_SOFT);
+        l->threads = dpari_job_process(l->parent, DPARI_PROCESS_THREADS);
+    }
     fflush(NULL); /* what is in the buffers now is printed once, by this process */
     for (started = 0; started < l->n; started++) {
         pid_t pid = fork();
         if (pid == 0) {
+            dpari_seat_bind(l);
+            if (l->image != NULL) {
+                dpari_seat_exec(l, started);
+            }
             dpari_seat_live(l, started);
         }
         if (pid < 0) {
@@ -14919,9 +15284,28 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* "rank 2 was killed by signal 9 (SIGKILL)". */
-static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
+/* The end of a rank that is a process of its own, which no signal killed. */
+static void dpari_seat_say_program(const dpari_seat *s, int32_t rank, dpar_text *t)
 {
+    if (s->status != DPAR_OK) {
+        dpari_text_print(t, "rank %d: %s", rank, s->why.text);
+    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
+        dpari_text_print(
+            t, "rank %d ended before dpar_end (SIGCHLD is ignored, so nobody knows how)", rank);
+    } else {
+        dpari_text_print(t, "rank %d ended with exit status %d%s", rank, s->ending,
+                         s->returned ? "" : " before dpar_end");
+    }
+}
+
+/* "rank 2 was killed by signal 9 (SIGKILL)". */
+static void dpari_seat_say(const dpari_launch *l, int32_t rank, dpar_text *t)
+{
+    const dpari_seat *s = &l->seat[rank];
+    if (l->image != NULL && s->ending >= 0) {
+        dpari_seat_say_program(s, rank, t);
+        return;
+    }
     dpari_text_print(t, "rank %d", rank);
     if (s->ending < 0) {
         dpari_text_print(t, "%s%d (%s)",
@@ -14967,17 +15351,32 @@ static const char *dpari_launch_killed_why(const dpari_launch *l)
                    : "killed because they went on: rank ";
 }
 
+static dpar_status dpari_launch_say_silent(const dpari_launch *l, dpar_why *why)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_print(&t,
+                     "no rank made a call or used its processor for %.1f s. This process had %ld "
+                     "threads when it forked its ranks, which not all libraries survive: launch "
+                     "before they start threads, or use dpar_begin",
+                     l->timeout_s, l->threads);
+    return DPAR_E_TIMEOUT;
+}
+
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
     int32_t r, killed = 0, first = dpari_launch_culprit(l);
     dpar_why broke;
     dpar_text t;
+    if (l->silent) {
+        return dpari_launch_say_silent(l, why);
+    }
     if (first < 0 && !l->hung) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (first >= 0) {
-        dpari_seat_say(&l->seat[first], first, &t);
+        dpari_seat_say(l, first, &t);
         if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
             dpari_text_print(&t, " after: %s", broke.text);
         }
@@ -14995,11 +15394,23 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
+    if (l->threads > 1 && (killed > 0 || (first >= 0 && l->seat[first].ending < 0))) {
+        dpari_text_print(&t, "; this process had %ld threads when it forked its ranks", l->threads);
+    }
     return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
  */
+
+/* What the program returns for a rank that failed; 0 where it says nothing itself. */
+static int32_t dpari_seat_result(const dpari_launch *l, const dpari_seat *s)
+{
+    if (l->image != NULL) {
+        return s->ending > 0 && s->ending < 256 ? s->ending : 0;
+    }
+    return s->returned ? s->result : 0;
+}
 
 static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 {
@@ -15007,7 +15418,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    if (l->n == 1) {
+    if (l->n == 1 && l->image == NULL) {
         dpari_seat_run(l, 0);
     } else if (l->options != NULL && l->options->threads) {
         status = dpari_launch_threads(l, why);
@@ -15016,7 +15427,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     }
     if (status == DPAR_OK) {
         const int32_t first = dpari_launch_culprit(l);
-        const int32_t result = first >= 0 && l->seat[first].returned ? l->seat[first].result : 0;
+        const int32_t result = first >= 0 ? dpari_seat_result(l, &l->seat[first]) : 0;
         l->verdict.said = dpari_segment_said(&l->segment);
         l->verdict.result = result != 0 ? result : 1;
         status = dpari_launch_judge(l, why);
@@ -15025,12 +15436,33 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     return status;
 }
 
+/* n, options and what the ranks run are in l, the rest is zero. */
+static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
+{
+    const dpar_options *options = l->options;
+    const int64_t bytes = l->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    dpar_status status;
+    l->verdict = *verdict;
+    l->seat = (dpari_seat *)dpari_launch_shared(bytes);
+    if (l->seat == NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
+                         l->n, 0, 0);
+    }
+    l->watch = (struct pollfd *)(void *)(l->seat + l->n);
+    l->left = l->n;
+    l->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
+    l->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    status = dpari_launch_run(l, why);
+    *verdict = l->verdict;
+    dpari_os_unmap(l->seat, bytes);
+    return status;
+}
+
 DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                                       const dpar_options *options,
                                                       dpari_verdict *verdict, dpar_why *why)
 {
-    dpar_status status = dpari_launch_check(n, fn, options, why);
-    int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch l;
     verdict->said = 0;
     verdict->result = 1;
@@ -15038,22 +15470,35 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, v
         return status;
     }
     dpari_zero(&l, sizeof l);
-    l.verdict = *verdict;
-    l.seat = (dpari_seat *)dpari_launch_shared(bytes);
-    if (l.seat == NULL) {
-        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
-                         n, 0, 0);
-    }
-    l.watch = (struct pollfd *)(void *)(l.seat + n);
-    l.n = l.left = n;
+    l.n = n;
     l.fn = fn;
     l.arg = arg;
     l.options = options;
-    l.timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
-    l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    status = dpari_launch_run(&l, why);
-    *verdict = l.verdict;
-    dpari_os_unmap(l.seat, bytes);
+    return dpari_launch_all(&l, verdict, why);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
+                                                        const dpar_options *options,
+                                                        dpari_verdict *verdict, dpar_why *why)
+{
+    dpari_image image;
+    dpari_launch l;
+    dpar_status status = dpari_launch_options(options, why);
+    verdict->said = 0;
+    verdict->result = 1;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&image, sizeof image);
+    dpari_zero(&l, sizeof l);
+    l.n = n;
+    l.image = &image;
+    l.options = options;
+    status = dpari_image_make(&image, &l, words, why);
+    if (status == DPAR_OK) {
+        status = dpari_launch_all(&l, verdict, why);
+        dpari_os_unmap(image.environment, image.bytes);
+    }
     return status;
 }
 
@@ -15116,12 +15561,44 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
+/* The segment that whoever started this rank has made. Its copy of the descriptor is what is tried
+ * and kept: a second dpar_init may find another file under the old number, which stays as it is. */
+static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
+{
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    dpar_status status;
+    if (copy < 0) {
+        return dpari_os_why(why, "the memory that dpar_begin made for this rank", 0, errno);
+    }
+    status = dpari_segment_open(segment, copy, why);
+    if (status == DPAR_OK) {
+        close(fd);
+    }
+    return status;
+}
+
+/* The memory in which the ranks of this job find each other. */
+static dpar_status dpari_job_segment_find(const dpar_start *job, const dpar_options *options,
+                                          dpari_segment *segment, dpar_why *why)
+{
+    dpari_site here;
+    int fd;
+    if (job->size == 1) {
+        return dpari_segment_make(segment, 1, options, why);
+    }
+    dpari_site_here(&here);
+    fd = job->launcher == DPAR_LAUNCHER_DPAR ? dpari_job_segment(&here) : -1;
+    if (fd >= 0) {
+        return dpari_job_inherit(fd, segment, why);
+    }
+    return dpari_meet_ranks(job, options, segment, why);
+}
+
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
                                                  dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
-    dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
-                                        : dpari_meet_ranks(job, options, &segment, why);
+    dpar_status status = dpari_job_segment_find(job, options, &segment, why);
     if (status == DPAR_OK) {
         status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
         if (status != DPAR_OK) {
@@ -15303,6 +15780,28 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
              (rest == 2 && n == 5 && s[head] == name[head + 1] && s[head + 1] == name[head])));
 }
 
+/* Takes --ranks and its number out of the arguments, as dpari_main_ranks reads them. */
+static void dpari_main_take(int *argc, char **argv)
+{
+    int i = 1, kept = 1;
+    while (i < *argc && argv[i] != NULL && !dpari_same(argv[i], "--")) {
+        if (dpari_same(argv[i], "--ranks")) {
+            i += 2;
+        } else if (strncmp(argv[i], "--ranks=", 8) == 0) {
+            i++;
+        } else {
+            argv[kept++] = argv[i++];
+        }
+    }
+    while (i < *argc) {
+        argv[kept++] = argv[i++];
+    }
+    if (kept < *argc) {
+        argv[kept] = NULL;
+        *argc = kept;
+    }
+}
+
 /* Nobody said how many ranks; a word that was to say it would pass in silence. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
@@ -15331,38 +15830,72 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* Who started this process, and how many ranks there are to be. A launcher that started one process
- * alone, as an interactive allocation does, leaves the number to --ranks. */
+/* A number of ranks; 0 where there is no text. */
+static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
+                                     dpar_why *why)
+{
+    char line[64];
+    dpar_text t;
+    *asked = 0;
+    if (text == NULL || (dpari_job_number(text, DPARI_MAX_RANKS, asked) && *asked > 0)) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
+    return dpari_job_says(DPAR_E_ARG, why, line, text, "\"", NULL);
+}
+
+/* Who started this process, and how many ranks there are to be; *n = 0 where nobody says that. A
+ * launcher that started one process alone, as an interactive allocation does, leaves the number to
+ * --ranks, and to DPAR_RANKS. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32_t *n,
                                    dpar_why *why)
 {
     const char *text = dpari_main_ranks(argc, argv);
     dpar_status st = dpar_start_read(job, why);
-    int64_t asked = 0;
-    if (st == DPAR_OK && text == NULL && job->size <= 1) {
+    dpari_site site;
+    int64_t asked = 0, usual = 0;
+    dpari_site_here(&site);
+    if (st == DPAR_OK && job->size <= 1 && text == NULL) {
+        st = dpari_main_number("DPAR_RANKS", dpari_site_env(&site, "DPAR_RANKS"), &usual, why);
+    }
+    if (st == DPAR_OK && job->size <= 1 && text == NULL && usual == 0) {
         st = dpari_main_misspelled(argc, argv, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_main_number("--ranks", text, &asked, why);
     }
     if (st != DPAR_OK) {
         return st;
-    }
-    if (text != NULL && (!dpari_job_number(text, DPARI_MAX_RANKS, &asked) || asked < 1)) {
-        return dpari_say_word(DPAR_E_ARG, why, "--ranks takes a number of 1 .. #, not \"@\"", text,
-                              DPARI_WHOLE, DPARI_MAX_RANKS, 0, 0, 0);
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
         const char *name = dpari_launcher_name(job->launcher);
         return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
                               DPARI_WHOLE, asked, job->size, 0, 0);
     }
-    *n = asked > 0                             ? (int32_t)asked
-         : job->launcher != DPAR_LAUNCHER_NONE ? job->size
-                                               : dpari_main_cores();
+    *n = (int32_t)(asked > 0 ? asked : usual);
+    if (*n == 0 && job->launcher != DPAR_LAUNCHER_NONE) {
+        *n = job->size;
+    }
     return DPAR_OK;
 }
 
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
+}
+
+/* What a launch ends in, said where no rank has said it: the program's exit code. */
+static int dpari_main_ends(const char *program, dpar_status st, const dpari_verdict *verdict,
+                           const dpar_why *why)
+{
+    if (st == DPAR_OK) {
+        return 0;
+    }
+    if (!verdict->said) {
+        dpari_main_says(program, why->text);
+    }
+    return dpari_main_code(verdict->result);
 }
 
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
@@ -15379,13 +15912,7 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
         return 2;
     }
     st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
-    if (st == DPAR_OK) {
-        return 0;
-    }
-    if (!verdict.said) {
-        dpari_main_says(program, why.text);
-    }
-    return dpari_main_code(verdict.result);
+    return dpari_main_ends(program, st, &verdict, &why);
 }
 
 /* What the ranks of dpar_launch are told by whoever watches them, here each says itself. */
@@ -15426,7 +15953,72 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
         }
         return 2;
     }
-    return job.size > 1 ? dpari_main_join(program, fn, arg) : dpari_main_fork(n, program, fn, arg);
+    if (job.size > 1) {
+        return dpari_main_join(program, fn, arg);
+    }
+    return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
+}
+
+/* ---- two lines in a main that was serial
+ * ---------------------------------------------------------
+ */
+
+DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
+                                           dpar_comm **world, dpar_why *why)
+{
+    dpari_verdict verdict;
+    dpari_site site;
+    dpar_start job;
+    dpar_options o;
+    dpar_why said;
+    dpar_status st;
+    char **words = argc != NULL && argv != NULL ? *argv : NULL;
+    int32_t n = 0;
+    dpari_zero(&o, sizeof o);
+    o = options != NULL ? *options : o;
+    if (world == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
+    }
+    if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_begin: ranks is 0 .. #, not #", DPARI_MAX_RANKS,
+                         o.ranks, 0, 0);
+    }
+    dpari_site_here(&site);
+    st = dpari_timeout_here(&site, &o, why);
+    if (st == DPAR_OK) {
+        st = dpari_main_read(words != NULL ? *argc : 0, words, &job, &n, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    n = n > 0 ? n : o.ranks;
+    if (job.size <= 1 && n > 1) {
+        st = dpari_launch_programs(n, words, &o, &verdict, &said);
+        exit(dpari_main_ends(words != NULL ? words[0] : NULL, st, &verdict, &said));
+    }
+    st = dpar_init(world, &o, why);
+    if (st == DPAR_OK && words != NULL) {
+        dpari_main_take(argc, words);
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD int dpar_end(dpar_comm *world)
+{
+    if (world == NULL) {
+        return 1;
+    }
+    dpar_barrier(world, NULL); /* its why survives, that of the close does not */
+    if (world->status < 0) {
+        dpar_fail(world, NULL);
+        (void)dpar_comm_close(world);
+        return 1;
+    }
+    if (dpar_comm_close(world) == DPAR_E_ARG) {
+        dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
+        return 1;
+    }
+    return 0;
 }
 
 /* ---- one number from all ------------------------------------------------------------------------

@@ -662,7 +662,8 @@ module dpar
 
     ! Options of ranks that share memory.
     type, bind(c) :: dpar_options
-        real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
+        ! deadline of one operation; 0: 300 s.
+        real(c_double) :: timeout_s = 0.0_c_double
         ! dpar_launch kills ranks that go on this long after another failed, unless they have gone
         ! on without it (dpar_comm_shrink).
         real(c_double) :: grace_s = 0.0_c_double
@@ -674,6 +675,8 @@ module dpar
         integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
         ! bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons
         integer(c_int32_t) :: plain = 0
+        ! dpar_begin: how many to start where neither --ranks nor DPAR_RANKS nor a launcher says.
+        integer(c_int32_t) :: ranks = 0
     end type
 
     ! For options.plain.
@@ -686,6 +689,8 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_WITHOUT_STREAM = 16 ! use no streaming stores
     ! collectives by levels from 3 ranks on, and where ranks share cores.
     integer(c_int32_t), parameter :: DPAR_WITHOUT_FLAT = 32
+    ! leave it to the system on which of its CPUs a rank runs.
+    integer(c_int32_t), parameter :: DPAR_WITHOUT_MOVES = 64
 
     ! ==== launch ====
     ! where ranks come from: forked here, threads, or started by a launcher and found.

@@ -290,11 +290,39 @@ static int dpari_job_is_pals(const dpari_site *s)
            dpari_job_has(s, "PMI_LOCAL_RANK");
 }
 
+/* Splits "fd.pid"; 1 when it is such a text. */
+static int dpari_job_segment_read(const char *text, int32_t *fd, int32_t *pid)
+{
+    size_t at = 0;
+    if (!dpari_job_digits(text, &at, fd) || text[at++] != '.') {
+        return 0;
+    }
+    return dpari_job_digits(text, &at, pid) && text[at] == 0;
+}
+
+DPARI_API DPARI_COLD int dpari_job_segment(const dpari_site *site)
+{
+    const char *text = dpari_site_env(site, DPARI_JOB_SEGMENT);
+    int32_t fd, pid;
+    if (text == NULL || !dpari_job_segment_read(text, &fd, &pid) || pid != (int32_t)getpid()) {
+        return -1;
+    }
+    return fd;
+}
+
+/* Are DPAR_RANK and DPAR_SIZE those of a rank of dpar_begin that started this process? */
+static int dpari_job_is_anothers(const dpari_site *s)
+{
+    return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
+}
+
 /* Did this launcher leave its mark? Its row must then be whole. */
 DPARI_APART int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
-    case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
+    case DPAR_LAUNCHER_DPAR:
+        return (dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE")) &&
+               !dpari_job_is_anothers(s);
     case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
@@ -582,8 +610,7 @@ DPARI_API DPARI_COLD dpar_status dpari_job_from(const dpari_site *site, dpar_sta
     return status;
 }
 
-/* When a process was started, in ticks since the machine was; 0 where /proc does not say. */
-static int64_t dpari_job_started(int64_t pid)
+DPARI_API DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 {
     char path[64], text[512];
     dpari_site here;
@@ -596,8 +623,11 @@ static int64_t dpari_job_started(int64_t pid)
     for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
         ;
     }
-    for (; i >= 0 && i < n && field < 22; i++) { /* the name in brackets is field 2 */
+    for (; i >= 0 && i < n && field < wanted; i++) { /* the name in brackets is field 2 */
         field += text[i] == ' ';
+    }
+    if (wanted == DPARI_PROCESS_STATE) {
+        return i >= 0 && i < n ? text[i] : 0;
     }
     while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
         value = value * 10 + (text[i++] - '0');
@@ -634,7 +664,8 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_job_here(dpar_start *job, int32_t *nodes
         }
         starter = starter > 0 ? starter : (int64_t)getppid();
         dpar_text_init(&t, job->id, sizeof job->id);
-        dpari_text_print(&t, "process %ld of %ld", starter, dpari_job_started(starter));
+        dpari_text_print(&t, "process %ld of %ld", starter,
+                         dpari_job_process(starter, DPARI_PROCESS_STARTED));
     }
     return status;
 }

@@ -37,6 +37,17 @@ DPARI_DOOR dpar_status dpari_job_says(dpar_status status, dpar_why *why, const c
 
 /* ---- of this header's own modules ---- */
 
+/* A field of /proc/PID/stat, counted from 1 as proc(5) does; it is 3 or more. Of field 3, the
+ * state, its letter. 0 where there is no such file. */
+enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
+DPARI_API int64_t dpari_job_process(int64_t pid, int32_t field);
+
+/* The descriptor of the segment that dpar_begin made for this rank before it started it; -1: this
+ * process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have its
+ * environment and another pid. */
+#define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
+DPARI_API int dpari_job_segment(const dpari_site *site);
+
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
 DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);

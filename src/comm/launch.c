@@ -20,6 +20,8 @@ typedef struct dpari_seat {
     double ended;       /* when it returned, or was found ended: orders the failures */
     double found;       /* when it was found ended; before that: when its pulse last changed */
     uint64_t pulse;     /* dpari_segment_pulse */
+    uint64_t heard;     /* the same, when it was last compared to see whether all are silent */
+    int64_t used;       /* nanoseconds of processor time by then */
     int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
     dpari_thread thread;
@@ -29,14 +31,30 @@ typedef struct dpari_seat {
     struct dpari_launch *launch;
 } dpari_seat;
 
+/* What ranks that are new processes of this program are started with. The environment begins with
+ * dpar's own variables, in `text`, whose numbers each child fills in after the fork. */
+enum { DPARI_IMAGE_TEXTS = 5 };
+typedef struct dpari_image {
+    char path[4096];
+    char **words;
+    char **environment;
+    int64_t bytes; /* of it */
+    char text[DPARI_IMAGE_TEXTS][48];
+} dpari_image;
+
 typedef struct dpari_launch {
     int32_t n, left;
     dpar_main fn;
     void *arg;
+    dpari_image *image; /* NULL: ranks run fn */
     const dpar_options *options;
     double grace_s, timeout_s;
-    double looked; /* at the clock, last */
+    double forgiven; /* when it was last looked whether the whole job was suspended */
     pid_t parent;
+    int64_t threads;      /* of this process when it forked; 1 where ranks do not depend on that */
+    double looked;        /* when it was last looked whether ranks are silent, */
+    double silent_s;      /* and for how long all have been */
+    int32_t silent;       /* all were killed for that */
     int32_t hung;         /* those that were left did nothing any more, and were killed for that */
     double nap;           /* without pidfds: how long to sleep next */
     int32_t watching;     /* every rank has a pidfd */
@@ -126,21 +144,120 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     }
 }
 
-/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
- * once, in the process that launched. */
-static void dpari_seat_live(dpari_launch *l, int32_t rank)
+/* A child dies with the process that launched it. */
+static void dpari_seat_bind(const dpari_launch *l)
 {
-    int fine;
 #if defined(__linux__)
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 #endif
     if (getppid() != l->parent) {
         _exit(1); /* it died before the line above */
     }
+}
+
+/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
+ * once, in the process that launched. */
+static void dpari_seat_live(dpari_launch *l, int32_t rank)
+{
+    int fine;
     dpari_seat_run(l, rank);
     fine = l->seat[rank].returned && l->seat[rank].result == 0 && l->seat[rank].status == DPAR_OK;
+    dpari_os_pause_openmp(DPARI_OPENMP_HARD);
     fflush(NULL);
     _exit(fine ? 0 : 1);
+}
+
+/* ---- ranks that are new processes of this program ----------------------------------------------
+ * A fork copies one thread of many, and whatever the others hold or are waited for to do is lost. A
+ * new process has nothing of its parent's: it runs main from the start, finds by its environment
+ * which rank it is (dpari_job_join), and ends by itself. Its memory is the segment that the
+ * launching process has made, which it inherits as an open file. So whoever launched watches it as
+ * it does forked ranks. */
+
+/* Is this one of the variables that dpari_seat_exec says? */
+static int dpari_image_says(const dpari_image *image, const char *entry)
+{
+    int i;
+    for (i = 0; i < DPARI_IMAGE_TEXTS; i++) {
+        const char *name = image->text[i];
+        size_t at = 0;
+        while (name[at] != '=' && entry[at] == name[at]) {
+            at++;
+        }
+        if (name[at] == '=' && entry[at] == '=') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* NAME=value, or NAME=value.more unless more is negative. */
+static void dpari_image_put(dpari_image *image, int i, const char *name, int64_t value,
+                            int64_t more)
+{
+    dpar_text t;
+    dpar_text_init(&t, image->text[i], sizeof image->text[i]);
+    dpari_text_print(&t, "%s=%ld", name, value);
+    if (more >= 0) {
+        dpari_text_print(&t, ".%ld", more);
+    }
+}
+
+static void dpari_image_fill(dpari_image *image, const dpari_launch *l, int32_t rank)
+{
+    dpari_image_put(image, 0, "DPAR_RANK", rank, -1);
+    dpari_image_put(image, 1, "DPAR_SIZE", l->n, -1);
+    dpari_image_put(image, 2, "DPAR_LOCAL_RANK", rank, -1);
+    dpari_image_put(image, 3, "DPAR_LOCAL_SIZE", l->n, -1);
+    dpari_image_put(image, 4, DPARI_JOB_SEGMENT, l->segment.fd, (int64_t)getpid());
+}
+
+/* The environment of this process with dpar's variables in place of those that it has. */
+static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *l, char **words,
+                                    dpar_why *why)
+{
+    char **mine = dpari_os_environment();
+    int64_t i, count = 0, used = 0;
+    if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks cannot be started: argv does not say which program this is", l->n,
+                         0, 0, 0);
+    }
+    while (mine != NULL && mine[count] != NULL) {
+        count++;
+    }
+    image->words = words;
+    image->bytes = (count + DPARI_IMAGE_TEXTS + 1) * (int64_t)sizeof(char *);
+    image->environment = (char **)dpari_os_pages(image->bytes);
+    if (image->environment == NULL) {
+        return dpari_os_why(why, "a copy of the environment", image->bytes, ENOMEM);
+    }
+    dpari_image_fill(image, l, 0);
+    for (i = 0; i < DPARI_IMAGE_TEXTS; i++) {
+        image->environment[used++] = image->text[i];
+    }
+    for (i = 0; i < count; i++) {
+        if (!dpari_image_says(image, mine[i])) {
+            image->environment[used++] = mine[i];
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Becomes a new process of the program; does not return. What fails is in the seat. */
+static void dpari_seat_exec(dpari_launch *l, int32_t rank)
+{
+    dpari_image *image = l->image;
+    dpari_seat *seat = &l->seat[rank];
+    dpar_text t;
+    dpari_image_fill(image, l, rank);
+    fcntl(l->segment.fd, F_SETFD, 0);
+    execve(image->path, image->words, image->environment);
+    dpar_text_init(&t, seat->why.text, sizeof seat->why.text);
+    dpari_text_print(&t, "%s cannot be started: ", image->path);
+    dpari_os_error(&t, errno);
+    seat->status = DPAR_E_SYSTEM;
+    _exit(127);
 }
 
 /* ---- the supervisor ---------------------------------------------------------------------------
@@ -153,7 +270,7 @@ static int dpari_seat_failed(const dpari_seat *s)
 
 /* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
  * the program are not ours to wait for. */
-static int dpari_seat_reap(dpari_seat *s)
+static int dpari_seat_reap(const dpari_launch *l, dpari_seat *s)
 {
     int ending = 0;
     pid_t got;
@@ -164,6 +281,9 @@ static int dpari_seat_reap(dpari_seat *s)
         return 0;
     }
     s->gone = 1;
+    if (l->image != NULL) { /* a forked rank has written it itself */
+        s->returned = dpari_segment_has_left(&l->segment, (int32_t)(s - l->seat));
+    }
     if (got < 0) {
         int fine = s->returned && s->result == 0 && s->status == DPAR_OK;
         s->ending = fine ? 0 : s->returned ? 1 : DPARI_ENDING_UNKNOWN;
@@ -178,7 +298,7 @@ static void dpari_launch_reap(dpari_launch *l)
     int32_t r;
     for (r = 0; r < l->n; r++) {
         dpari_seat *s = &l->seat[r];
-        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
+        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(l, s)) {
             continue;
         }
         l->left--;
@@ -225,6 +345,49 @@ static double dpari_launch_still(dpari_launch *l, double now)
     return last;
 }
 
+/* Has this rank neither begun an operation, nor waited in one, nor used its processor since the
+ * last look? */
+static int dpari_launch_is_silent(dpari_launch *l, int32_t rank)
+{
+    dpari_seat *s = &l->seat[rank];
+    const uint64_t pulse = dpari_segment_pulse(&l->segment, rank);
+    const int64_t used = dpari_os_used((int32_t)s->pid);
+    const int silent = used >= 0 && used == s->used && pulse == s->heard;
+    s->heard = pulse;
+    s->used = used;
+    return silent;
+}
+
+/* Sleeps it for an event? Not when a debugger has stopped it, nor when it waits for a disk. */
+static int dpari_seat_sleeps(const dpari_seat *s)
+{
+    return dpari_job_process(s->pid, DPARI_PROCESS_STATE) == 'S';
+}
+
+/* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
+ * waits for them in every rank, outside of dpar, and nobody's deadline passes. Only where this
+ * process had such threads: otherwise ranks that wait for something of their own are let wait. A
+ * look counts for two seconds at most: a job that was stopped as a whole has not been silent. */
+static void dpari_launch_listen(dpari_launch *l)
+{
+    const double now = dpari_os_now();
+    int32_t r, silent = l->threads > 1 && l->left == l->n;
+    for (r = 0; r < l->n && l->threads > 1; r++) {
+        if (!l->seat[r].gone && !dpari_launch_is_silent(l, r)) {
+            silent = 0;
+        }
+    }
+    l->silent_s = silent ? l->silent_s + dpari_leastf(now - l->looked, 2.0) : 0.0;
+    l->looked = now;
+    if (l->timeout_s > 0.0 && l->silent_s >= l->timeout_s) {
+        for (r = 0; r < l->n && silent; r++) {
+            silent = dpari_seat_sleeps(&l->seat[r]);
+        }
+        l->silent = silent;
+        l->silent_s = silent ? l->silent_s : 0.0;
+    }
+}
+
 /* Seconds until those that are left are to be killed; < 0: not as things are. A rank that hangs
  * keeps this process for ever else, when the others have seen their deadline pass and returned. */
 static double dpari_launch_left(dpari_launch *l)
@@ -233,6 +396,9 @@ static double dpari_launch_left(dpari_launch *l)
     const double still = l->left < l->n ? dpari_launch_still(l, now) : 0.0;
     if (failed > 0.0) {
         return dpari_mostf(failed + l->grace_s - now, 0.0);
+    }
+    if (l->silent) {
+        return 0.0;
     }
     if (still > 0.0 && l->timeout_s > 0.0) {
         return dpari_mostf(still + dpari_mostf(l->timeout_s, l->grace_s) - now, 0.0);
@@ -297,22 +463,33 @@ static void dpari_launch_pause(dpari_launch *l, double seconds)
 /* Ranks have as much longer as this process, and so the whole job, was suspended. */
 static void dpari_launch_forgive(dpari_launch *l)
 {
-    const double suspended = dpari_os_suspended(&l->looked, dpari_os_now());
+    const double suspended = dpari_os_suspended(&l->forgiven, dpari_os_now());
     for (int32_t r = 0; r < l->n && suspended > 0.0; r++) {
         l->seat[r].found += l->seat[r].found > 0.0 ? suspended : 0.0;
     }
 }
 
+/* Seconds to the next look. */
+static double dpari_launch_look(const dpari_launch *l)
+{
+    if (l->threads > 1 && l->timeout_s > 0.0) {
+        return dpari_leastf(1.0, dpari_mostf(l->timeout_s - l->silent_s, 0.01));
+    }
+    return 1.0;
+}
+
 static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
+    l->looked = dpari_os_now();
     while (l->left > 0) {
         const double left = dpari_launch_left(l);
-        dpari_launch_pause(l, left < 0.0 ? 1.0 : left);
+        dpari_launch_pause(l, left < 0.0 ? dpari_launch_look(l) : left);
         dpari_launch_forgive(l);
         dpari_launch_reap(l);
+        dpari_launch_listen(l);
         if (l->left > 0 && dpari_launch_left(l) == 0.0) {
-            l->hung = dpari_launch_failed(l) <= 0.0;
+            l->hung = dpari_launch_failed(l) <= 0.0 && !l->silent;
             dpari_launch_kill(l);
         }
     }
@@ -324,10 +501,19 @@ DPARI_APART dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
     int number = 0;
     dpar_text t;
     l->parent = getpid();
+    l->threads = 1;
+    if (l->image == NULL) {
+        dpari_os_pause_openmp(DPARI_OPENMP_SOFT);
+        l->threads = dpari_job_process(l->parent, DPARI_PROCESS_THREADS);
+    }
     fflush(NULL); /* what is in the buffers now is printed once, by this process */
     for (started = 0; started < l->n; started++) {
         pid_t pid = fork();
         if (pid == 0) {
+            dpari_seat_bind(l);
+            if (l->image != NULL) {
+                dpari_seat_exec(l, started);
+            }
             dpari_seat_live(l, started);
         }
         if (pid < 0) {
@@ -407,9 +593,28 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* "rank 2 was killed by signal 9 (SIGKILL)". */
-static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
+/* The end of a rank that is a process of its own, which no signal killed. */
+static void dpari_seat_say_program(const dpari_seat *s, int32_t rank, dpar_text *t)
 {
+    if (s->status != DPAR_OK) {
+        dpari_text_print(t, "rank %d: %s", rank, s->why.text);
+    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
+        dpari_text_print(
+            t, "rank %d ended before dpar_end (SIGCHLD is ignored, so nobody knows how)", rank);
+    } else {
+        dpari_text_print(t, "rank %d ended with exit status %d%s", rank, s->ending,
+                         s->returned ? "" : " before dpar_end");
+    }
+}
+
+/* "rank 2 was killed by signal 9 (SIGKILL)". */
+static void dpari_seat_say(const dpari_launch *l, int32_t rank, dpar_text *t)
+{
+    const dpari_seat *s = &l->seat[rank];
+    if (l->image != NULL && s->ending >= 0) {
+        dpari_seat_say_program(s, rank, t);
+        return;
+    }
     dpari_text_print(t, "rank %d", rank);
     if (s->ending < 0) {
         dpari_text_print(t, "%s%d (%s)",
@@ -455,17 +660,32 @@ static const char *dpari_launch_killed_why(const dpari_launch *l)
                    : "killed because they went on: rank ";
 }
 
+static dpar_status dpari_launch_say_silent(const dpari_launch *l, dpar_why *why)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_text_print(&t,
+                     "no rank made a call or used its processor for %.1f s. This process had %ld "
+                     "threads when it forked its ranks, which not all libraries survive: launch "
+                     "before they start threads, or use dpar_begin",
+                     l->timeout_s, l->threads);
+    return DPAR_E_TIMEOUT;
+}
+
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
     int32_t r, killed = 0, first = dpari_launch_culprit(l);
     dpar_why broke;
     dpar_text t;
+    if (l->silent) {
+        return dpari_launch_say_silent(l, why);
+    }
     if (first < 0 && !l->hung) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (first >= 0) {
-        dpari_seat_say(&l->seat[first], first, &t);
+        dpari_seat_say(l, first, &t);
         if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
             dpari_text_print(&t, " after: %s", broke.text);
         }
@@ -483,11 +703,23 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
         }
     }
     dpar_text_put(&t, killed > 8 ? ", ..." : "");
+    if (l->threads > 1 && (killed > 0 || (first >= 0 && l->seat[first].ending < 0))) {
+        dpari_text_print(&t, "; this process had %ld threads when it forked its ranks", l->threads);
+    }
     return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
  */
+
+/* What the program returns for a rank that failed; 0 where it says nothing itself. */
+static int32_t dpari_seat_result(const dpari_launch *l, const dpari_seat *s)
+{
+    if (l->image != NULL) {
+        return s->ending > 0 && s->ending < 256 ? s->ending : 0;
+    }
+    return s->returned ? s->result : 0;
+}
 
 static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 {
@@ -495,7 +727,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    if (l->n == 1) {
+    if (l->n == 1 && l->image == NULL) {
         dpari_seat_run(l, 0);
     } else if (l->options != NULL && l->options->threads) {
         status = dpari_launch_threads(l, why);
@@ -504,7 +736,7 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     }
     if (status == DPAR_OK) {
         const int32_t first = dpari_launch_culprit(l);
-        const int32_t result = first >= 0 && l->seat[first].returned ? l->seat[first].result : 0;
+        const int32_t result = first >= 0 ? dpari_seat_result(l, &l->seat[first]) : 0;
         l->verdict.said = dpari_segment_said(&l->segment);
         l->verdict.result = result != 0 ? result : 1;
         status = dpari_launch_judge(l, why);
@@ -513,12 +745,33 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     return status;
 }
 
+/* n, options and what the ranks run are in l, the rest is zero. */
+static dpar_status dpari_launch_all(dpari_launch *l, dpari_verdict *verdict, dpar_why *why)
+{
+    const dpar_options *options = l->options;
+    const int64_t bytes = l->n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    dpar_status status;
+    l->verdict = *verdict;
+    l->seat = (dpari_seat *)dpari_launch_shared(bytes);
+    if (l->seat == NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
+                         l->n, 0, 0);
+    }
+    l->watch = (struct pollfd *)(void *)(l->seat + l->n);
+    l->left = l->n;
+    l->timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
+    l->grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    status = dpari_launch_run(l, why);
+    *verdict = l->verdict;
+    dpari_os_unmap(l->seat, bytes);
+    return status;
+}
+
 DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                                       const dpar_options *options,
                                                       dpari_verdict *verdict, dpar_why *why)
 {
-    dpar_status status = dpari_launch_check(n, fn, options, why);
-    int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    const dpar_status status = dpari_launch_check(n, fn, options, why);
     dpari_launch l;
     verdict->said = 0;
     verdict->result = 1;
@@ -526,22 +779,35 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_launch_judged(int32_t n, dpar_main fn, v
         return status;
     }
     dpari_zero(&l, sizeof l);
-    l.verdict = *verdict;
-    l.seat = (dpari_seat *)dpari_launch_shared(bytes);
-    if (l.seat == NULL) {
-        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
-                         n, 0, 0);
-    }
-    l.watch = (struct pollfd *)(void *)(l.seat + n);
-    l.n = l.left = n;
+    l.n = n;
     l.fn = fn;
     l.arg = arg;
     l.options = options;
-    l.timeout_s = options == NULL || options->timeout_s == 0.0 ? 300.0 : options->timeout_s;
-    l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    status = dpari_launch_run(&l, why);
-    *verdict = l.verdict;
-    dpari_os_unmap(l.seat, bytes);
+    return dpari_launch_all(&l, verdict, why);
+}
+
+DPARI_DOOR DPARI_COLD dpar_status dpari_launch_programs(int32_t n, char **words,
+                                                        const dpar_options *options,
+                                                        dpari_verdict *verdict, dpar_why *why)
+{
+    dpari_image image;
+    dpari_launch l;
+    dpar_status status = dpari_launch_options(options, why);
+    verdict->said = 0;
+    verdict->result = 1;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&image, sizeof image);
+    dpari_zero(&l, sizeof l);
+    l.n = n;
+    l.image = &image;
+    l.options = options;
+    status = dpari_image_make(&image, &l, words, why);
+    if (status == DPAR_OK) {
+        status = dpari_launch_all(&l, verdict, why);
+        dpari_os_unmap(image.environment, image.bytes);
+    }
     return status;
 }
 
@@ -604,12 +870,44 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
+/* The segment that whoever started this rank has made. Its copy of the descriptor is what is tried
+ * and kept: a second dpar_init may find another file under the old number, which stays as it is. */
+static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
+{
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    dpar_status status;
+    if (copy < 0) {
+        return dpari_os_why(why, "the memory that dpar_begin made for this rank", 0, errno);
+    }
+    status = dpari_segment_open(segment, copy, why);
+    if (status == DPAR_OK) {
+        close(fd);
+    }
+    return status;
+}
+
+/* The memory in which the ranks of this job find each other. */
+static dpar_status dpari_job_segment_find(const dpar_start *job, const dpar_options *options,
+                                          dpari_segment *segment, dpar_why *why)
+{
+    dpari_site here;
+    int fd;
+    if (job->size == 1) {
+        return dpari_segment_make(segment, 1, options, why);
+    }
+    dpari_site_here(&here);
+    fd = job->launcher == DPAR_LAUNCHER_DPAR ? dpari_job_segment(&here) : -1;
+    if (fd >= 0) {
+        return dpari_job_inherit(fd, segment, why);
+    }
+    return dpari_meet_ranks(job, options, segment, why);
+}
+
 DPARI_DOOR DPARI_COLD dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
                                                  dpar_comm **world, dpar_why *why)
 {
     dpari_segment segment;
-    dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
-                                        : dpari_meet_ranks(job, options, &segment, why);
+    dpar_status status = dpari_job_segment_find(job, options, &segment, why);
     if (status == DPAR_OK) {
         status = dpari_shm_join(&segment, job->rank, 1, options, world, why);
         if (status != DPAR_OK) {

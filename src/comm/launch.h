@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* launch - where ranks come from: forked here, threads, or started by a launcher and found.
- * dpar_launch_main (simple.h) does the usual thing in one line.
+ * dpar_launch_main (simple.h) does the usual thing in one line, dpar_begin with new processes.
  *
  *     dpar_launch(4, work, NULL);          forks four ranks; work(world, NULL) in each
  *     dpar_init(&world, NULL, &why);       joins the ranks that mpiexec, srun, torchrun started */
@@ -24,6 +24,18 @@ typedef int (*dpar_main)(dpar_comm *world, void *arg);
  * printf's buffers are written before the fork and when a rank ends. What the program does at its
  * end (atexit) it does once, here. Other children of this process are left alone, and SIGCHLD may
  * be ignored. A rank that leaves by exit, even with 0, has failed.
+ *
+ * Threads. A fork copies the thread that calls, and no other. A library that keeps threads, and
+ * waits for them in a rank, would wait there for ever. OpenMP's runtimes do not: dpar_launch lets
+ * them end their threads before it forks (omp_pause_resource_all, from GCC 9 and LLVM 9 on).
+ * Parallel regions work before, in and after the ranks. Threadprivate copies of OpenMP's other
+ * threads are lost. Threads that no rank waits for do no harm. For all others (TBB, a GPU's
+ * runtime) launch before they start, or take dpar_begin, whose ranks are new processes.
+ *
+ * E_TIMEOUT: this process had several threads when it forked its ranks, and for timeout_s no rank
+ * has begun an operation, waited in one or used its processor. All are killed. The message has the
+ * number of threads, as messages of E_PEER have where a rank was killed. Only Linux tells; ranks
+ * that spin in vain are not found.
  *
  * E_PEER: a rank did not return 0, was killed, or hung. The others' waits end at once. Those that
  * go on for grace_s more are killed, unless they have left the failed one behind

@@ -28,5 +28,9 @@ typedef struct dpari_verdict {
 DPARI_DOOR dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                            const dpar_options *options, dpari_verdict *verdict,
                                            dpar_why *why);
+/* The same with ranks that are new processes of this program, started with the arguments `words`,
+ * which end in NULL. Each finds its segment by dpari_job_join. */
+DPARI_DOOR dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_options *options,
+                                             dpari_verdict *verdict, dpar_why *why);
 
 #endif

@@ -21,6 +21,8 @@ typedef struct dpar_options {
                            that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
     int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
     int32_t plain;      /* bits of DPAR_WITHOUT_x: what not to use, for tests and comparisons */
+    int32_t ranks;      /* dpar_begin: how many to start where neither --ranks nor DPAR_RANKS nor a
+                           launcher says; 0: 1 */
 } dpar_options;
 
 /* For options.plain. */

@@ -413,6 +413,42 @@ DPARI_API DPARI_COLD char **dpari_os_environment(void)
     return environ;
 }
 
+DPARI_API DPARI_COLD int64_t dpari_os_used(int32_t pid)
+{
+#if defined(__linux__)
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid((pid_t)pid, &clock) == 0 && clock_gettime(clock, &t) == 0) {
+        return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec;
+    }
+#else
+    (void)pid;
+#endif
+    return -1;
+}
+
+DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t bytes)
+{
+    size_t n = dpari_length(name);
+#if defined(__linux__)
+    /* Not /proc/self/exe itself: ps would then show all ranks as "exe". */
+    const ssize_t got = readlink("/proc/self/exe", path, bytes);
+    if (got > 0 && (size_t)got < bytes) {
+        path[got] = 0;
+        if (access(path, X_OK) == 0) {
+            return 0;
+        }
+        name = "/proc/self/exe"; /* the file is gone, the program still runs */
+        n = dpari_length(name);
+    }
+#endif
+    if (n == 0 || n >= bytes) {
+        return -1;
+    }
+    dpari_copy_text(path, bytes, name, n);
+    return 0;
+}
+
 DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
@@ -516,6 +552,32 @@ DPARI_API DPARI_COLD int64_t dpari_os_available(void)
 
 /* ---- threads ----------------------------------------------------------------------------------
  */
+
+/* omp_pause_resource_all of OpenMP 5.0, which GNU's libgomp, LLVM's libomp and Intel's have. Weak,
+ * because a program without OpenMP has none: the address is NULL then. Under a name of our own,
+ * because omp.h declares it with an enumeration.
+ *
+ * Why it is called before ranks are forked: libgomp keeps its threads after a parallel region. A
+ * fork copies none of them, but the child believes that it has them and waits for them for ever in
+ * its first region. Paused, parent and child start new threads when they need some.
+ *
+ * Why a forked rank calls it before it ends by _exit: libomp writes a file /dev/shm/
+ * __KMP_REGISTERED_LIB_pid_uid in every process that runs a parallel region, and removes it in a
+ * destructor, which _exit leaves out. A hard pause removes it. */
+#if defined(__ELF__) && defined(__GNUC__)
+extern int dpari_os_openmp(int kind) __asm__("omp_pause_resource_all") __attribute__((weak));
+#define DPARI_HAS_OPENMP (&dpari_os_openmp != NULL)
+#else
+#define DPARI_HAS_OPENMP 0
+#define dpari_os_openmp(kind) ((void)(kind))
+#endif
+
+DPARI_API DPARI_COLD void dpari_os_pause_openmp(int kind)
+{
+    if (DPARI_HAS_OPENMP) {
+        (void)dpari_os_openmp(kind);
+    }
+}
 
 /* Before 2.34 glibc had threads in a library of their own, which a program may be linked without.
  */

@@ -135,6 +135,17 @@ DPARI_API int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
 
 /* "NAME=value" each, then NULL. */
 DPARI_API char **dpari_os_environment(void);
+/* Nanoseconds of processor time that a process has used, all its threads together; -1 where the
+ * system does not say. */
+DPARI_API int64_t dpari_os_used(int32_t pid);
+/* Path of the program that this process runs; `name` (its argv[0]) where the system does not say.
+ * Returns 0, or -1 where it does not fit. */
+DPARI_API int dpari_os_program(const char *name, char *path, size_t bytes);
+
+/* Lets an OpenMP runtime in this process end its threads, if there is one; os.c says why. */
+enum { DPARI_OPENMP_SOFT = 1, DPARI_OPENMP_HARD = 2 };
+DPARI_API void dpari_os_pause_openmp(int kind);
+
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
 DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 

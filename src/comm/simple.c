@@ -139,6 +139,28 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
              (rest == 2 && n == 5 && s[head] == name[head + 1] && s[head + 1] == name[head])));
 }
 
+/* Takes --ranks and its number out of the arguments, as dpari_main_ranks reads them. */
+static void dpari_main_take(int *argc, char **argv)
+{
+    int i = 1, kept = 1;
+    while (i < *argc && argv[i] != NULL && !dpari_same(argv[i], "--")) {
+        if (dpari_same(argv[i], "--ranks")) {
+            i += 2;
+        } else if (strncmp(argv[i], "--ranks=", 8) == 0) {
+            i++;
+        } else {
+            argv[kept++] = argv[i++];
+        }
+    }
+    while (i < *argc) {
+        argv[kept++] = argv[i++];
+    }
+    if (kept < *argc) {
+        argv[kept] = NULL;
+        *argc = kept;
+    }
+}
+
 /* Nobody said how many ranks; a word that was to say it would pass in silence. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
@@ -167,38 +189,72 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* Who started this process, and how many ranks there are to be. A launcher that started one process
- * alone, as an interactive allocation does, leaves the number to --ranks. */
+/* A number of ranks; 0 where there is no text. */
+static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
+                                     dpar_why *why)
+{
+    char line[64];
+    dpar_text t;
+    *asked = 0;
+    if (text == NULL || (dpari_job_number(text, DPARI_MAX_RANKS, asked) && *asked > 0)) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
+    return dpari_job_says(DPAR_E_ARG, why, line, text, "\"", NULL);
+}
+
+/* Who started this process, and how many ranks there are to be; *n = 0 where nobody says that. A
+ * launcher that started one process alone, as an interactive allocation does, leaves the number to
+ * --ranks, and to DPAR_RANKS. */
 static dpar_status dpari_main_read(int argc, char **argv, dpar_start *job, int32_t *n,
                                    dpar_why *why)
 {
     const char *text = dpari_main_ranks(argc, argv);
     dpar_status st = dpar_start_read(job, why);
-    int64_t asked = 0;
-    if (st == DPAR_OK && text == NULL && job->size <= 1) {
+    dpari_site site;
+    int64_t asked = 0, usual = 0;
+    dpari_site_here(&site);
+    if (st == DPAR_OK && job->size <= 1 && text == NULL) {
+        st = dpari_main_number("DPAR_RANKS", dpari_site_env(&site, "DPAR_RANKS"), &usual, why);
+    }
+    if (st == DPAR_OK && job->size <= 1 && text == NULL && usual == 0) {
         st = dpari_main_misspelled(argc, argv, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_main_number("--ranks", text, &asked, why);
     }
     if (st != DPAR_OK) {
         return st;
-    }
-    if (text != NULL && (!dpari_job_number(text, DPARI_MAX_RANKS, &asked) || asked < 1)) {
-        return dpari_say_word(DPAR_E_ARG, why, "--ranks takes a number of 1 .. #, not \"@\"", text,
-                              DPARI_WHOLE, DPARI_MAX_RANKS, 0, 0, 0);
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
         const char *name = dpari_launcher_name(job->launcher);
         return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
                               DPARI_WHOLE, asked, job->size, 0, 0);
     }
-    *n = asked > 0                             ? (int32_t)asked
-         : job->launcher != DPAR_LAUNCHER_NONE ? job->size
-                                               : dpari_main_cores();
+    *n = (int32_t)(asked > 0 ? asked : usual);
+    if (*n == 0 && job->launcher != DPAR_LAUNCHER_NONE) {
+        *n = job->size;
+    }
     return DPAR_OK;
 }
 
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
+}
+
+/* What a launch ends in, said where no rank has said it: the program's exit code. */
+static int dpari_main_ends(const char *program, dpar_status st, const dpari_verdict *verdict,
+                           const dpar_why *why)
+{
+    if (st == DPAR_OK) {
+        return 0;
+    }
+    if (!verdict->said) {
+        dpari_main_says(program, why->text);
+    }
+    return dpari_main_code(verdict->result);
 }
 
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
@@ -215,13 +271,7 @@ static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *a
         return 2;
     }
     st = dpari_launch_judged(n, fn, arg, &o, &verdict, &why);
-    if (st == DPAR_OK) {
-        return 0;
-    }
-    if (!verdict.said) {
-        dpari_main_says(program, why.text);
-    }
-    return dpari_main_code(verdict.result);
+    return dpari_main_ends(program, st, &verdict, &why);
 }
 
 /* What the ranks of dpar_launch are told by whoever watches them, here each says itself. */
@@ -262,7 +312,72 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
         }
         return 2;
     }
-    return job.size > 1 ? dpari_main_join(program, fn, arg) : dpari_main_fork(n, program, fn, arg);
+    if (job.size > 1) {
+        return dpari_main_join(program, fn, arg);
+    }
+    return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
+}
+
+/* ---- two lines in a main that was serial
+ * ---------------------------------------------------------
+ */
+
+DPAR_API DPARI_COLD dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
+                                           dpar_comm **world, dpar_why *why)
+{
+    dpari_verdict verdict;
+    dpari_site site;
+    dpar_start job;
+    dpar_options o;
+    dpar_why said;
+    dpar_status st;
+    char **words = argc != NULL && argv != NULL ? *argv : NULL;
+    int32_t n = 0;
+    dpari_zero(&o, sizeof o);
+    o = options != NULL ? *options : o;
+    if (world == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_begin: world is NULL", 0, 0, 0, 0);
+    }
+    if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_begin: ranks is 0 .. #, not #", DPARI_MAX_RANKS,
+                         o.ranks, 0, 0);
+    }
+    dpari_site_here(&site);
+    st = dpari_timeout_here(&site, &o, why);
+    if (st == DPAR_OK) {
+        st = dpari_main_read(words != NULL ? *argc : 0, words, &job, &n, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    n = n > 0 ? n : o.ranks;
+    if (job.size <= 1 && n > 1) {
+        st = dpari_launch_programs(n, words, &o, &verdict, &said);
+        exit(dpari_main_ends(words != NULL ? words[0] : NULL, st, &verdict, &said));
+    }
+    st = dpar_init(world, &o, why);
+    if (st == DPAR_OK && words != NULL) {
+        dpari_main_take(argc, words);
+    }
+    return st;
+}
+
+DPAR_API DPARI_COLD int dpar_end(dpar_comm *world)
+{
+    if (world == NULL) {
+        return 1;
+    }
+    dpar_barrier(world, NULL); /* its why survives, that of the close does not */
+    if (world->status < 0) {
+        dpar_fail(world, NULL);
+        (void)dpar_comm_close(world);
+        return 1;
+    }
+    if (dpar_comm_close(world) == DPAR_E_ARG) {
+        dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
+        return 1;
+    }
+    return 0;
 }
 
 /* ---- one number from all ------------------------------------------------------------------------

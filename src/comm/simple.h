@@ -18,6 +18,9 @@
  *     ./sum --ranks 4         forks four ranks
  *     mpiexec -n 4 ./sum      joins the four that mpiexec has started; so with srun and torchrun
  *
+ * A main that was serial becomes parallel by two lines, dpar_begin and dpar_end; its ranks are new
+ * processes, which OpenMP and GPUs want.
+ *
  * All of it is made of the functions of comm.h and launch.h. */
 #ifndef DPARI_COMM_SIMPLE_H
 #define DPARI_COMM_SIMPLE_H
@@ -29,18 +32,54 @@
  * started several processes (dpar_start_read finds it), this one joins them: dpar_init. Else it
  * forks N ranks, as dpar_launch does. COLLECTIVE over the job.
  *
- * N comes from `--ranks N` or `--ranks=N` among the arguments. Without that it is the number of
- * cores, 4 at most. The last --ranks counts, those behind "--" do not. argv is only read; its other
- * words are yours. Under a launcher N must be its number of ranks. Where neither says N, a word
- * that is nearly --ranks (--rank, -ranks=4, --rnaks) is refused. A program with such an option of
- * its own says --ranks beside it, or passes argc 1 and argv[0]. DPAR_TIMEOUT in the environment
- * is the deadline of operations, in seconds (300).
+ * N comes from `--ranks N` or `--ranks=N` among the arguments, or else from DPAR_RANKS in the
+ * environment. Without both it is the number of cores, 4 at most. The last --ranks counts, those
+ * behind "--" do not. argv is only read; its other words are yours. Under a launcher N must be its
+ * number of ranks. Where neither says N, a word that is nearly --ranks (--rank, -ranks=4, --rnaks)
+ * is refused. A program with such an option of its own says --ranks beside it, or passes argc 1 and
+ * argv[0]. DPAR_TIMEOUT in the environment is the deadline of operations, in seconds (300).
  *
  * Exit code 0: fn returned 0 on all ranks. 1: it could not start, or a rank was killed. 2: --ranks,
  * DPAR_TIMEOUT or a launcher's variables are wrong. Else what the first rank returned that failed,
  * or 1 where that is not 1 .. 255. The sentence goes to stderr, once, unless dpar_fail has said
  * one. Where processes of a launcher do not meet, each says it. */
 DPAR_API int dpar_launch_main(int argc, char **argv, dpar_main fn, void *arg);
+
+/* Starts ranks or joins those that were started, and returns in each with its communicator:
+ *
+ *     int main(int argc, char **argv)
+ *     {
+ *         dpar_comm *world;
+ *         dpar_why why;
+ *         if (dpar_begin(&argc, &argv, NULL, &world, &why) < 0) {
+ *             return dpar_fail(NULL, &why);
+ *         }
+ *         ... what main did before, on world->rank of world->size ...
+ *         return dpar_end(world);
+ *     }
+ *
+ * argc, argv: as main has them. --ranks and its number are taken out, the rest is yours.
+ * options:    NULL selects the defaults. `threads` does not count.
+ *
+ * Under a launcher it joins, as dpar_init does. Otherwise the number of ranks is that of --ranks,
+ * of DPAR_RANKS in the environment, or options->ranks, the first that is there, else 1. More than
+ * one rank are new processes of this program with the same arguments. So each runs main from its
+ * start, as under mpiexec: let main do nothing before that only one process should do. They
+ * inherit no thread and no lock, and are safe where forked ranks are not (dpar_launch): after
+ * OpenMP, with a GPU's runtime, with any library that has threads.
+ *
+ * The process that started them does not return. It watches them as dpar_launch does, kills those
+ * that hang, and calls exit with 0 or the exit status of the first rank that failed. It says on
+ * stderr who failed and how, unless dpar_fail did. A rank fails if it ends without dpar_end.
+ *
+ * COLLECTIVE. Starting takes milliseconds. Call it once. E_ARG: --ranks, DPAR_RANKS, DPAR_TIMEOUT,
+ * options or a launcher's variables are wrong. Else as dpar_init. */
+DPAR_API dpar_status dpar_begin(int *argc, char ***argv, const dpar_options *options,
+                                dpar_comm **world, dpar_why *why);
+/* Waits for all ranks, closes the communicator of dpar_begin and returns the program's exit code:
+ * 0, or 1 if a rank is gone, world is broken or NULL, or work was not waited for. The reason goes
+ * to stderr, once, as by dpar_fail. COLLECTIVE. */
+DPAR_API int dpar_end(dpar_comm *world);
 
 /* Ends the job in order: `return dpar_fail(world, &why);`. Returns 1. The first rank that comes
  * here writes "rank 2 of 4: " and the sentence to stderr. All others keep quiet: they were refused

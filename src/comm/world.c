@@ -498,6 +498,11 @@ DPARI_API DPARI_COLD int dpari_segment_said(const dpari_segment *s)
     return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
 }
 
+DPARI_API DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
+{
+    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].state) == DPARI_RANK_LEFT;
+}
+
 DPARI_API DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
 {
     return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;

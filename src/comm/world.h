@@ -188,6 +188,8 @@ DPARI_API dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_wh
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
 /* Has any of its ranks been the first to speak? */
 DPARI_API int dpari_segment_said(const dpari_segment *s);
+/* Has it left in order, by closing the world's communicator? */
+DPARI_API int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
 /* Have others gone on without it? */
 DPARI_API int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
 /* A number that changes with each operation that it begins, and while it waits in one. */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* start: a program with the one line in main; start.sh runs it in every way and reads what it says.
+/* start: a program with the one line in main, or, with -DBEGIN, with the two lines of dpar_begin and
+ * dpar_end; start.sh runs both in every way and reads what they say.
  *     start [--ranks N] [HOW]
  * HOW, after a first sum: all (are refused the same), one (rank 1 fails alone), die (rank 1 is
  * killed), five (rank 1 returns 5), leave (rank 1 exits), post (rank 1 leaves a work), no (before
- * there is a communicator), shrink (rank 1 is killed, the others go on and fail again). */
+ * there is a communicator), shrink (rank 1 is killed, the others go on and fail again). With BEGIN
+ * also: args (rank 0 prints which are left), child (rank 1 starts this program without arguments),
+ * hang (rank 1 waits for ever when the others have ended), before (ends before dpar_begin as rank 1). */
 #include "dpar_comm.h"
 
 #include <signal.h>
@@ -11,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const dpar_why refused = {"tp=12 does not divide 32 attention heads"};
 
@@ -30,6 +34,9 @@ static int alone(dpar_comm *c, const char *how)
     }
     if (strcmp(how, "leave") == 0) {
         _Exit(7);
+    }
+    if (strcmp(how, "hang") == 0) {
+        pause();
     }
     return strcmp(how, "five") == 0 ? 5 : 0;
 }
@@ -75,9 +82,54 @@ static int work(dpar_comm *c, void *arg)
     return c->status < 0 ? dpar_fail(c, NULL) : 0;
 }
 
+#ifdef BEGIN
+int main(int argc, char **argv)
+{
+    dpar_comm *world = NULL;
+    dpar_options o;
+    dpar_why why;
+    dpar_start job;
+    const char *how;
+    int result, i;
+    memset(&o, 0, sizeof o);
+    if (argc > 1 && strcmp(argv[argc - 1], "before") == 0 &&
+        dpar_start_read(&job, NULL) == DPAR_OK && job.rank == 1) {
+        return 6;
+    }
+    if (argc > 1 && strcmp(argv[argc - 1], "hang") == 0) {
+        o.timeout_s = 1;
+        o.grace_s = 0.5;
+    }
+    if (argc > 1 && strcmp(argv[argc - 1], "desc") == 0) {
+        o.ranks = 2;
+    }
+    if (dpar_begin(&argc, &argv, &o, &world, &why) < 0) {
+        return dpar_fail(NULL, &why);
+    }
+    how = argc > 1 ? argv[argc - 1] : "";
+    for (i = 1; strcmp(how, "args") == 0 && world->rank == 0 && i <= argc; i++) {
+        printf("%s%s", argv[i] != NULL ? argv[i] : "none", i < argc ? " " : "\n");
+    }
+    if (strcmp(how, "child") == 0 && world->rank == 1) {
+        result = system(argv[0]);
+        if (result != 0) {
+            return 8;
+        }
+    }
+    if (strcmp(how, "args") == 0 || strcmp(how, "child") == 0 || strcmp(how, "desc") == 0) {
+        how = "";
+    }
+    result = work(world, (void *)(uintptr_t)how);
+    if (result != 0 || (world->rank == 1 && strcmp(how, "leave") == 0)) {
+        return result;
+    }
+    return dpar_end(world);
+}
+#else
 int main(int argc, char **argv)
 {
     char *how = argc > 1 && argv[argc - 1][0] >= 'a' ? argv[argc - 1] : argv[argc];
     char none[1] = "";
     return dpar_launch_main(argc, argv, work, how != NULL ? how : none);
 }
+#endif

@@ -5,10 +5,13 @@
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. tests/comm/ranks/start.c -o "$work/start" || exit 1
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. tests/comm/ranks/start.c -o "$work/start" &
+compiles=$!
+$CC $CFLAGS -DBEGIN -DDPAR_IMPLEMENTATION -I. tests/comm/ranks/start.c -o "$work/begin" || exit 1
+wait $compiles || exit 1
 start=$work/start
 bad=0 done=0 job=$$
-unset DPAR_RANK DPAR_SIZE DPAR_LOCAL_RANK DPAR_LOCAL_SIZE DPAR_JOB DPAR_TIMEOUT RANK WORLD_SIZE
+unset DPAR_RANKS DPAR_RANK DPAR_SIZE DPAR_LOCAL_RANK DPAR_LOCAL_SIZE DPAR_JOB DPAR_TIMEOUT RANK WORLD_SIZE
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
 # what, its exit code, the code and the lines that it should have, patterns of the whole output
@@ -56,6 +59,14 @@ here 0 1 '--ranks 5' 'sum 15 of 5'
 here 0 1 '--ranks=2' 'sum 3 of 2'
 here 0 1 '--ranks 4 --ranks=3' 'sum 6 of 3'
 here 0 1 '--ranks 2 -- --ranks 3' 'sum 3 of 2'
+export DPAR_RANKS=3
+here 0 1 '' 'sum 6 of 3'
+here 0 1 '--ranks 2' 'sum 3 of 2'
+here 0 1 '--rank 8' 'sum 6 of 3' # somebody has said how many
+joined 2 '0 0 ' 1 '' 'sum 3 of 2'
+export DPAR_RANKS=0
+here 2 1 '' 'start: DPAR_RANKS takes a number of 1 .. 1024, not "0"'
+unset DPAR_RANKS
 here 2 1 '--ranks four' 'start: --ranks takes a number of 1 .. 1024, not "four"'
 here 2 1 '--ranks' 'start: --ranks takes a number of 1 .. 1024, not ""'
 here 2 1 '--ranks 0' 'start: --ranks takes .*, not "0"'
@@ -116,5 +127,45 @@ for mpiexec in mpiexec.openmpi mpiexec.mpich; do
     timeout 60 $mpiexec -n 3 "$start" > "$work/out" 2>&1
     look "$mpiexec" $? 0 1 'sum 6 of 3'
 done
+
+# dpar_begin: ranks are new processes; one where nobody says how many
+start=$work/begin
+here 0 1 '' 'sum 1 of 1'
+here 0 1 '--ranks 1' 'sum 1 of 1'
+here 0 1 '--ranks 5' 'sum 15 of 5'
+here 0 1 '--ranks 4 --ranks=3' 'sum 6 of 3'
+here 0 1 desc 'sum 3 of 2'
+here 0 1 '--ranks 3 desc' 'sum 6 of 3'
+here 0 2 '-a --ranks 2 b --ranks=2 -- --ranks args' '-a b -- --ranks args none' 'sum 3 of 2'
+here 0 2 '--ranks 1 args' 'args none' 'sum 1 of 1'
+here 1 1 '--ranks four' '--ranks takes a number of 1 .. 1024, not "four"'
+here 1 1 '--rank 3' '"--rank": it is --ranks N that says how many ranks there are'
+export DPAR_RANKS=3
+here 0 1 '' 'sum 6 of 3'
+here 0 1 '--ranks 2' 'sum 3 of 2'
+here 0 1 desc 'sum 6 of 3'
+unset DPAR_RANKS
+here 0 2 '--ranks 2 child' 'sum 1 of 1' 'sum 3 of 2' # what a rank starts is no rank
+here 1 2 '--ranks 4 all' 'sum 10 of 4' "rank [0-3] of 4: $refused"
+here 1 2 '--ranks 4 one' 'sum 10 of 4' "rank 1 of 4: $refused"
+here 1 2 '--ranks 4 die' '.*' '.*'
+grep -q '^rank [023] of 4: all-reduce #3 (1 f64, max) of 4 ranks: rank 1 was killed by signal 9' "$work/out" || { cat "$work/out"; bad=1; }
+here 7 2 '--ranks 2 leave' '.*' '.*'
+grep -q '^rank 0 of 2: .* rank 1 has ended with status 7' "$work/out" || { cat "$work/out"; bad=1; }
+here 5 2 '--ranks 3 five' '.*' '.*'
+here 6 3 '--ranks 3 before' '.*rank 1 has ended.*' '.*rank 1 has ended.*' 'begin: rank 1 ended with exit status 6 before dpar_end'
+here 1 2 '--ranks 2 hang' 'sum 3 of 2' '.*'
+joined 3 '0 0 0 ' 1 '' 'sum 6 of 3'
+said='--ranks 2, but dpar has started 3 ranks'
+joined 3 '1 1 1 ' 3 '--ranks 2' "$said" "$said" "$said"
+joined 1 '0 ' 1 '--ranks 4' 'sum 10 of 4'
+for mpiexec in mpiexec.openmpi mpiexec.mpich; do
+    command -v $mpiexec > /dev/null 2>&1 || continue
+    timeout 60 $mpiexec -n 3 "$start" > "$work/out" 2>&1
+    look "$mpiexec" $? 0 1 'sum 6 of 3'
+done
+cp "$start" "$work/gone" # its file may go while it runs
+(cd "$work" && timeout 60 ./gone --ranks 2) > "$work/out" 2>&1
+look 'by a relative path' $? 0 1 'sum 3 of 2'
 echo "$done runs, $bad failed"
 exit $bad
