@@ -846,6 +846,10 @@ typedef struct dpari_os_target {
  * says, ESRCH where the process is another one. What is at `to` then is undefined. */
 DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                   int64_t bytes);
+/* Shows a name that processes of this user see within one network namespace of one machine, for as
+ * long as the descriptor is open; -1: not possible here. */
+DPARI_DOOR int dpari_os_show(uint64_t *name);
+DPARI_DOOR int dpari_os_sees(uint64_t name);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
@@ -1927,7 +1931,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 
 /* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
 DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
-/* ", except that of ranks 2, 3 (another PID namespace)": whose memory this rank cannot read. */
+/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
 DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* May `reader` read the memory of `rank` (process_vm_readv)? Each rank tries all when it enters. */
@@ -3071,6 +3075,47 @@ DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
     *user = (int64_t)uid;
     return 0;
 #endif
+}
+
+/* A socket's name in the abstract space of Linux: it has no file, and ends with its socket. */
+static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
+{
+    dpar_text t;
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    dpar_text_init(&t, at->sun_path + 1, sizeof at->sun_path - 1);
+    dpari_text_print(&t, "dpar.%ld.seen.%ld", dpari_os_user(), (int64_t)(name >> 1));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
+{
+#if defined(__linux__)
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    socklen_t bytes;
+    *name = dpari_os_random();
+    bytes = dpari_os_shown(*name, &at);
+    if (fd < 0 || bind(fd, (struct sockaddr *)(void *)&at, bytes) == 0) {
+        return fd;
+    }
+    close(fd);
+#else
+    *name = 0;
+#endif
+    return -1;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
+{
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    const socklen_t bytes = dpari_os_shown(name, &at);
+    const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return sees;
 }
 
 DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
@@ -8814,7 +8859,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
     int32_t count = 1;
-    if (w->threads || (w->head->plain & DPAR_WITHOUT_CMA)) {
+    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WITHOUT_CMA)) {
         return;
     }
     memset(r->can_read, 0, sizeof r->can_read);
@@ -8855,19 +8900,18 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
 
 DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
 {
-    int32_t named = 0, first = -1;
+    int32_t first = -1, count = 0;
     for (int32_t i = 0; i < w->size; i++) {
         if (i == w->me || dpari_world_reads(w, w->me, i)) {
             continue;
         }
         first = first < 0 ? i : first;
-        if (named++ < 8) {
-            dpari_text_print(t, "%s%d", named > 1 ? ", " : ", but twice from ranks ", i);
-        }
+        count++;
     }
-    if (named > 0) {
-        dpari_text_print(t, "%s (rank %d: %s)", named > 8 ? ", ..." : "", first,
-                         dpari_unread_why(w, first));
+    if (count > 0) {
+        dpari_text_print(t, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
+                         w->size - 1, first, dpari_unread_why(w, first));
+        dpar_text_put(t, count > 1 ? ", ..." : "");
     }
 }
 
@@ -12538,12 +12582,13 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         return;
     }
     reads = DPARI_LOAD(&w->rank[w->me].reads);
-    dpari_text_print(out, " of one node; memory of dpar_comm_alloc is read where it lies, other %s",
-                     reads > 1 ? "memory by process_vm_readv"
-                               : "memory is copied twice: process_vm_readv is not allowed here");
-    if (reads > 0) {
-        dpari_put_unread(out, w);
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    if (reads == 0) {
+        dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
+        return;
     }
+    dpar_text_put(out, reads > 1 ? "memory by process_vm_readv" : "memory is copied twice");
+    dpari_put_unread(out, w);
 }
 
 /* ---- making and ending ------------------------------------------------------------------------

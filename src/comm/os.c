@@ -462,6 +462,47 @@ DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
+/* A socket's name in the abstract space of Linux: it has no file, and ends with its socket. */
+static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
+{
+    dpar_text t;
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    dpar_text_init(&t, at->sun_path + 1, sizeof at->sun_path - 1);
+    dpari_text_print(&t, "dpar.%ld.seen.%ld", dpari_os_user(), (int64_t)(name >> 1));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
+{
+#if defined(__linux__)
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    socklen_t bytes;
+    *name = dpari_os_random();
+    bytes = dpari_os_shown(*name, &at);
+    if (fd < 0 || bind(fd, (struct sockaddr *)(void *)&at, bytes) == 0) {
+        return fd;
+    }
+    close(fd);
+#else
+    *name = 0;
+#endif
+    return -1;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
+{
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    const socklen_t bytes = dpari_os_shown(name, &at);
+    const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return sees;
+}
+
 DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                   int64_t bytes)
 {

@@ -42,6 +42,10 @@ typedef struct dpari_os_target {
  * says, ESRCH where the process is another one. What is at `to` then is undefined. */
 DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                   int64_t bytes);
+/* Shows a name that processes of this user see within one network namespace of one machine, for as
+ * long as the descriptor is open; -1: not possible here. */
+DPARI_DOOR int dpari_os_show(uint64_t *name);
+DPARI_DOOR int dpari_os_sees(uint64_t name);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);

@@ -648,12 +648,13 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         return;
     }
     reads = DPARI_LOAD(&w->rank[w->me].reads);
-    dpari_text_print(out, " of one node; memory of dpar_comm_alloc is read where it lies, other %s",
-                     reads > 1 ? "memory by process_vm_readv"
-                               : "memory is copied twice: process_vm_readv is not allowed here");
-    if (reads > 0) {
-        dpari_put_unread(out, w);
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    if (reads == 0) {
+        dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
+        return;
     }
+    dpar_text_put(out, reads > 1 ? "memory by process_vm_readv" : "memory is copied twice");
+    dpari_put_unread(out, w);
 }
 
 /* ---- making and ending ------------------------------------------------------------------------

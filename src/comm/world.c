@@ -765,7 +765,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
     int32_t count = 1;
-    if (w->threads || (w->head->plain & DPAR_WITHOUT_CMA)) {
+    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WITHOUT_CMA)) {
         return;
     }
     memset(r->can_read, 0, sizeof r->can_read);
@@ -806,19 +806,18 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
 
 DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
 {
-    int32_t named = 0, first = -1;
+    int32_t first = -1, count = 0;
     for (int32_t i = 0; i < w->size; i++) {
         if (i == w->me || dpari_world_reads(w, w->me, i)) {
             continue;
         }
         first = first < 0 ? i : first;
-        if (named++ < 8) {
-            dpari_text_print(t, "%s%d", named > 1 ? ", " : ", but twice from ranks ", i);
-        }
+        count++;
     }
-    if (named > 0) {
-        dpari_text_print(t, "%s (rank %d: %s)", named > 8 ? ", ..." : "", first,
-                         dpari_unread_why(w, first));
+    if (count > 0) {
+        dpari_text_print(t, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
+                         w->size - 1, first, dpari_unread_why(w, first));
+        dpar_text_put(t, count > 1 ? ", ..." : "");
     }
 }
 

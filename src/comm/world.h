@@ -200,7 +200,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 
 /* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
 DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
-/* ", except that of ranks 2, 3 (another PID namespace)": whose memory this rank cannot read. */
+/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
 DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* May `reader` read the memory of `rank` (process_vm_readv)? Each rank tries all when it enters. */
