@@ -910,8 +910,22 @@ DPARI_DOOR int32_t dpari_os_cpu(void);
  * move it again at once. 1 if it runs there now. About 10 us. */
 DPARI_DOOR int dpari_os_move_to(int32_t cpu);
 
-/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
-DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+/* A process that is to be read, and the proof that it is the one that is meant: a word that only
+ * its memory holds at this address. A pid alone proves nothing: in another PID namespace, or once
+ * the process has ended, it is that of someone else. */
+typedef struct dpari_os_target {
+    int32_t pid;
+    uint64_t at, word;
+} dpari_os_target;
+/* Copies from another process (bytes 0: only proves that it can). The word is read in the same
+ * system call as the bytes, so both come from one memory. 0, or -1 with errno: what the kernel
+ * says, ESRCH where the process is another one. What is at `to` then is undefined. */
+DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                  int64_t bytes);
+/* Shows a name that processes of this user see within one network namespace of one machine, for as
+ * long as the descriptor is open; -1: not possible here. */
+DPARI_DOOR int dpari_os_show(uint64_t *name);
+DPARI_DOOR int dpari_os_sees(uint64_t name);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
@@ -1058,8 +1072,6 @@ enum {
     DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
     DPARI_MAX_RANKS = 1024 /* of one node */
 };
-#define DPARI_PROBE UINT64_C(0x6470617270726f62)
-
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
@@ -1076,21 +1088,23 @@ enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
 /* What all may read about a rank. */
 typedef struct dpari_rank {
-    uint32_t state;  /* DPARI_RANK_x */
-    int32_t pid;     /* of its process */
-    int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
-    int32_t can_cma; /* may it read the others' memory? */
-    uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
+    uint32_t state; /* DPARI_RANK_x */
+    int32_t pid;    /* of its process */
+    int32_t ending; /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
+    uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
     int32_t cpu;     /* where it ran when it last waited or began an operation; -1: not known */
-    char room_0[DPARI_LINE - 44];
+    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
+    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
+    char room_0[DPARI_LINE - 64];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* when it last said that it waits, ms of dpari_os_now, the low 32 bits; */
+    uint32_t beat;     /* when it last said that it waits, by the head's `clock`; */
     int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
     char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
@@ -1104,10 +1118,14 @@ typedef struct dpari_world_head {
     uint32_t version, ranks;
     int64_t bytes, heap_bytes, slot_bytes, heap_begin;
     int32_t plain, threads;
-    char room_0[DPARI_LINE - 56];
+    uint64_t nonce; /* random: no other world has the words of this one's ranks */
+    char room_0[DPARI_LINE - 64];
     uint32_t sleepers; /* ranks that are asleep now */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char room_1[DPARI_LINE - 8];
+    uint32_t clock; /* ms, set forward by ranks that wait, each by how much time has passed for it:
+                       their own clocks may differ (time namespaces) */
+    char room_2[DPARI_LINE - 4];
 } dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
@@ -1148,7 +1166,9 @@ typedef struct dpari_world {
     int64_t fresh;    /* heap from here on was never given out */
     int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
                          still write there */
-    uint64_t probe;   /* DPARI_PROBE + me */
+    uint64_t *probe;  /* a page with the word of this rank, not handed on by fork */
+    uint32_t clock;   /* the head's, as last seen, */
+    double clock_at;  /* and when that was, of dpari_os_now */
     uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
 } dpari_world;
 
@@ -1322,8 +1342,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
  * seconds does something else, or nothing. The chain of waits from that rank on, within the
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
-DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                       double quiet, int32_t *links);
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
+                                       int32_t *links);
 /* An engine of several nodes has this one for the ranks of a node: sentences say "rank number[r] on
  * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
 DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
@@ -1338,8 +1358,8 @@ DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 DPARI_DOOR double dpari_quiet(double timeout);
 /* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
  * collective of g that this one has not called? Then its number there. */
-DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
-                                   double quiet, int64_t *sequence);
+DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+                                   int64_t *sequence);
 /* " called barrier #7": that collective. */
 DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
                                   int64_t sequence);
@@ -1957,6 +1977,15 @@ DPARI_API void dpari_os_pause_openmp(int kind);
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
 DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
+/* A number that no other call gives, here or on another machine. */
+DPARI_API uint64_t dpari_os_random(void);
+/* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
+DPARI_API uint64_t *dpari_os_own_page(void);
+/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
+DPARI_API uint64_t dpari_os_namespace(const char *kind);
+/* The number of this process's user outside of its user namespace, as far as it is known. */
+DPARI_API int64_t dpari_os_user(void);
+
 /* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
 DPARI_API int64_t dpari_os_available(void);
 
@@ -2000,9 +2029,17 @@ DPARI_API void dpari_world_close(dpari_world *w);
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 
-/* Seconds since a beat of dpari_rank. */
-DPARI_API double dpari_beat_age(uint32_t beat, double now);
+/* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
+DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
+/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
+DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
 
+/* May `reader` read the memory of `rank` (process_vm_readv)? Each rank tries all when it enters. */
+DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
+/* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
+ * more: this rank does not try again then. */
+DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+                               int64_t bytes);
 /* Wakes all: something happened that everyone must look at. */
 DPARI_API void dpari_ring_all(const dpari_segment *s);
 
@@ -2219,8 +2256,10 @@ DPARI_API int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
  *
  * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
  * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere
- * it is a file in /tmp that is unlinked once all have come; one that stays because rank 0 was
+ * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens, and is seen
+ * within one network namespace. Ranks that do not meet there within a second try a file in /tmp as
+ * well, which joins network namespaces that have /tmp in common; elsewhere than on Linux it is the
+ * only name. The file is unlinked once all have come; one that stays because rank 0 was
  * killed goes when the next job of this user starts a minute later. Both sides ask the system for
  * the other's user, and a connection that does not speak this protocol is dropped and tried again
  * until the deadline. */
@@ -2821,6 +2860,18 @@ DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 #define DPARI_OS_TMPFILE __O_TMPFILE
 #endif
 
+DPARI_API DPARI_COLD uint64_t *dpari_os_own_page(void)
+{
+    uint64_t *page = (uint64_t *)dpari_os_pages(dpari_os_page());
+#if defined(__linux__) && !defined(__hppa__)
+    const int wipe = 18; /* MADV_WIPEONFORK since Linux 4.14; before that children keep a copy */
+    if (page != NULL) {
+        (void)madvise(page, (size_t)dpari_os_page(), wipe);
+    }
+#endif
+    return page;
+}
+
 /* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
 static int dpari_os_named(void)
 {
@@ -3136,6 +3187,64 @@ DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t b
     return 0;
 }
 
+DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
+{
+    uint64_t number = 0;
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, &number, sizeof number) : -1;
+    struct timespec t;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (got == (ssize_t)sizeof number) {
+        return number;
+    }
+    /* no such device in a bare container: the time, the pid and where the loader put the stack */
+    clock_gettime(CLOCK_REALTIME, &t);
+    number ^= (uint64_t)t.tv_sec << 32 ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
+    return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
+{
+#if defined(__linux__)
+    char path[32];
+    struct stat about;
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpari_text_print(&t, "/proc/self/ns/%s", kind);
+    return stat(path, &about) == 0 ? (uint64_t)about.st_ino : 0;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
+
+DPARI_API DPARI_COLD int64_t dpari_os_user(void)
+{
+    const int64_t user = (int64_t)getuid();
+#if defined(__linux__)
+    char text[1024];
+    const char *at = text;
+    dpari_os_text("/proc/self/uid_map", text, sizeof text);
+    while (*at != '\0') { /* lines "first inside, first outside, how many" */
+        int64_t number[3];
+        for (int32_t i = 0; i < 3; i++) {
+            at += strspn(at, " \n");
+            for (number[i] = 0; *at >= '0' && *at <= '9'; at++) {
+                number[i] = number[i] * 10 + (*at - '0');
+            }
+        }
+        if (user >= number[0] && user - number[0] < number[2]) {
+            return number[1] + (user - number[0]);
+        }
+        at += strcspn(at, "\n");
+        at += strspn(at, "\n");
+    }
+#endif
+    return user;
+}
+
 DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
@@ -3168,31 +3277,89 @@ DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+/* A socket's name in the abstract space of Linux: it has no file, and ends with its socket. */
+static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
+{
+    dpar_text t;
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    dpar_text_init(&t, at->sun_path + 1, sizeof at->sun_path - 1);
+    dpari_text_print(&t, "dpar.%ld.seen.%ld", dpari_os_user(), (int64_t)(name >> 1));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
+{
+#if defined(__linux__)
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    socklen_t bytes;
+    *name = dpari_os_random();
+    bytes = dpari_os_shown(*name, &at);
+    if (fd < 0 || bind(fd, (struct sockaddr *)(void *)&at, bytes) == 0) {
+        return fd;
+    }
+    close(fd);
+#else
+    *name = 0;
+#endif
+    return -1;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
+{
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    const socklen_t bytes = dpari_os_shown(name, &at);
+    const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return sees;
+}
+
+DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                  int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
-    while (bytes > 0) {
-        struct iovec mine, theirs;
-        int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+    do {
+        const int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+        struct iovec mine[2], theirs[2];
+        uint64_t word = 0;
         long got;
-        mine.iov_base = to;
-        mine.iov_len = (size_t)piece;
-        theirs.iov_base = (void *)(uintptr_t)from;
-        theirs.iov_len = (size_t)piece;
-        got = syscall(SYS_process_vm_readv, (pid_t)pid, &mine, 1UL, &theirs, 1UL, 0UL);
-        if (got <= 0) {
+        mine[0].iov_base = &word;
+        mine[0].iov_len = sizeof word;
+        theirs[0].iov_base = (void *)(uintptr_t)target->at;
+        theirs[0].iov_len = sizeof word;
+        mine[1].iov_base = to;
+        mine[1].iov_len = (size_t)piece;
+        theirs[1].iov_base = (void *)(uintptr_t)from;
+        theirs[1].iov_len = (size_t)piece;
+        got = syscall(SYS_process_vm_readv, (pid_t)target->pid, mine, 2UL, theirs, 2UL, 0UL);
+        if (got < 0) {
+            return -1;
+        }
+        if (word != target->word) {
+            errno = ESRCH;
+            return -1;
+        }
+        got -= (long)sizeof word;
+        if (got <= 0 && piece > 0) {
+            errno = EFAULT;
             return -1;
         }
         to = (char *)to + got;
         from += (uint64_t)got;
         bytes -= got;
-    }
+    } while (bytes > 0);
     return 0;
 #else
-    (void)pid;
+    (void)target;
     (void)to;
     (void)from;
-    return bytes == 0 ? 0 : -1;
+    (void)bytes;
+    errno = ENOSYS;
+    return -1;
 #endif
 }
 
@@ -8159,7 +8326,10 @@ DPARI_API void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double
 /* ==== comm/world.c ==== */
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 2 };
+enum { DPARI_VERSION = 3 };
+
+/* What the shared clock begins with: beats that are 0 are older than any deadline's quiet time. */
+enum { DPARI_CLOCK_FIRST = 1 << 20 };
 
 static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 {
@@ -8275,6 +8445,8 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     }
     h->plain = plain;
     h->threads = threads || ranks == 1;
+    h->nonce = dpari_os_random();
+    h->clock = DPARI_CLOCK_FIRST;
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
     return DPAR_OK;
 }
@@ -8594,21 +8766,39 @@ DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pe
     return DPAR_OK;
 }
 
-static uint32_t dpari_beat(double now)
+/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so nobody reads
+ * the clock of another: a rank that finds the shared one as it was when it last looked sets it
+ * forward by what has passed since, and one that finds it changed takes it as it is. So it runs
+ * while somebody waits, at most as fast as time, and no faster for many. */
+static uint32_t dpari_clock(dpari_world *w)
 {
-    return (uint32_t)(uint64_t)(now * 1000.0);
+    const double now = dpari_os_now();
+    const double passed = (now - w->clock_at) * 1000.0;
+    uint32_t seen = DPARI_LOAD(&w->head->clock);
+    if (seen != w->clock) {
+        w->clock = seen;
+        w->clock_at = now;
+        return seen;
+    }
+    if (passed >= 1.0) {
+        const uint32_t next = seen + (uint32_t)dpari_leastf(passed, 1e9);
+        w->clock = DPARI_CLAIM(&w->head->clock, &seen, next) ? next : seen;
+        w->clock_at = now;
+    }
+    return w->clock;
 }
 
-DPARI_API double dpari_beat_age(uint32_t beat, double now)
+DPARI_API DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
 {
-    return (double)(dpari_beat(now) - beat) / 1000.0;
+    const uint32_t beat = DPARI_LOAD(&w->rank[rank].beat);
+    return (double)(dpari_clock(w) - beat) / 1000.0;
 }
 
 DPARI_DOOR DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
-    DPARI_STORE(&r->beat, dpari_beat(dpari_os_now()));
+    DPARI_STORE(&r->beat, dpari_clock(w));
 }
 
 /* ---- life and death ---------------------------------------------------------------------------
@@ -8845,6 +9035,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(w->probe, dpari_os_page());
     if (w->owns) {
         w->segment.base = w->owns == DPARI_OWNS_FILE ? NULL : w->segment.base;
         dpari_segment_close(&w->segment);
@@ -8873,8 +9064,12 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
                                                          : 300.0;
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     w->fresh = h->heap_begin + me * h->heap_bytes;
-    w->probe = DPARI_PROBE + (uint64_t)me;
-    if (!w->used) {
+    w->clock = DPARI_LOAD(&h->clock);
+    w->clock_at = dpari_os_now();
+    w->probe = dpari_os_own_page();
+    if (!w->used || !w->probe) {
+        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(w->probe, dpari_os_page());
         dpari_os_unmap(w, (int64_t)sizeof *w);
         return NULL;
     }
@@ -8937,11 +9132,123 @@ static int32_t dpari_cpu_bits(uint64_t v)
     return n;
 }
 
-/* What can be known only when all are here: cores for all, and whether CMA is allowed. */
+/* ---- whose memory can be read -----------------------------------------------------------------
+ *
+ * process_vm_readv takes a pid, and whether it may depends on both processes: their users and
+ * namespaces, seccomp, Yama, whether they can be dumped. None of that is asked for. Each rank keeps
+ * a word in its private memory that no other process has, and whoever reads from it reads that
+ * word, too, in the same call. On entering each rank tries all others and shows which it has read,
+ * so that ranks choose together what all of them can do. */
+
+/* The word of a rank. */
+static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
+{
+    uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
+    return h ^ h >> 31;
+}
+
+static int dpari_world_fetch(const dpari_world *w, int32_t rank, void *to, uint64_t from,
+                             int64_t bytes)
+{
+    dpari_os_target target;
+    target.pid = w->rank[rank].pid;
+    target.at = w->rank[rank].probe;
+    target.word = dpari_world_word(w, rank);
+    return dpari_os_read_peer(&target, to, from, bytes);
+}
+
+DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[reader];
+    const int32_t count = DPARI_LOAD(&r->reads);
+    if (count == 0 || count == w->size) {
+        return count != 0;
+    }
+    return (int)(__atomic_load_n(&r->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
+}
+
+DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from, int64_t bytes)
+{
+    dpari_rank *r = &w->rank[w->me];
+    const uint64_t bit = UINT64_C(1) << rank % 64;
+    if (bytes == 0) {
+        return 0;
+    }
+    if (dpari_world_fetch(w, rank, to, from, bytes) == 0) {
+        return 0;
+    }
+    if (r->can_read[rank / 64] & bit) {
+        __atomic_store_n(&r->can_read[rank / 64], r->can_read[rank / 64] & ~bit, __ATOMIC_RELAXED);
+        DPARI_STORE(&r->reads, r->reads - 1);
+    }
+    return -1;
+}
+
+static DPARI_COLD void dpari_world_prove(dpari_world *w)
+{
+    dpari_rank *r = &w->rank[w->me];
+    int32_t count = 1;
+    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WITHOUT_CMA)) {
+        return;
+    }
+    memset(r->can_read, 0, sizeof r->can_read);
+    r->can_read[w->me / 64] = UINT64_C(1) << w->me % 64;
+    for (int32_t i = 1; i < w->size; i++) { /* not all of them the same rank at once */
+        const int32_t peer = (w->me + i) % w->size;
+        if (dpari_world_fetch(w, peer, NULL, 0, 0) == 0) {
+            r->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
+            count++;
+        } else if (errno == ENOSYS) {
+            break;
+        }
+    }
+    DPARI_STORE(&r->reads, count);
+}
+
+/* Why this rank cannot read that one, as far as it is known. */
+static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
+{
+    const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
+    if (dpari_world_fetch(w, rank, NULL, 0, 0) == 0) {
+        return "a read failed before";
+    }
+    if (errno == ENOSYS) {
+        return "this system has no such call, or seccomp hides it";
+    }
+    if (mine->pid_space != theirs->pid_space) {
+        return "another PID namespace";
+    }
+    if (mine->user_space != theirs->user_space) {
+        return "another user namespace";
+    }
+    if (errno == EPERM || errno == EACCES) {
+        return "not permitted: another user, seccomp, or Yama's ptrace_scope";
+    }
+    return "it is not found by its pid";
+}
+
+DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
+{
+    int32_t first = -1, count = 0;
+    for (int32_t i = 0; i < w->size; i++) {
+        if (i == w->me || dpari_world_reads(w, w->me, i)) {
+            continue;
+        }
+        first = first < 0 ? i : first;
+        count++;
+    }
+    if (count > 0) {
+        dpari_text_print(t, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
+                         w->size - 1, first, dpari_unread_why(w, first));
+        dpar_text_put(t, count > 1 ? ", ..." : "");
+    }
+}
+
+/* What can be known only when all are here: cores for all, and whose memory can be read. */
 static void dpari_world_look(dpari_world *w)
 {
-    dpari_rank *next = &w->rank[(w->me + 1) % w->size];
-    uint64_t word = 0;
     int32_t cores = 0;
     for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
         uint64_t any = 0;
@@ -8951,11 +9258,7 @@ static void dpari_world_look(dpari_world *w)
         cores += dpari_cpu_bits(any);
     }
     w->crowded = cores < w->size;
-    if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
-        dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
-        DPARI_STORE(&w->rank[w->me].can_cma,
-                    word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size));
-    }
+    dpari_world_prove(w);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
@@ -8968,6 +9271,10 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
     r->cpu = w->cpu = dpari_os_cpu();
+    *w->probe = dpari_world_word(w, w->me);
+    r->probe = (uint64_t)(uintptr_t)w->probe;
+    r->pid_space = dpari_os_namespace("pid");
+    r->user_space = dpari_os_namespace("user");
     dpari_os_cpus(r->cpus);
     r->cache = dpari_os_cache(r->cpus);
     DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
@@ -9387,13 +9694,13 @@ DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank,
                                               double quiet, int64_t *sequence)
 {
-    const dpari_world *w = g->world;
+    dpari_world *w = g->world;
     const dpari_rank *r = &w->rank[world_rank];
     dpari_flight f, mine;
-    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
+    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(w, world_rank) > quiet ||
         !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
         f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
         dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
@@ -9422,11 +9729,11 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 }
 
 DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
-                                                  double now, double quiet, int32_t *links)
+                                                  double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;
-    for (n = 0; n < g->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
+    for (n = 0; n < g->world->size && dpari_beat_age(g->world, who) <= quiet; n++) {
         const int32_t next = DPARI_LOAD(&r[who].needs);
         if (next == g->world->me || next == world_rank || dpari_group_rank(g, next) < 0) {
             break;
@@ -9741,7 +10048,7 @@ typedef struct dpari_offer {
 enum {
     DPARI_BOXED = 1,
     DPARI_IN_PLACE = 2,
-    DPARI_CAN_CMA = 4,
+    DPARI_CAN_CMA = 4, /* it can read the private memory of all in the group */
     DPARI_OWN_TAKEN = 8,
     DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
 };
@@ -10036,11 +10343,26 @@ static int64_t dpari_in_place(const dpar_call *call)
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
 }
 
+/* May this rank of the group read the memory of all others? */
+static int dpari_reads_all(const dpari_group *g, int32_t rank)
+{
+    const dpari_world *w = g->world;
+    const int32_t reader = g->world_rank[rank], count = DPARI_LOAD(&w->rank[reader].reads);
+    int32_t r = 0;
+    if (count == 0 || count == w->size) {
+        return count != 0;
+    }
+    while (r < g->comm.size && dpari_world_reads(w, reader, g->world_rank[r])) {
+        r++;
+    }
+    return r == g->comm.size;
+}
+
 /* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
-        if (!DPARI_LOAD(&g->world->rank[g->world_rank[r]].can_cma)) {
+        if (!dpari_reads_all(g, r)) {
             return 0;
         }
     }
@@ -10103,8 +10425,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(g, call);
     offer->in = 0;
-    offer->flags =
-        dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    offer->flags = dpari_in_place(call) | (dpari_reads_all(g, g->comm.rank) ? DPARI_CAN_CMA : 0);
     if (pace && dpari_pace_choose(pace) == DPARI_BY_KERNEL) {
         offer->flags |= DPARI_KERNEL;
     }
@@ -10416,7 +10737,9 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
+/* number: errno of the read. */
+static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank,
+                                               int number)
 {
     dpar_text t;
     dpar_why why;
@@ -10431,13 +10754,22 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpari_put_work(&t, g, k);
     dpar_text_put(&t, "the memory of ");
     dpari_put_rank(&t, g, rank);
-    dpar_text_put(&t, " cannot be read any more (try DPAR_WITHOUT_CMA)");
+    dpar_text_put(&t, " cannot be read any more (");
+    dpari_os_error(&t, number);
+    dpar_text_put(&t,
+                  number == EPERM
+                      ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
+                        " since the start?"
+                      : "");
+    dpar_text_put(&t, "): options.plain = DPAR_WITHOUT_CMA does without");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
-static int32_t dpari_pid(const dpari_group *g, int32_t rank)
+/* Copies from a rank's private memory. */
+static int dpari_cma_read(const dpari_group *g, int32_t rank, void *to, uint64_t from,
+                          int64_t bytes)
 {
-    return g->world->rank[g->world_rank[rank]].pid;
+    return dpari_world_read(g->world, g->world_rank[rank], to, from, bytes);
 }
 
 /* This rank's part of all inputs into its own output, block by block through its slots. */
@@ -10456,8 +10788,8 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
             char *copy = slots + r * block;
             uint64_t from = dpari_offer_of(g, k, r)->in_at + (uint64_t)(part.begin + at);
             g->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_os_read_peer(dpari_pid(g, r), copy, from, bytes) != 0) {
-                return dpari_cma_failed(g, k, r);
+            if (r != me && dpari_cma_read(g, r, copy, from, bytes) != 0) {
+                return dpari_cma_failed(g, k, r, errno);
             }
         }
         g->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
@@ -10473,9 +10805,8 @@ static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
         const int32_t r = (g->comm.rank + i) % g->comm.size;
         const dpari_piece part = dpari_part(g, &k->call, r);
         uint64_t from = dpari_offer_of(g, k, r)->out_at + (uint64_t)part.begin;
-        if (dpari_os_read_peer(dpari_pid(g, r), (char *)k->call.out + part.begin, from,
-                               part.bytes) != 0) {
-            return dpari_cma_failed(g, k, r);
+        if (dpari_cma_read(g, r, (char *)k->call.out + part.begin, from, part.bytes) != 0) {
+            return dpari_cma_failed(g, k, r, errno);
         }
     }
     return DPAR_OK;
@@ -10567,9 +10898,9 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
             dpari_kern_copy((char *)call->out + to.begin,
                             (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes,
                             stream);
-        } else if (dpari_os_read_peer(dpari_pid(g, r), (char *)call->out + to.begin,
-                                      offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
-            return dpari_cma_failed(g, k, r);
+        } else if (dpari_cma_read(g, r, (char *)call->out + to.begin,
+                                  offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+            return dpari_cma_failed(g, k, r, errno);
         }
     }
     return DPAR_OK;
@@ -11034,7 +11365,6 @@ typedef struct dpari_p2p_link {
     dpari_p2p_works streams;     /* sends that a CTS asked for */
     dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
     uint32_t ids;
-    int32_t no_cma;               /* it was tried and failed */
     dpari_pace pace[DPARI_PACES]; /* of large private messages from it, while it waits */
     int32_t rang;                 /* the peer was woken for its full ring */
 } dpari_p2p_link;
@@ -11348,17 +11678,18 @@ static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
 }
 
 /* Bytes of private memory that go without a wait for their receive. */
-static int64_t dpari_p2p_eager(const dpari_p2p *p)
+static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
 {
     const dpari_world *w = p->world;
-    return !p->cma || !w->rank[w->me].can_cma ? DPARI_P2P_EAGER
-           : w->crowded                       ? DPARI_P2P_EAGER_CROWD
-                                              : DPARI_P2P_EAGER_CMA;
+    if (!p->cma || !dpari_world_reads(w, peer, w->me)) {
+        return DPARI_P2P_EAGER;
+    }
+    return w->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
 }
 
 /* Writes the envelope of a queued send into the cell; its next phase. */
-static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
-                                      dpari_p2p_cell *cell)
+static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_t peer,
+                                      dpar_work *k, dpari_p2p_cell *cell)
 {
     dpari_world *w = p->world;
     const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
@@ -11369,7 +11700,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_w
     if (bytes >= DPARI_P2P_DIRECT) {
         where.ref = dpari_p2p_ref(p, k->call.in, bytes);
     }
-    if (bytes > dpari_p2p_eager(p) || where.ref) {
+    if (where.ref || (bytes > DPARI_P2P_EAGER_CMA && bytes > dpari_p2p_eager(p, peer))) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
         where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
@@ -11425,7 +11756,7 @@ static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
     return 1;
 }
 
-static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link)
+static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
     while (link->queue.first) {
@@ -11435,7 +11766,7 @@ static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link)
             if (!cell) {
                 return 0;
             }
-            k->phase = dpari_p2p_put_envelope(p, link, k, cell);
+            k->phase = dpari_p2p_put_envelope(p, link, peer, k, cell);
         }
         if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
             return 0;
@@ -11458,7 +11789,7 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
         return;
     }
     if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(p, link) ||
-        !dpari_p2p_push_queue(p, link)) {
+        !dpari_p2p_push_queue(p, link, peer)) {
         return;
     }
     while (link->streams.first) {
@@ -11534,10 +11865,11 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
-    const dpari_world *w = p->world;
+    dpari_world *w = p->world;
     const int64_t bytes = k->state[DPARI_P2P_BYTES];
     double began = 0.0;
-    if (!p->cma || link->no_cma || !w->rank[w->me].can_cma) {
+    int read;
+    if (!p->cma || !dpari_world_reads(w, w->me, peer)) {
         return 0;
     }
     if (where->present) {
@@ -11547,12 +11879,12 @@ static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer
             return 0;
         }
     }
-    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
-    if (where->present && !link->no_cma) {
+    read = dpari_world_read(w, peer, k->call.out, where->address, bytes) == 0;
+    if (where->present && read) {
         dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_KERNEL, bytes,
                         dpari_os_now() - began);
     }
-    return !link->no_cma;
+    return read;
 }
 
 /* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
@@ -12021,13 +12353,13 @@ static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t r
 /* The first that is missing because it waits for a rank that has come to k, and for whom. */
 static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
-    const double now = dpari_os_now(), quiet = dpari_quiet(g->comm.timeout_s);
+    const double quiet = dpari_quiet(g->comm.timeout_s);
     for (int32_t r = 0; r < g->comm.size; r++) {
         int32_t links = 0, who;
         if (!dpari_work_misses(g, k, r)) {
             continue;
         }
-        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], now, quiet, &links));
+        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], quiet, &links));
         if (links > 0 && !dpari_work_misses(g, k, who)) {
             dpar_text_put(t, ", ");
             dpari_put_rank(t, g, r);
@@ -12582,7 +12914,8 @@ static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
 
 static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
 {
-    const dpari_world *w = dpari_group_of(c)->world;
+    dpari_world *w = dpari_group_of(c)->world;
+    int32_t reads;
     if (w->size == 1) {
         return;
     }
@@ -12590,10 +12923,14 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         dpar_text_put(out, ", threads of one process");
         return;
     }
-    dpari_text_print(out, " of one node; memory of dpar_comm_alloc is read where it lies, other %s",
-                     DPARI_LOAD(&w->rank[w->me].can_cma)
-                         ? "memory by process_vm_readv"
-                         : "memory is copied twice: process_vm_readv is not allowed here");
+    reads = DPARI_LOAD(&w->rank[w->me].reads);
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    if (reads == 0) {
+        dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
+        return;
+    }
+    dpar_text_put(out, reads > 1 ? "memory by process_vm_readv" : "memory is copied twice");
+    dpari_put_unread(out, w);
 }
 
 /* ---- making and ending ------------------------------------------------------------------------
@@ -13947,16 +14284,17 @@ typedef struct dpari_guest {
     dpari_hello in;
 } dpari_guest;
 
-/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
+/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
+ * listener in /tmp where there are two (fd -1: nobody). */
 typedef struct dpari_host {
     const dpar_start *job;
     dpari_segment *segment;
     int32_t guests, mapped; /* places, ranks that have the segment */
-    int32_t named;
-    int32_t strangers; /* connections that did not speak the protocol, were of others */
+    int32_t named;          /* the only listener is in /tmp */
+    int32_t strangers;      /* connections that did not speak the protocol, were of others */
     double deadline, began;
     double looked; /* at the clock, last */
-    struct sockaddr_un name;
+    struct sockaddr_un name, file; /* file: of the listener in /tmp, if there is one */
     struct pollfd *poll;
     dpari_guest *guest;
     int32_t *place; /* of each rank: its guest + 1, 0: has not come */
@@ -13994,7 +14332,7 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     size_t begin = named ? 0 : 1, n, i;
     int digit;
     dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", (int64_t)getuid());
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
     for (digit = 60; digit >= 0; digit -= 4) {
         dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
     }
@@ -14166,7 +14504,7 @@ static void dpari_meet_sweep(void)
     DIR *folder = opendir("/tmp");
     struct dirent *entry;
     dpar_text_init(&t, begin, sizeof begin);
-    dpari_text_print(&t, "dpar.%ld.", (int64_t)getuid());
+    dpari_text_print(&t, "dpar.%ld.", dpari_os_user());
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, begin, t.used) == 0) {
             dpari_meet_end_stale(entry->d_name);
@@ -14182,18 +14520,19 @@ static void dpari_meet_sweep(void)
 
 /* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
  * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
- * listens; 0: not now; -1: never, with errno. */
-static int dpari_host_listen(dpari_host *h)
+ * listens in *listener; 0: not now; -1: never, with errno. */
+static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 {
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
-        socklen_t bytes = dpari_meet_name(h->job, k, h->named, &h->name);
+        socklen_t bytes = dpari_meet_name(h->job, k, named, &h->name);
         int fd = dpari_meet_socket(), other, mine, number;
         if (fd < 0) {
             return -1;
         }
         if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
-            h->poll[0].fd = fd;
+            h->file = named ? h->name : h->file;
+            *listener = fd;
             return 1;
         }
         number = errno;
@@ -14209,7 +14548,7 @@ static int dpari_host_listen(dpari_host *h)
         mine = 1;
         if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
             mine = dpari_meet_is_mine(other);
-        } else if (h->named && errno == ECONNREFUSED) {
+        } else if (named && errno == ECONNREFUSED) {
             struct stat about;
             mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
             if (mine) {
@@ -14237,9 +14576,9 @@ static void dpari_host_drop(dpari_host *h, int32_t i)
     g->rank = -1;
 }
 
-static void dpari_host_accept(dpari_host *h)
+static void dpari_host_accept(dpari_host *h, int listener)
 {
-    int fd = dpari_os_beyond_standard(accept(h->poll[0].fd, NULL, NULL));
+    int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
     int32_t i = 0;
     if (fd < 0) {
         return;
@@ -14258,6 +14597,16 @@ static void dpari_host_accept(dpari_host *h)
     h->poll[1 + i].events = POLLIN;
     h->poll[1 + i].revents = 0;
     h->guest[i].rank = -1;
+}
+
+static void dpari_host_accept_all(dpari_host *h)
+{
+    if (h->poll[0].revents != 0) {
+        dpari_host_accept(h, h->poll[0].fd);
+    }
+    if (h->poll[1 + h->guests].revents != 0) {
+        dpari_host_accept(h, h->poll[1 + h->guests].fd);
+    }
 }
 
 /* Has the guest gone without our having seen it? */
@@ -14344,11 +14693,16 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Of a launcher that does not say who is on this node. */
-static void dpari_meet_put_nodes(dpar_text *t, const dpar_start *job)
+/* What may keep ranks from finding each other. */
+static void dpari_meet_put_reasons(dpar_text *t, const dpar_start *job)
 {
-    dpar_text_put(t,
-                  job->local_size < 0 ? "; on other nodes? dpar_mpi.h, dpar_nccl.h join them" : "");
+    if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
+        dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
+    }
+    dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
+    if (job->local_size < 0) { /* a launcher that does not say who is on this node */
+        dpar_text_put(t, "; on other nodes? dpar_mpi.h, dpar_nccl.h join them");
+    }
 }
 
 /* "ranks 2, 3 of 4 did not come within 5.0 s". */
@@ -14374,8 +14728,22 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     if (h->strangers > 0) {
         dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
     }
-    dpari_meet_put_nodes(&t, h->job);
+    dpari_meet_put_reasons(&t, h->job);
     return DPAR_E_TIMEOUT;
+}
+
+/* Ranks that have not come by now may be in another network namespace, where abstract names are not
+ * seen and files are. A second, in which ranks that are where they should be come. */
+#define DPARI_MEET_WIDER 1.0
+
+static void dpari_host_widen(dpari_host *h)
+{
+    struct pollfd *second = &h->poll[1 + h->guests];
+    if (h->named || second->fd >= 0 || dpari_os_now() - h->began < DPARI_MEET_WIDER) {
+        return;
+    }
+    dpari_meet_sweep();
+    (void)dpari_host_listen(h, 1, &second->fd); /* in vain: the first one is left */
 }
 
 /* Until all have the segment, or it cannot be. */
@@ -14392,7 +14760,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
             return dpari_host_late(h, why);
         }
         if (h->poll[0].fd < 0) {
-            int listens = dpari_host_listen(h);
+            int listens = dpari_host_listen(h, h->named, &h->poll[0].fd);
             if (listens < 0) {
                 return dpari_meet_failed(why, "the socket where ranks meet", errno);
             }
@@ -14401,7 +14769,8 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
                 continue;
             }
         }
-        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(left)) <= 0) {
+        dpari_host_widen(h);
+        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
             continue;
         }
         for (i = 0; i < h->guests && status == DPAR_OK; i++) {
@@ -14409,9 +14778,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
                 status = dpari_host_hear(h, i, why);
             }
         }
-        if (h->poll[0].revents != 0) {
-            dpari_host_accept(h);
-        }
+        dpari_host_accept_all(h);
     }
     return status;
 }
@@ -14436,7 +14803,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
     const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
     int32_t i;
     while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(0.05)) <= 0) {
+        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
             continue;
         }
         for (i = 0; i < h->guests; i++) {
@@ -14456,9 +14823,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
                 dpari_host_drop(h, i);
             }
         }
-        if (h->poll[0].revents != 0) {
-            dpari_host_accept(h);
-        }
+        dpari_host_accept_all(h);
     }
 }
 
@@ -14466,12 +14831,15 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
 static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
-    int listener = h->poll[0].fd;
+    struct pollfd *second = &h->poll[1 + h->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        h->poll[0].fd = -1;
-        if (listener >= 0) {
-            close(listener);
+        if (h->poll[0].fd >= 0) {
+            close(h->poll[0].fd);
         }
+        if (second->fd >= 0) {
+            close(second->fd);
+        }
+        h->poll[0].fd = second->fd = -1;
     }
     for (i = 0; i < h->guests; i++) {
         if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
@@ -14480,20 +14848,20 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
         }
     }
     dpari_host_linger(h, status, why, told);
-    for (i = 0; i <= h->guests; i++) {
+    for (i = 0; i <= h->guests + 1; i++) {
         if (h->poll[i].fd >= 0) {
             close(h->poll[i].fd);
         }
     }
-    if (h->named && listener >= 0) {
-        unlink(h->name.sun_path);
+    if (h->file.sun_path[0] != 0) {
+        unlink(h->file.sun_path);
     }
 }
 
 static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
                                    dpari_segment *segment, dpar_why *why)
 {
-    const int64_t places = (int64_t)job->size + 32;
+    const int64_t places = (int64_t)job->size + 33;
     const int64_t bytes =
         places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
     dpari_host h;
@@ -14519,7 +14887,7 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     h.guest = (dpari_guest *)(void *)memory;
     h.poll = (struct pollfd *)(void *)(h.guest + places);
     h.place = (int32_t *)(void *)(h.poll + places);
-    for (i = 0; i <= h.guests; i++) {
+    for (i = 0; i <= h.guests + 1; i++) {
         h.poll[i].fd = -1;
         h.poll[i].events = POLLIN;
     }
@@ -14637,7 +15005,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     }
     mine->kind = DPARI_HELLO;
     mine->status = DPAR_OK;
-    mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
+    mine->nonce = dpari_os_random();
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
     if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
         got =
@@ -14659,11 +15027,11 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
-                                    dpari_segment *segment, dpar_why *why)
+static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpari_segment *segment,
+                                    dpar_why *why)
 {
     double began = dpari_os_now(), nap = 100e-6, now = began, looked = 0.0;
-    int32_t k, strangers = 0;
+    int32_t k, strangers = 0, named = dpari_meet_is_named(), widens = !named;
     dpari_hello mine;
     dpar_text t;
     dpari_meet_greet(job, &mine);
@@ -14681,12 +15049,15 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
         deadline += dpari_os_suspended(&looked, now);
+        if (widens && now - began > DPARI_MEET_WIDER) {
+            named = !named; /* both in turn */
+        }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->launcher),
                      strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
-    dpari_meet_put_nodes(&t, job);
+    dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -14696,7 +15067,7 @@ DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const d
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
     return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
-                          : dpari_meet_guest(job, dpari_meet_is_named(), deadline, segment, why);
+                          : dpari_meet_guest(job, deadline, segment, why);
 }
 
 /* ==== comm/launch.c ==== */

@@ -5505,6 +5505,38 @@ static int dpari_mpi_node_of(MPI_Comm own, MPI_Comm *node)
     return code;
 }
 
+/* What MPI calls a node may be several: containers of one machine, or machines of one name. Ranks
+ * that see a name which the first one shows are with it; the others do the same among themselves.
+ * COLLECTIVE over *node, which becomes this rank's part of it. */
+static int dpari_mpi_part_node(MPI_Comm *node)
+{
+    int code = MPI_SUCCESS, all = 0, sees = 0;
+    while (code == MPI_SUCCESS && !sees) {
+        MPI_Comm part = MPI_COMM_NULL;
+        uint64_t shown[2] = {0, 0}; /* the name, and whether there is one */
+        int rank = 0, fd = -1;
+        MPI_Comm_rank(*node, &rank);
+        if (rank == 0) {
+            fd = dpari_os_show(&shown[0]);
+            shown[1] = fd >= 0;
+        }
+        code = MPI_Bcast(shown, (int)sizeof shown, MPI_BYTE, 0, *node);
+        sees = rank == 0 || shown[1] == 0 || dpari_os_sees(shown[0]);
+        if (code == MPI_SUCCESS) { /* all have looked */
+            code = MPI_Allreduce(&sees, &all, 1, MPI_INT, MPI_MIN, *node);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (code == MPI_SUCCESS && !all) {
+            code = MPI_Comm_split(*node, sees, 0, &part);
+            MPI_Comm_free(node);
+            *node = part;
+        }
+    }
+    return code;
+}
+
 /* Those of `own` that share this rank's memory, as dpar's own communicator; NULL, and `flat` says
  * why, where no two ranks do. Ranks in containers may be told that they are on one node and reach
  * no common memory: that they do is tried. COLLECTIVE, the same outcome on all ranks. */
@@ -5521,7 +5553,7 @@ static dpar_comm *dpari_mpi_share(MPI_Comm own, const dpar_mpi_options *o, int32
         dpari_mpi_put_why(flat, "options.flat or DPAR_MPI_FLAT says so");
         return NULL;
     }
-    if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS) {
+    if (dpari_mpi_node_of(own, &node) != MPI_SUCCESS || dpari_mpi_part_node(&node) != MPI_SUCCESS) {
         dpari_mpi_put_why(flat, "MPI cannot tell which ranks share memory");
         return NULL;
     }

@@ -61,7 +61,7 @@ typedef struct dpari_offer {
 enum {
     DPARI_BOXED = 1,
     DPARI_IN_PLACE = 2,
-    DPARI_CAN_CMA = 4,
+    DPARI_CAN_CMA = 4, /* it can read the private memory of all in the group */
     DPARI_OWN_TAKEN = 8,
     DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
 };
@@ -356,11 +356,26 @@ static int64_t dpari_in_place(const dpar_call *call)
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
 }
 
+/* May this rank of the group read the memory of all others? */
+static int dpari_reads_all(const dpari_group *g, int32_t rank)
+{
+    const dpari_world *w = g->world;
+    const int32_t reader = g->world_rank[rank], count = DPARI_LOAD(&w->rank[reader].reads);
+    int32_t r = 0;
+    if (count == 0 || count == w->size) {
+        return count != 0;
+    }
+    while (r < g->comm.size && dpari_world_reads(w, reader, g->world_rank[r])) {
+        r++;
+    }
+    return r == g->comm.size;
+}
+
 /* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
-        if (!DPARI_LOAD(&g->world->rank[g->world_rank[r]].can_cma)) {
+        if (!dpari_reads_all(g, r)) {
             return 0;
         }
     }
@@ -423,8 +438,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(g, call);
     offer->in = 0;
-    offer->flags =
-        dpari_in_place(call) | (g->world->rank[g->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    offer->flags = dpari_in_place(call) | (dpari_reads_all(g, g->comm.rank) ? DPARI_CAN_CMA : 0);
     if (pace && dpari_pace_choose(pace) == DPARI_BY_KERNEL) {
         offer->flags |= DPARI_KERNEL;
     }
@@ -736,7 +750,9 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank)
+/* number: errno of the read. */
+static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank,
+                                               int number)
 {
     dpar_text t;
     dpar_why why;
@@ -751,13 +767,22 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpari_put_work(&t, g, k);
     dpar_text_put(&t, "the memory of ");
     dpari_put_rank(&t, g, rank);
-    dpar_text_put(&t, " cannot be read any more (try DPAR_WITHOUT_CMA)");
+    dpar_text_put(&t, " cannot be read any more (");
+    dpari_os_error(&t, number);
+    dpar_text_put(&t,
+                  number == EPERM
+                      ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
+                        " since the start?"
+                      : "");
+    dpar_text_put(&t, "): options.plain = DPAR_WITHOUT_CMA does without");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
-static int32_t dpari_pid(const dpari_group *g, int32_t rank)
+/* Copies from a rank's private memory. */
+static int dpari_cma_read(const dpari_group *g, int32_t rank, void *to, uint64_t from,
+                          int64_t bytes)
 {
-    return g->world->rank[g->world_rank[rank]].pid;
+    return dpari_world_read(g->world, g->world_rank[rank], to, from, bytes);
 }
 
 /* This rank's part of all inputs into its own output, block by block through its slots. */
@@ -776,8 +801,8 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
             char *copy = slots + r * block;
             uint64_t from = dpari_offer_of(g, k, r)->in_at + (uint64_t)(part.begin + at);
             g->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_os_read_peer(dpari_pid(g, r), copy, from, bytes) != 0) {
-                return dpari_cma_failed(g, k, r);
+            if (r != me && dpari_cma_read(g, r, copy, from, bytes) != 0) {
+                return dpari_cma_failed(g, k, r, errno);
             }
         }
         g->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
@@ -793,9 +818,8 @@ static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
         const int32_t r = (g->comm.rank + i) % g->comm.size;
         const dpari_piece part = dpari_part(g, &k->call, r);
         uint64_t from = dpari_offer_of(g, k, r)->out_at + (uint64_t)part.begin;
-        if (dpari_os_read_peer(dpari_pid(g, r), (char *)k->call.out + part.begin, from,
-                               part.bytes) != 0) {
-            return dpari_cma_failed(g, k, r);
+        if (dpari_cma_read(g, r, (char *)k->call.out + part.begin, from, part.bytes) != 0) {
+            return dpari_cma_failed(g, k, r, errno);
         }
     }
     return DPAR_OK;
@@ -887,9 +911,9 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
             dpari_kern_copy((char *)call->out + to.begin,
                             (const char *)dpari_at(g->world, offer->in) + from.begin, to.bytes,
                             stream);
-        } else if (dpari_os_read_peer(dpari_pid(g, r), (char *)call->out + to.begin,
-                                      offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
-            return dpari_cma_failed(g, k, r);
+        } else if (dpari_cma_read(g, r, (char *)call->out + to.begin,
+                                  offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+            return dpari_cma_failed(g, k, r, errno);
         }
     }
     return DPAR_OK;

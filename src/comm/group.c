@@ -272,13 +272,13 @@ DPARI_DOOR DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world
            DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
 }
 
-DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
+DPARI_DOOR DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank,
                                               double quiet, int64_t *sequence)
 {
-    const dpari_world *w = g->world;
+    dpari_world *w = g->world;
     const dpari_rank *r = &w->rank[world_rank];
     dpari_flight f, mine;
-    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(DPARI_LOAD(&r->beat), now) > quiet ||
+    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(w, world_rank) > quiet ||
         !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
         f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_COLLECTIVES || f.comm != g->id ||
         dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
@@ -307,11 +307,11 @@ DPARI_API int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 }
 
 DPARI_DOOR DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
-                                                  double now, double quiet, int32_t *links)
+                                                  double quiet, int32_t *links)
 {
     const dpari_rank *r = g->world->rank;
     int32_t who = world_rank, n;
-    for (n = 0; n < g->world->size && dpari_beat_age(DPARI_LOAD(&r[who].beat), now) <= quiet; n++) {
+    for (n = 0; n < g->world->size && dpari_beat_age(g->world, who) <= quiet; n++) {
         const int32_t next = DPARI_LOAD(&r[who].needs);
         if (next == g->world->me || next == world_rank || dpari_group_rank(g, next) < 0) {
             break;

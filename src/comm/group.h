@@ -123,8 +123,8 @@ DPARI_DOOR dpar_status dpari_group_broken(dpari_group *g);
  * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
  * seconds does something else, or nothing. The chain of waits from that rank on, within the
  * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
-DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double now,
-                                       double quiet, int32_t *links);
+DPARI_DOOR int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
+                                       int32_t *links);
 /* An engine of several nodes has this one for the ranks of a node: sentences say "rank number[r] on
  * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
 DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
@@ -139,8 +139,8 @@ DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
 DPARI_DOOR double dpari_quiet(double timeout);
 /* Does a rank wait now, as it has said within the last `quiet` seconds, for this one in a
  * collective of g that this one has not called? Then its number there. */
-DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double now,
-                                   double quiet, int64_t *sequence);
+DPARI_DOOR int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+                                   int64_t *sequence);
 /* " called barrier #7": that collective. */
 DPARI_DOOR void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
                                   int64_t sequence);

@@ -29,16 +29,17 @@ typedef struct dpari_guest {
     dpari_hello in;
 } dpari_guest;
 
-/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
+/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
+ * listener in /tmp where there are two (fd -1: nobody). */
 typedef struct dpari_host {
     const dpar_start *job;
     dpari_segment *segment;
     int32_t guests, mapped; /* places, ranks that have the segment */
-    int32_t named;
-    int32_t strangers; /* connections that did not speak the protocol, were of others */
+    int32_t named;          /* the only listener is in /tmp */
+    int32_t strangers;      /* connections that did not speak the protocol, were of others */
     double deadline, began;
     double looked; /* at the clock, last */
-    struct sockaddr_un name;
+    struct sockaddr_un name, file; /* file: of the listener in /tmp, if there is one */
     struct pollfd *poll;
     dpari_guest *guest;
     int32_t *place; /* of each rank: its guest + 1, 0: has not come */
@@ -76,7 +77,7 @@ DPARI_API DPARI_COLD socklen_t dpari_meet_name(const dpar_start *job, int32_t k,
     size_t begin = named ? 0 : 1, n, i;
     int digit;
     dpar_text_init(&t, text, sizeof text);
-    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", (int64_t)getuid());
+    dpari_text_print(&t, "%s%ld.", named ? "/tmp/dpar." : "dpar.", dpari_os_user());
     for (digit = 60; digit >= 0; digit -= 4) {
         dpari_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
     }
@@ -248,7 +249,7 @@ static void dpari_meet_sweep(void)
     DIR *folder = opendir("/tmp");
     struct dirent *entry;
     dpar_text_init(&t, begin, sizeof begin);
-    dpari_text_print(&t, "dpar.%ld.", (int64_t)getuid());
+    dpari_text_print(&t, "dpar.%ld.", dpari_os_user());
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (strncmp(entry->d_name, begin, t.used) == 0) {
             dpari_meet_end_stale(entry->d_name);
@@ -264,18 +265,19 @@ static void dpari_meet_sweep(void)
 
 /* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
  * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
- * listens; 0: not now; -1: never, with errno. */
-static int dpari_host_listen(dpari_host *h)
+ * listens in *listener; 0: not now; -1: never, with errno. */
+static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 {
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
-        socklen_t bytes = dpari_meet_name(h->job, k, h->named, &h->name);
+        socklen_t bytes = dpari_meet_name(h->job, k, named, &h->name);
         int fd = dpari_meet_socket(), other, mine, number;
         if (fd < 0) {
             return -1;
         }
         if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
-            h->poll[0].fd = fd;
+            h->file = named ? h->name : h->file;
+            *listener = fd;
             return 1;
         }
         number = errno;
@@ -291,7 +293,7 @@ static int dpari_host_listen(dpari_host *h)
         mine = 1;
         if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
             mine = dpari_meet_is_mine(other);
-        } else if (h->named && errno == ECONNREFUSED) {
+        } else if (named && errno == ECONNREFUSED) {
             struct stat about;
             mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
             if (mine) {
@@ -319,9 +321,9 @@ static void dpari_host_drop(dpari_host *h, int32_t i)
     g->rank = -1;
 }
 
-static void dpari_host_accept(dpari_host *h)
+static void dpari_host_accept(dpari_host *h, int listener)
 {
-    int fd = dpari_os_beyond_standard(accept(h->poll[0].fd, NULL, NULL));
+    int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
     int32_t i = 0;
     if (fd < 0) {
         return;
@@ -340,6 +342,16 @@ static void dpari_host_accept(dpari_host *h)
     h->poll[1 + i].events = POLLIN;
     h->poll[1 + i].revents = 0;
     h->guest[i].rank = -1;
+}
+
+static void dpari_host_accept_all(dpari_host *h)
+{
+    if (h->poll[0].revents != 0) {
+        dpari_host_accept(h, h->poll[0].fd);
+    }
+    if (h->poll[1 + h->guests].revents != 0) {
+        dpari_host_accept(h, h->poll[1 + h->guests].fd);
+    }
 }
 
 /* Has the guest gone without our having seen it? */
@@ -426,11 +438,16 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* Of a launcher that does not say who is on this node. */
-static void dpari_meet_put_nodes(dpar_text *t, const dpar_start *job)
+/* What may keep ranks from finding each other. */
+static void dpari_meet_put_reasons(dpar_text *t, const dpar_start *job)
 {
-    dpar_text_put(t,
-                  job->local_size < 0 ? "; on other nodes? dpar_mpi.h, dpar_nccl.h join them" : "");
+    if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
+        dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
+    }
+    dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
+    if (job->local_size < 0) { /* a launcher that does not say who is on this node */
+        dpar_text_put(t, "; on other nodes? dpar_mpi.h, dpar_nccl.h join them");
+    }
 }
 
 /* "ranks 2, 3 of 4 did not come within 5.0 s". */
@@ -456,8 +473,22 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     if (h->strangers > 0) {
         dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
     }
-    dpari_meet_put_nodes(&t, h->job);
+    dpari_meet_put_reasons(&t, h->job);
     return DPAR_E_TIMEOUT;
+}
+
+/* Ranks that have not come by now may be in another network namespace, where abstract names are not
+ * seen and files are. A second, in which ranks that are where they should be come. */
+#define DPARI_MEET_WIDER 1.0
+
+static void dpari_host_widen(dpari_host *h)
+{
+    struct pollfd *second = &h->poll[1 + h->guests];
+    if (h->named || second->fd >= 0 || dpari_os_now() - h->began < DPARI_MEET_WIDER) {
+        return;
+    }
+    dpari_meet_sweep();
+    (void)dpari_host_listen(h, 1, &second->fd); /* in vain: the first one is left */
 }
 
 /* Until all have the segment, or it cannot be. */
@@ -474,7 +505,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
             return dpari_host_late(h, why);
         }
         if (h->poll[0].fd < 0) {
-            int listens = dpari_host_listen(h);
+            int listens = dpari_host_listen(h, h->named, &h->poll[0].fd);
             if (listens < 0) {
                 return dpari_meet_failed(why, "the socket where ranks meet", errno);
             }
@@ -483,7 +514,8 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
                 continue;
             }
         }
-        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(left)) <= 0) {
+        dpari_host_widen(h);
+        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
             continue;
         }
         for (i = 0; i < h->guests && status == DPAR_OK; i++) {
@@ -491,9 +523,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
                 status = dpari_host_hear(h, i, why);
             }
         }
-        if (h->poll[0].revents != 0) {
-            dpari_host_accept(h);
-        }
+        dpari_host_accept_all(h);
     }
     return status;
 }
@@ -518,7 +548,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
     const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
     int32_t i;
     while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(0.05)) <= 0) {
+        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
             continue;
         }
         for (i = 0; i < h->guests; i++) {
@@ -538,9 +568,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
                 dpari_host_drop(h, i);
             }
         }
-        if (h->poll[0].revents != 0) {
-            dpari_host_accept(h);
-        }
+        dpari_host_accept_all(h);
     }
 }
 
@@ -548,12 +576,15 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
 static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
-    int listener = h->poll[0].fd;
+    struct pollfd *second = &h->poll[1 + h->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        h->poll[0].fd = -1;
-        if (listener >= 0) {
-            close(listener);
+        if (h->poll[0].fd >= 0) {
+            close(h->poll[0].fd);
         }
+        if (second->fd >= 0) {
+            close(second->fd);
+        }
+        h->poll[0].fd = second->fd = -1;
     }
     for (i = 0; i < h->guests; i++) {
         if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
@@ -562,20 +593,20 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
         }
     }
     dpari_host_linger(h, status, why, told);
-    for (i = 0; i <= h->guests; i++) {
+    for (i = 0; i <= h->guests + 1; i++) {
         if (h->poll[i].fd >= 0) {
             close(h->poll[i].fd);
         }
     }
-    if (h->named && listener >= 0) {
-        unlink(h->name.sun_path);
+    if (h->file.sun_path[0] != 0) {
+        unlink(h->file.sun_path);
     }
 }
 
 static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
                                    dpari_segment *segment, dpar_why *why)
 {
-    const int64_t places = (int64_t)job->size + 32;
+    const int64_t places = (int64_t)job->size + 33;
     const int64_t bytes =
         places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
     dpari_host h;
@@ -601,7 +632,7 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     h.guest = (dpari_guest *)(void *)memory;
     h.poll = (struct pollfd *)(void *)(h.guest + places);
     h.place = (int32_t *)(void *)(h.poll + places);
-    for (i = 0; i <= h.guests; i++) {
+    for (i = 0; i <= h.guests + 1; i++) {
         h.poll[i].fd = -1;
         h.poll[i].events = POLLIN;
     }
@@ -719,7 +750,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     }
     mine->kind = DPARI_HELLO;
     mine->status = DPAR_OK;
-    mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
+    mine->nonce = dpari_os_random();
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
     if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
         got =
@@ -741,11 +772,11 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
-                                    dpari_segment *segment, dpar_why *why)
+static dpar_status dpari_meet_guest(const dpar_start *job, double deadline, dpari_segment *segment,
+                                    dpar_why *why)
 {
     double began = dpari_os_now(), nap = 100e-6, now = began, looked = 0.0;
-    int32_t k, strangers = 0;
+    int32_t k, strangers = 0, named = dpari_meet_is_named(), widens = !named;
     dpari_hello mine;
     dpar_text t;
     dpari_meet_greet(job, &mine);
@@ -763,12 +794,15 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
         deadline += dpari_os_suspended(&looked, now);
+        if (widens && now - began > DPARI_MEET_WIDER) {
+            named = !named; /* both in turn */
+        }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->launcher),
                      strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
-    dpari_meet_put_nodes(&t, job);
+    dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -778,5 +812,5 @@ DPARI_API DPARI_COLD dpar_status dpari_meet_ranks(const dpar_start *job, const d
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
     return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
-                          : dpari_meet_guest(job, dpari_meet_is_named(), deadline, segment, why);
+                          : dpari_meet_guest(job, deadline, segment, why);
 }

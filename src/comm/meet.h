@@ -3,8 +3,10 @@
  *
  * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
  * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere
- * it is a file in /tmp that is unlinked once all have come; one that stays because rank 0 was
+ * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens, and is seen
+ * within one network namespace. Ranks that do not meet there within a second try a file in /tmp as
+ * well, which joins network namespaces that have /tmp in common; elsewhere than on Linux it is the
+ * only name. The file is unlinked once all have come; one that stays because rank 0 was
  * killed goes when the next job of this user starts a minute later. Both sides ask the system for
  * the other's user, and a connection that does not speak this protocol is dropped and tried again
  * until the deadline. */

@@ -134,6 +134,18 @@ DPARI_DOOR DPARI_COLD void dpari_os_unmap(void *at, int64_t bytes)
 #define DPARI_OS_TMPFILE __O_TMPFILE
 #endif
 
+DPARI_API DPARI_COLD uint64_t *dpari_os_own_page(void)
+{
+    uint64_t *page = (uint64_t *)dpari_os_pages(dpari_os_page());
+#if defined(__linux__) && !defined(__hppa__)
+    const int wipe = 18; /* MADV_WIPEONFORK since Linux 4.14; before that children keep a copy */
+    if (page != NULL) {
+        (void)madvise(page, (size_t)dpari_os_page(), wipe);
+    }
+#endif
+    return page;
+}
+
 /* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
 static int dpari_os_named(void)
 {
@@ -449,6 +461,64 @@ DPARI_API DPARI_COLD int dpari_os_program(const char *name, char *path, size_t b
     return 0;
 }
 
+DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
+{
+    uint64_t number = 0;
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, &number, sizeof number) : -1;
+    struct timespec t;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (got == (ssize_t)sizeof number) {
+        return number;
+    }
+    /* no such device in a bare container: the time, the pid and where the loader put the stack */
+    clock_gettime(CLOCK_REALTIME, &t);
+    number ^= (uint64_t)t.tv_sec << 32 ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
+    return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
+{
+#if defined(__linux__)
+    char path[32];
+    struct stat about;
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpari_text_print(&t, "/proc/self/ns/%s", kind);
+    return stat(path, &about) == 0 ? (uint64_t)about.st_ino : 0;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
+
+DPARI_API DPARI_COLD int64_t dpari_os_user(void)
+{
+    const int64_t user = (int64_t)getuid();
+#if defined(__linux__)
+    char text[1024];
+    const char *at = text;
+    dpari_os_text("/proc/self/uid_map", text, sizeof text);
+    while (*at != '\0') { /* lines "first inside, first outside, how many" */
+        int64_t number[3];
+        for (int32_t i = 0; i < 3; i++) {
+            at += strspn(at, " \n");
+            for (number[i] = 0; *at >= '0' && *at <= '9'; at++) {
+                number[i] = number[i] * 10 + (*at - '0');
+            }
+        }
+        if (user >= number[0] && user - number[0] < number[2]) {
+            return number[1] + (user - number[0]);
+        }
+        at += strcspn(at, "\n");
+        at += strspn(at, "\n");
+    }
+#endif
+    return user;
+}
+
 DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 {
 #if defined(__linux__) && defined(SO_PEERCRED)
@@ -481,31 +551,89 @@ DPARI_API DPARI_COLD int dpari_os_peer(int fd, int64_t *pid, int64_t *user)
 #endif
 }
 
-DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+/* A socket's name in the abstract space of Linux: it has no file, and ends with its socket. */
+static DPARI_COLD socklen_t dpari_os_shown(uint64_t name, struct sockaddr_un *at)
+{
+    dpar_text t;
+    memset(at, 0, sizeof *at);
+    at->sun_family = AF_UNIX;
+    dpar_text_init(&t, at->sun_path + 1, sizeof at->sun_path - 1);
+    dpari_text_print(&t, "dpar.%ld.seen.%ld", dpari_os_user(), (int64_t)(name >> 1));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + t.used);
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_show(uint64_t *name)
+{
+#if defined(__linux__)
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    socklen_t bytes;
+    *name = dpari_os_random();
+    bytes = dpari_os_shown(*name, &at);
+    if (fd < 0 || bind(fd, (struct sockaddr *)(void *)&at, bytes) == 0) {
+        return fd;
+    }
+    close(fd);
+#else
+    *name = 0;
+#endif
+    return -1;
+}
+
+DPARI_DOOR DPARI_COLD int dpari_os_sees(uint64_t name)
+{
+    const int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_DGRAM, 0));
+    struct sockaddr_un at;
+    const socklen_t bytes = dpari_os_shown(name, &at);
+    const int sees = fd >= 0 && connect(fd, (struct sockaddr *)(void *)&at, bytes) == 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return sees;
+}
+
+DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                  int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
-    while (bytes > 0) {
-        struct iovec mine, theirs;
-        int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+    do {
+        const int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+        struct iovec mine[2], theirs[2];
+        uint64_t word = 0;
         long got;
-        mine.iov_base = to;
-        mine.iov_len = (size_t)piece;
-        theirs.iov_base = (void *)(uintptr_t)from;
-        theirs.iov_len = (size_t)piece;
-        got = syscall(SYS_process_vm_readv, (pid_t)pid, &mine, 1UL, &theirs, 1UL, 0UL);
-        if (got <= 0) {
+        mine[0].iov_base = &word;
+        mine[0].iov_len = sizeof word;
+        theirs[0].iov_base = (void *)(uintptr_t)target->at;
+        theirs[0].iov_len = sizeof word;
+        mine[1].iov_base = to;
+        mine[1].iov_len = (size_t)piece;
+        theirs[1].iov_base = (void *)(uintptr_t)from;
+        theirs[1].iov_len = (size_t)piece;
+        got = syscall(SYS_process_vm_readv, (pid_t)target->pid, mine, 2UL, theirs, 2UL, 0UL);
+        if (got < 0) {
+            return -1;
+        }
+        if (word != target->word) {
+            errno = ESRCH;
+            return -1;
+        }
+        got -= (long)sizeof word;
+        if (got <= 0 && piece > 0) {
+            errno = EFAULT;
             return -1;
         }
         to = (char *)to + got;
         from += (uint64_t)got;
         bytes -= got;
-    }
+    } while (bytes > 0);
     return 0;
 #else
-    (void)pid;
+    (void)target;
     (void)to;
     (void)from;
-    return bytes == 0 ? 0 : -1;
+    (void)bytes;
+    errno = ENOSYS;
+    return -1;
 #endif
 }
 

@@ -47,8 +47,22 @@ DPARI_DOOR int32_t dpari_os_cpu(void);
  * move it again at once. 1 if it runs there now. About 10 us. */
 DPARI_DOOR int dpari_os_move_to(int32_t cpu);
 
-/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
-DPARI_DOOR int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+/* A process that is to be read, and the proof that it is the one that is meant: a word that only
+ * its memory holds at this address. A pid alone proves nothing: in another PID namespace, or once
+ * the process has ended, it is that of someone else. */
+typedef struct dpari_os_target {
+    int32_t pid;
+    uint64_t at, word;
+} dpari_os_target;
+/* Copies from another process (bytes 0: only proves that it can). The word is read in the same
+ * system call as the bytes, so both come from one memory. 0, or -1 with errno: what the kernel
+ * says, ESRCH where the process is another one. What is at `to` then is undefined. */
+DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
+                                  int64_t bytes);
+/* Shows a name that processes of this user see within one network namespace of one machine, for as
+ * long as the descriptor is open; -1: not possible here. */
+DPARI_DOOR int dpari_os_show(uint64_t *name);
+DPARI_DOOR int dpari_os_sees(uint64_t name);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
@@ -148,6 +162,15 @@ DPARI_API void dpari_os_pause_openmp(int kind);
 
 /* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
 DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
+
+/* A number that no other call gives, here or on another machine. */
+DPARI_API uint64_t dpari_os_random(void);
+/* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
+DPARI_API uint64_t *dpari_os_own_page(void);
+/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
+DPARI_API uint64_t dpari_os_namespace(const char *kind);
+/* The number of this process's user outside of its user namespace, as far as it is known. */
+DPARI_API int64_t dpari_os_user(void);
 
 /* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
 DPARI_API int64_t dpari_os_available(void);

@@ -132,7 +132,6 @@ typedef struct dpari_p2p_link {
     dpari_p2p_works streams;     /* sends that a CTS asked for */
     dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
     uint32_t ids;
-    int32_t no_cma;               /* it was tried and failed */
     dpari_pace pace[DPARI_PACES]; /* of large private messages from it, while it waits */
     int32_t rang;                 /* the peer was woken for its full ring */
 } dpari_p2p_link;
@@ -446,17 +445,18 @@ static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
 }
 
 /* Bytes of private memory that go without a wait for their receive. */
-static int64_t dpari_p2p_eager(const dpari_p2p *p)
+static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
 {
     const dpari_world *w = p->world;
-    return !p->cma || !w->rank[w->me].can_cma ? DPARI_P2P_EAGER
-           : w->crowded                       ? DPARI_P2P_EAGER_CROWD
-                                              : DPARI_P2P_EAGER_CMA;
+    if (!p->cma || !dpari_world_reads(w, peer, w->me)) {
+        return DPARI_P2P_EAGER;
+    }
+    return w->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
 }
 
 /* Writes the envelope of a queued send into the cell; its next phase. */
-static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
-                                      dpari_p2p_cell *cell)
+static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_t peer,
+                                      dpar_work *k, dpari_p2p_cell *cell)
 {
     dpari_world *w = p->world;
     const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
@@ -467,7 +467,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, dpar_w
     if (bytes >= DPARI_P2P_DIRECT) {
         where.ref = dpari_p2p_ref(p, k->call.in, bytes);
     }
-    if (bytes > dpari_p2p_eager(p) || where.ref) {
+    if (where.ref || (bytes > DPARI_P2P_EAGER_CMA && bytes > dpari_p2p_eager(p, peer))) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
         where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
@@ -523,7 +523,7 @@ static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
     return 1;
 }
 
-static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link)
+static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
     while (link->queue.first) {
@@ -533,7 +533,7 @@ static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link)
             if (!cell) {
                 return 0;
             }
-            k->phase = dpari_p2p_put_envelope(p, link, k, cell);
+            k->phase = dpari_p2p_put_envelope(p, link, peer, k, cell);
         }
         if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
             return 0;
@@ -556,7 +556,7 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
         return;
     }
     if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(p, link) ||
-        !dpari_p2p_push_queue(p, link)) {
+        !dpari_p2p_push_queue(p, link, peer)) {
         return;
     }
     while (link->streams.first) {
@@ -632,10 +632,11 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
-    const dpari_world *w = p->world;
+    dpari_world *w = p->world;
     const int64_t bytes = k->state[DPARI_P2P_BYTES];
     double began = 0.0;
-    if (!p->cma || link->no_cma || !w->rank[w->me].can_cma) {
+    int read;
+    if (!p->cma || !dpari_world_reads(w, w->me, peer)) {
         return 0;
     }
     if (where->present) {
@@ -645,12 +646,12 @@ static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer
             return 0;
         }
     }
-    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
-    if (where->present && !link->no_cma) {
+    read = dpari_world_read(w, peer, k->call.out, where->address, bytes) == 0;
+    if (where->present && read) {
         dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_KERNEL, bytes,
                         dpari_os_now() - began);
     }
-    return !link->no_cma;
+    return read;
 }
 
 /* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */

@@ -86,13 +86,13 @@ static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t r
 /* The first that is missing because it waits for a rank that has come to k, and for whom. */
 static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
-    const double now = dpari_os_now(), quiet = dpari_quiet(g->comm.timeout_s);
+    const double quiet = dpari_quiet(g->comm.timeout_s);
     for (int32_t r = 0; r < g->comm.size; r++) {
         int32_t links = 0, who;
         if (!dpari_work_misses(g, k, r)) {
             continue;
         }
-        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], now, quiet, &links));
+        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], quiet, &links));
         if (links > 0 && !dpari_work_misses(g, k, who)) {
             dpar_text_put(t, ", ");
             dpari_put_rank(t, g, r);
@@ -647,7 +647,8 @@ static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
 
 static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
 {
-    const dpari_world *w = dpari_group_of(c)->world;
+    dpari_world *w = dpari_group_of(c)->world;
+    int32_t reads;
     if (w->size == 1) {
         return;
     }
@@ -655,10 +656,14 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         dpar_text_put(out, ", threads of one process");
         return;
     }
-    dpari_text_print(out, " of one node; memory of dpar_comm_alloc is read where it lies, other %s",
-                     DPARI_LOAD(&w->rank[w->me].can_cma)
-                         ? "memory by process_vm_readv"
-                         : "memory is copied twice: process_vm_readv is not allowed here");
+    reads = DPARI_LOAD(&w->rank[w->me].reads);
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    if (reads == 0) {
+        dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
+        return;
+    }
+    dpar_text_put(out, reads > 1 ? "memory by process_vm_readv" : "memory is copied twice");
+    dpari_put_unread(out, w);
 }
 
 /* ---- making and ending ------------------------------------------------------------------------

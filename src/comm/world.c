@@ -6,7 +6,10 @@
 #include "kernel.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 2 };
+enum { DPARI_VERSION = 3 };
+
+/* What the shared clock begins with: beats that are 0 are older than any deadline's quiet time. */
+enum { DPARI_CLOCK_FIRST = 1 << 20 };
 
 static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 {
@@ -122,6 +125,8 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
     }
     h->plain = plain;
     h->threads = threads || ranks == 1;
+    h->nonce = dpari_os_random();
+    h->clock = DPARI_CLOCK_FIRST;
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
     return DPAR_OK;
 }
@@ -441,21 +446,39 @@ DPARI_DOOR dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pe
     return DPAR_OK;
 }
 
-static uint32_t dpari_beat(double now)
+/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so nobody reads
+ * the clock of another: a rank that finds the shared one as it was when it last looked sets it
+ * forward by what has passed since, and one that finds it changed takes it as it is. So it runs
+ * while somebody waits, at most as fast as time, and no faster for many. */
+static uint32_t dpari_clock(dpari_world *w)
 {
-    return (uint32_t)(uint64_t)(now * 1000.0);
+    const double now = dpari_os_now();
+    const double passed = (now - w->clock_at) * 1000.0;
+    uint32_t seen = DPARI_LOAD(&w->head->clock);
+    if (seen != w->clock) {
+        w->clock = seen;
+        w->clock_at = now;
+        return seen;
+    }
+    if (passed >= 1.0) {
+        const uint32_t next = seen + (uint32_t)dpari_leastf(passed, 1e9);
+        w->clock = DPARI_CLAIM(&w->head->clock, &seen, next) ? next : seen;
+        w->clock_at = now;
+    }
+    return w->clock;
 }
 
-DPARI_API double dpari_beat_age(uint32_t beat, double now)
+DPARI_API DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
 {
-    return (double)(dpari_beat(now) - beat) / 1000.0;
+    const uint32_t beat = DPARI_LOAD(&w->rank[rank].beat);
+    return (double)(dpari_clock(w) - beat) / 1000.0;
 }
 
 DPARI_DOOR DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
-    DPARI_STORE(&r->beat, dpari_beat(dpari_os_now()));
+    DPARI_STORE(&r->beat, dpari_clock(w));
 }
 
 /* ---- life and death ---------------------------------------------------------------------------
@@ -692,6 +715,7 @@ DPARI_API DPARI_COLD void dpari_world_close(dpari_world *w)
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
     dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(w->probe, dpari_os_page());
     if (w->owns) {
         w->segment.base = w->owns == DPARI_OWNS_FILE ? NULL : w->segment.base;
         dpari_segment_close(&w->segment);
@@ -720,8 +744,12 @@ DPARI_API DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32
                                                          : 300.0;
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     w->fresh = h->heap_begin + me * h->heap_bytes;
-    w->probe = DPARI_PROBE + (uint64_t)me;
-    if (!w->used) {
+    w->clock = DPARI_LOAD(&h->clock);
+    w->clock_at = dpari_os_now();
+    w->probe = dpari_os_own_page();
+    if (!w->used || !w->probe) {
+        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(w->probe, dpari_os_page());
         dpari_os_unmap(w, (int64_t)sizeof *w);
         return NULL;
     }
@@ -784,11 +812,123 @@ static int32_t dpari_cpu_bits(uint64_t v)
     return n;
 }
 
-/* What can be known only when all are here: cores for all, and whether CMA is allowed. */
+/* ---- whose memory can be read -----------------------------------------------------------------
+ *
+ * process_vm_readv takes a pid, and whether it may depends on both processes: their users and
+ * namespaces, seccomp, Yama, whether they can be dumped. None of that is asked for. Each rank keeps
+ * a word in its private memory that no other process has, and whoever reads from it reads that
+ * word, too, in the same call. On entering each rank tries all others and shows which it has read,
+ * so that ranks choose together what all of them can do. */
+
+/* The word of a rank. */
+static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
+{
+    uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
+    return h ^ h >> 31;
+}
+
+static int dpari_world_fetch(const dpari_world *w, int32_t rank, void *to, uint64_t from,
+                             int64_t bytes)
+{
+    dpari_os_target target;
+    target.pid = w->rank[rank].pid;
+    target.at = w->rank[rank].probe;
+    target.word = dpari_world_word(w, rank);
+    return dpari_os_read_peer(&target, to, from, bytes);
+}
+
+DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
+{
+    const dpari_rank *r = &w->rank[reader];
+    const int32_t count = DPARI_LOAD(&r->reads);
+    if (count == 0 || count == w->size) {
+        return count != 0;
+    }
+    return (int)(__atomic_load_n(&r->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
+}
+
+DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from, int64_t bytes)
+{
+    dpari_rank *r = &w->rank[w->me];
+    const uint64_t bit = UINT64_C(1) << rank % 64;
+    if (bytes == 0) {
+        return 0;
+    }
+    if (dpari_world_fetch(w, rank, to, from, bytes) == 0) {
+        return 0;
+    }
+    if (r->can_read[rank / 64] & bit) {
+        __atomic_store_n(&r->can_read[rank / 64], r->can_read[rank / 64] & ~bit, __ATOMIC_RELAXED);
+        DPARI_STORE(&r->reads, r->reads - 1);
+    }
+    return -1;
+}
+
+static DPARI_COLD void dpari_world_prove(dpari_world *w)
+{
+    dpari_rank *r = &w->rank[w->me];
+    int32_t count = 1;
+    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WITHOUT_CMA)) {
+        return;
+    }
+    memset(r->can_read, 0, sizeof r->can_read);
+    r->can_read[w->me / 64] = UINT64_C(1) << w->me % 64;
+    for (int32_t i = 1; i < w->size; i++) { /* not all of them the same rank at once */
+        const int32_t peer = (w->me + i) % w->size;
+        if (dpari_world_fetch(w, peer, NULL, 0, 0) == 0) {
+            r->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
+            count++;
+        } else if (errno == ENOSYS) {
+            break;
+        }
+    }
+    DPARI_STORE(&r->reads, count);
+}
+
+/* Why this rank cannot read that one, as far as it is known. */
+static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
+{
+    const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
+    if (dpari_world_fetch(w, rank, NULL, 0, 0) == 0) {
+        return "a read failed before";
+    }
+    if (errno == ENOSYS) {
+        return "this system has no such call, or seccomp hides it";
+    }
+    if (mine->pid_space != theirs->pid_space) {
+        return "another PID namespace";
+    }
+    if (mine->user_space != theirs->user_space) {
+        return "another user namespace";
+    }
+    if (errno == EPERM || errno == EACCES) {
+        return "not permitted: another user, seccomp, or Yama's ptrace_scope";
+    }
+    return "it is not found by its pid";
+}
+
+DPARI_API DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
+{
+    int32_t first = -1, count = 0;
+    for (int32_t i = 0; i < w->size; i++) {
+        if (i == w->me || dpari_world_reads(w, w->me, i)) {
+            continue;
+        }
+        first = first < 0 ? i : first;
+        count++;
+    }
+    if (count > 0) {
+        dpari_text_print(t, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
+                         w->size - 1, first, dpari_unread_why(w, first));
+        dpar_text_put(t, count > 1 ? ", ..." : "");
+    }
+}
+
+/* What can be known only when all are here: cores for all, and whose memory can be read. */
 static void dpari_world_look(dpari_world *w)
 {
-    dpari_rank *next = &w->rank[(w->me + 1) % w->size];
-    uint64_t word = 0;
     int32_t cores = 0;
     for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
         uint64_t any = 0;
@@ -798,11 +938,7 @@ static void dpari_world_look(dpari_world *w)
         cores += dpari_cpu_bits(any);
     }
     w->crowded = cores < w->size;
-    if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
-        dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
-        DPARI_STORE(&w->rank[w->me].can_cma,
-                    word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size));
-    }
+    dpari_world_prove(w);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why)
@@ -815,6 +951,10 @@ DPARI_API DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t memb
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
     r->cpu = w->cpu = dpari_os_cpu();
+    *w->probe = dpari_world_word(w, w->me);
+    r->probe = (uint64_t)(uintptr_t)w->probe;
+    r->pid_space = dpari_os_namespace("pid");
+    r->user_space = dpari_os_namespace("user");
     dpari_os_cpus(r->cpus);
     r->cache = dpari_os_cache(r->cpus);
     DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);

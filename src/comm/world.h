@@ -20,8 +20,6 @@ enum {
     DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
     DPARI_MAX_RANKS = 1024 /* of one node */
 };
-#define DPARI_PROBE UINT64_C(0x6470617270726f62)
-
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
@@ -38,21 +36,23 @@ enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
 /* What all may read about a rank. */
 typedef struct dpari_rank {
-    uint32_t state;  /* DPARI_RANK_x */
-    int32_t pid;     /* of its process */
-    int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
-    int32_t can_cma; /* may it read the others' memory? */
-    uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
+    uint32_t state; /* DPARI_RANK_x */
+    int32_t pid;    /* of its process */
+    int32_t ending; /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
+    uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
     uint64_t member; /* ref of what it shows first: it has come */
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
     uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
     int32_t cpu;     /* where it ran when it last waited or began an operation; -1: not known */
-    char room_0[DPARI_LINE - 44];
+    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
+    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
+    char room_0[DPARI_LINE - 64];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* when it last said that it waits, ms of dpari_os_now, the low 32 bits; */
+    uint32_t beat;     /* when it last said that it waits, by the head's `clock`; */
     int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
     char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
@@ -66,10 +66,14 @@ typedef struct dpari_world_head {
     uint32_t version, ranks;
     int64_t bytes, heap_bytes, slot_bytes, heap_begin;
     int32_t plain, threads;
-    char room_0[DPARI_LINE - 56];
+    uint64_t nonce; /* random: no other world has the words of this one's ranks */
+    char room_0[DPARI_LINE - 64];
     uint32_t sleepers; /* ranks that are asleep now */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char room_1[DPARI_LINE - 8];
+    uint32_t clock; /* ms, set forward by ranks that wait, each by how much time has passed for it:
+                       their own clocks may differ (time namespaces) */
+    char room_2[DPARI_LINE - 4];
 } dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
@@ -110,7 +114,9 @@ typedef struct dpari_world {
     int64_t fresh;    /* heap from here on was never given out */
     int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
                          still write there */
-    uint64_t probe;   /* DPARI_PROBE + me */
+    uint64_t *probe;  /* a page with the word of this rank, not handed on by fork */
+    uint32_t clock;   /* the head's, as last seen, */
+    double clock_at;  /* and when that was, of dpari_os_now */
     uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
 } dpari_world;
 
@@ -201,9 +207,17 @@ DPARI_API void dpari_world_close(dpari_world *w);
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 
-/* Seconds since a beat of dpari_rank. */
-DPARI_API double dpari_beat_age(uint32_t beat, double now);
+/* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
+DPARI_API double dpari_beat_age(dpari_world *w, int32_t rank);
+/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
+DPARI_API void dpari_put_unread(dpar_text *t, dpari_world *w);
 
+/* May `reader` read the memory of `rank` (process_vm_readv)? Each rank tries all when it enters. */
+DPARI_API int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
+/* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
+ * more: this rank does not try again then. */
+DPARI_API int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+                               int64_t bytes);
 /* Wakes all: something happened that everyone must look at. */
 DPARI_API void dpari_ring_all(const dpari_segment *s);
 

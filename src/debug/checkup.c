@@ -468,7 +468,7 @@ static int32_t dpari_doctor_try_cma(void)
 {
     int32_t *answer =
         (int32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    uint64_t probe = UINT64_C(0x6470617264706172), word = 0;
+    uint64_t probe = UINT64_C(0x6470617264706172);
     int32_t got = ENOSYS;
     pid_t parent = getpid(), child;
     if ((void *)answer == MAP_FAILED) {
@@ -477,8 +477,12 @@ static int32_t dpari_doctor_try_cma(void)
     *answer = ENOSYS;
     child = fork();
     if (child == 0) {
-        int fine = dpari_os_read_peer((int32_t)parent, &word, (uint64_t)(uintptr_t)&probe, 8) == 0;
-        *answer = fine && word == probe ? 0 : errno != 0 ? errno : EPERM;
+        dpari_os_target target;
+        target.pid = (int32_t)parent;
+        target.at = (uint64_t)(uintptr_t)&probe;
+        target.word = probe;
+        probe = 0; /* the child's own copy must not pass for the parent's */
+        *answer = dpari_os_read_peer(&target, NULL, 0, 0) == 0 ? 0 : errno != 0 ? errno : EPERM;
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {

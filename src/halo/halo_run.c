@@ -142,7 +142,7 @@ static DPARI_COLD void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer
                                        double quiet, dpari_hx_suspect *q)
 {
     const dpari_group *g = dpari_group_of(x->node);
-    const int32_t who = dpari_group_culprit(g, x->peer[peer].world, now, quiet, &q->links);
+    const int32_t who = dpari_group_culprit(g, x->peer[peer].world, quiet, &q->links);
     if (who != q->who || q->since <= 0.0) {
         q->who = who;
         q->since = now;
@@ -159,7 +159,7 @@ static DPARI_COLD int dpari_hx_crossed(const dpar_halo_exchange *x, int32_t peer
     const double quiet = dpari_quiet(x->c->timeout_s > 0.0 ? x->c->timeout_s : 4.0);
     int64_t in = 0;
     if ((int64_t)(DPARI_LOAD(&p->line[x->step[x->now].line].ready) >> 8) >= x->count ||
-        !dpari_group_crossed(dpari_group_of(x->node), p->world, now, quiet, &in)) {
+        !dpari_group_crossed(dpari_group_of(x->node), p->world, quiet, &in)) {
         q->crossed = 0.0;
     } else if (!(q->crossed > 0.0) || q->in != in) {
         q->crossed = now;

@@ -152,7 +152,7 @@ static DPARI_COLD int dpari_pt_crossed(const dpari_points *x, int32_t i, dpari_p
     const double quiet = dpari_quiet(timeout > 0.0 ? timeout : 4.0);
     int64_t in = 0;
     if ((int64_t)(DPARI_LOAD(&p->line->ready) >> 16) >= x->count ||
-        !dpari_group_crossed(dpari_group_of(x->node), p->world, now, quiet, &in)) {
+        !dpari_group_crossed(dpari_group_of(x->node), p->world, quiet, &in)) {
         q->crossed = 0.0;
     } else if (!(q->crossed > 0.0) || q->in != in) {
         q->crossed = now;
@@ -171,7 +171,7 @@ static DPARI_COLD int dpari_pt_late(const dpari_points *x, double began, int32_t
     if (!(timeout > 0.0) || now - began < timeout - quiet) {
         return 0;
     }
-    who = dpari_group_culprit(dpari_group_of(x->node), x->peer[i].world, now, quiet, &q->links);
+    who = dpari_group_culprit(dpari_group_of(x->node), x->peer[i].world, quiet, &q->links);
     if (who != q->who || q->since <= 0.0) {
         q->who = who;
         q->since = now;

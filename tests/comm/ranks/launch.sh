@@ -63,9 +63,9 @@ SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=4 $launch join > "$work/out"
 said 'salloc without srun' 1 'rank 0 of 1: adds up (none)'
 
 by_hand 4 2 join 0 1; wait
-said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s; on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
+said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s; ranks need one user, and one network namespace or /tmp; on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
 by_hand 4 2 join 1 2; wait
-said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s (job .*); on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
+said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s (job .*); ranks need one user, and one network namespace or /tmp; on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
 by_hand 3 20 join 0 1 1; wait
 said 'a rank twice' 3 'status -12: two processes say that they are rank 1 of 3'
 by_hand 2 3 join 0 0; sleep 0.2; by_hand 2 20 join 1; wait
