@@ -926,6 +926,8 @@ DPARI_DOOR int dpari_os_read_peer(const dpari_os_target *target, void *to, uint6
  * long as the descriptor is open; -1: not possible here. */
 DPARI_DOOR int dpari_os_show(uint64_t *name);
 DPARI_DOOR int dpari_os_sees(uint64_t name);
+/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
+DPARI_DOOR uint64_t dpari_os_namespace(const char *kind);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_DOOR int64_t dpari_os_memory(void);
 DPARI_DOOR int64_t dpari_os_page(void);
@@ -1981,8 +1983,6 @@ DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 DPARI_API uint64_t dpari_os_random(void);
 /* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
 DPARI_API uint64_t *dpari_os_own_page(void);
-/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
-DPARI_API uint64_t dpari_os_namespace(const char *kind);
 /* The number of this process's user outside of its user namespace, as far as it is known. */
 DPARI_API int64_t dpari_os_user(void);
 
@@ -3205,7 +3205,7 @@ DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
+DPARI_DOOR DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 {
 #if defined(__linux__)
     char path[32];

@@ -5182,7 +5182,8 @@ static uint64_t dpari_nccl_this_node(void)
     if (dpari_site_read(&here, "/proc/sys/kernel/random/boot_id", text + n, 256) < 0) {
         text[n] = 0;
     }
-    return dpari_nccl_hash(text);
+    /* containers of one host may have networks of their own: then loopback does not join them */
+    return dpari_nccl_hash(text) ^ dpari_os_namespace("net") * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpari_nccl_ctx **out,

@@ -479,7 +479,7 @@ DPARI_API DPARI_COLD uint64_t dpari_os_random(void)
     return (number ^ (uint64_t)(uintptr_t)&number) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
+DPARI_DOOR DPARI_COLD uint64_t dpari_os_namespace(const char *kind)
 {
 #if defined(__linux__)
     char path[32];
