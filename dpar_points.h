@@ -758,6 +758,8 @@ DPARI_API dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t 
                                      uint64_t value, int wait);
 /* The peer runs another exchange than this rank: E_MISMATCH. */
 DPARI_API dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
+/* dpari_at gave NULL for this ref of a peer. */
+DPARI_API dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
 /* Timers: 0 where there are none. */
 DPARI_API double dpari_pt_clock(const dpari_points *x);
 DPARI_API void dpari_pt_count(dpari_points *x, int32_t phase, double began);
@@ -1744,6 +1746,16 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
     return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
 }
 
+DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
+{
+    dpar_why why;
+    dpar_text t;
+    dpari_pt_begin_sentence(x, &t, &why);
+    dpari_text_print(&t, "rank %d: ", x->head.comm->rank);
+    dpari_put_unmapped(&t, x->world, ref);
+    return dpari_pt_break(x, DPAR_E_MEMORY, why.text);
+}
+
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
                                             const dpari_pt_suspect *q, double waited)
 {
@@ -2424,13 +2436,39 @@ static void dpari_pt_read(const dpari_points *x, const dpari_pt_peer *p, const d
 }
 
 /* The turn of a peer that is ready. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
+static unsigned char *dpari_pt_their_turn(const dpari_points *x, const dpari_pt_peer *p)
 {
-    if (p->turns != p->line->turns) {
-        p->turns = p->line->turns;
-        p->at = (unsigned char *)dpari_at(x->world, p->turns);
-    }
     return p->at + (x->count & 1) * p->line->turn_bytes;
+}
+
+/* Is this vector of the giver read where it lies? */
+static int dpari_pt_reads(const dpari_points *x, const dpari_pt_peer *p,
+                          const dpari_pt_place *place)
+{
+    return p->lends &&
+           dpari_pt_is_direct(x, place->ref, place->size, p->source.count, p->source.runs);
+}
+
+/* Maps what the peer, which is ready, shows of its memory. */
+static dpar_status dpari_pt_reach(dpari_points *x, int32_t i)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    const dpari_pt_place *place;
+    int32_t k;
+    if (p->turns != p->line->turns) {
+        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
+        if (p->at == NULL) {
+            return dpari_pt_unreachable(x, p->line->turns);
+        }
+        p->turns = p->line->turns;
+    }
+    place = (const dpari_pt_place *)(const void *)dpari_pt_their_turn(x, p);
+    for (k = 0; k < x->vectors && p->receive.count > 0 && !x->adjoint; k++) {
+        if (dpari_pt_reads(x, p, &place[k]) && dpari_at(x->world, place[k].ref) == NULL) {
+            return dpari_pt_unreachable(x, place[k].ref);
+        }
+    }
+    return DPAR_OK;
 }
 
 /* From a rank that shares memory and is ready. */
@@ -2448,8 +2486,7 @@ static void dpari_pt_take_shared(dpari_points *x, int32_t i)
     }
     for (k = 0; k < x->vectors && p->receive.count > 0; k++) {
         const dpari_pt_vector *v = &x->vector[k];
-        if (p->lends &&
-            dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
+        if (dpari_pt_reads(x, p, &place[k])) {
             dpari_pt_read(x, p, v, &place[k]);
         } else {
             for (piece = 0; piece < v->pieces; piece++) {
@@ -2527,6 +2564,9 @@ static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait
                      : p->world >= 0 ? dpari_pt_meet(x, i, wait)
                                      : dpari_pt_message(x, n, wait);
     double began;
+    if (st == DPAR_OK && i != x->self && p->world >= 0) {
+        st = dpari_pt_reach(x, i);
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -3162,25 +3202,39 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
     r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
 }
 
+/* There are no addresses for a peer's memory. */
+static dpar_status dpari_pt_unmapped(const dpari_points *x, int64_t ref)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_unmapped(&t, x->world, (uint64_t)ref);
+    return dpari_comm_wrong_all(x->head.comm, DPAR_E_MEMORY, &why);
+}
+
 /* What a peer has told. */
-static void dpari_pt_hear(dpari_points *x, int32_t i)
+static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     const dpari_pt_record *r = &p->theirs;
     if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
         p->world = -1;
         x->messages_to++;
-        return;
+        return DPAR_OK;
     }
     x->shared++;
     x->oneway |= p->send.count == 0 || p->receive.count == 0;
     p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
+    if (p->line == NULL) {
+        return dpari_pt_unmapped(x, r->line);
+    }
     p->source.count = r->sends;
     p->source.runs = r->runs;
     p->source.kind = (int32_t)r->kind;
     p->source.first = (int32_t)r->first;
     p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
+    return r->at && p->source.at == NULL ? dpari_pt_unmapped(x, r->at) : DPAR_OK;
 }
 
 /* Peers tell each other where things lie. */
@@ -3214,7 +3268,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
     for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
         if (i != x->self) {
             x->peer[i].theirs = theirs[i];
-            dpari_pt_hear(x, i);
+            st = dpari_pt_hear(x, i);
         }
     }
     return st == DPAR_OK ? st

@@ -164,6 +164,8 @@ DPARI_API char *dpari_staging(const dpari_group *g, int32_t rank);
 
 /* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
 DPARI_API dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+/* dpari_at gave NULL for this ref: breaks the communicator with a sentence that says so. */
+DPARI_API dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
 /* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 

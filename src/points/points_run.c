@@ -537,13 +537,39 @@ static void dpari_pt_read(const dpari_points *x, const dpari_pt_peer *p, const d
 }
 
 /* The turn of a peer that is ready. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
+static unsigned char *dpari_pt_their_turn(const dpari_points *x, const dpari_pt_peer *p)
 {
-    if (p->turns != p->line->turns) {
-        p->turns = p->line->turns;
-        p->at = (unsigned char *)dpari_at(x->world, p->turns);
-    }
     return p->at + (x->count & 1) * p->line->turn_bytes;
+}
+
+/* Is this vector of the giver read where it lies? */
+static int dpari_pt_reads(const dpari_points *x, const dpari_pt_peer *p,
+                          const dpari_pt_place *place)
+{
+    return p->lends &&
+           dpari_pt_is_direct(x, place->ref, place->size, p->source.count, p->source.runs);
+}
+
+/* Maps what the peer, which is ready, shows of its memory. */
+static dpar_status dpari_pt_reach(dpari_points *x, int32_t i)
+{
+    dpari_pt_peer *p = &x->peer[i];
+    const dpari_pt_place *place;
+    int32_t k;
+    if (p->turns != p->line->turns) {
+        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
+        if (p->at == NULL) {
+            return dpari_pt_unreachable(x, p->line->turns);
+        }
+        p->turns = p->line->turns;
+    }
+    place = (const dpari_pt_place *)(const void *)dpari_pt_their_turn(x, p);
+    for (k = 0; k < x->vectors && p->receive.count > 0 && !x->adjoint; k++) {
+        if (dpari_pt_reads(x, p, &place[k]) && dpari_at(x->world, place[k].ref) == NULL) {
+            return dpari_pt_unreachable(x, place[k].ref);
+        }
+    }
+    return DPAR_OK;
 }
 
 /* From a rank that shares memory and is ready. */
@@ -561,8 +587,7 @@ static void dpari_pt_take_shared(dpari_points *x, int32_t i)
     }
     for (k = 0; k < x->vectors && p->receive.count > 0; k++) {
         const dpari_pt_vector *v = &x->vector[k];
-        if (p->lends &&
-            dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
+        if (dpari_pt_reads(x, p, &place[k])) {
             dpari_pt_read(x, p, v, &place[k]);
         } else {
             for (piece = 0; piece < v->pieces; piece++) {
@@ -640,6 +665,9 @@ static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait
                      : p->world >= 0 ? dpari_pt_meet(x, i, wait)
                                      : dpari_pt_message(x, n, wait);
     double began;
+    if (st == DPAR_OK && i != x->self && p->world >= 0) {
+        st = dpari_pt_reach(x, i);
+    }
     if (st != DPAR_OK) {
         return st;
     }
