@@ -1062,7 +1062,8 @@ typedef struct dpari_world_head {
     int64_t slot_bytes, heap_begin;
     int32_t plain, threads;
     int64_t part_bytes; /* of the file for the heap of one rank */
-    char room_0[DPARI_LINE - 64];
+    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
+    char room_0[DPARI_LINE - 72];
     uint32_t sleepers; /* ranks that are asleep now */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char room_1[DPARI_LINE - 8];
@@ -1940,7 +1941,7 @@ DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
     int64_t most;    /* the limit of the control group; 0: the machine's memory is all that limits */
-    char group[128]; /* that group */
+    char group[128]; /* that group, below the directory where groups are mounted */
 } dpari_available;
 /* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
  * root. Page cache that the system can drop counts as available. */
@@ -3197,7 +3198,7 @@ static int64_t dpari_os_of_group(const char *group, const char *file, const char
 
 /* One group: what is left below its limit, with the page cache of files that it can drop. Memory of
  * this library is not such cache: the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *a, const char *group, int version)
+static void dpari_os_group(dpari_available *a, const char *group, size_t root, int version)
 {
     const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
     const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
@@ -3219,7 +3220,7 @@ static void dpari_os_group(dpari_available *a, const char *group, int version)
         a->bytes = left;
         a->most = most;
         dpar_text_init(&t, a->group, sizeof a->group);
-        dpar_text_put(&t, group);
+        dpar_text_put(&t, group[root] == '\0' ? "/" : group + root);
     }
 }
 
@@ -3270,7 +3271,7 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     }
     group[n] = '\0';
     for (;;) {
-        dpari_os_group(a, group, version);
+        dpari_os_group(a, group, strlen(root), version);
         if (n <= least) {
             return;
         }
@@ -8370,6 +8371,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
 {
     struct stat about;
     dpari_world_head head;
+    dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
@@ -8383,7 +8385,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
         if (s->base) {
             return DPAR_OK;
         }
-        (void)dpari_os_why(why, "mapping shared memory of ", s->bytes, errno);
+        status = dpari_os_why(why, "shared memory of ", s->bytes, errno);
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
@@ -8392,7 +8394,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
     }
     close(fd);
     s->fd = -1;
-    return s->bytes > 0 && head.magic == DPARI_MAGIC ? DPAR_E_SYSTEM : DPAR_E_ARG;
+    return status;
 }
 
 /* Where ranks are threads their heaps are memory of this process, and end with the segment. */
@@ -8897,6 +8899,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
  */
 
 #define DPARI_ASK_FROM (INT64_C(4) << 20) /* bytes from which it is asked what there is */
+enum { DPARI_TAKING = 20000 }; /* looks, 1 ms apart, at whether others have taken theirs */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -8966,15 +8969,47 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t
     return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
 }
 
-/* Would the system end some process instead of refusing the memory? */
-static DPARI_COLD int dpari_heap_is_short(int64_t take)
+/* Would the system end some process instead of refusing the memory? Ranks often allocate at the
+ * same time, and each sees what is free before the others have taken theirs: so they announce it,
+ * and where there is not enough for all who are about to, one waits for those before it. 0 leaves
+ * the announcement to dpari_heap_took. */
+static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
 {
     dpari_available now;
-    if (take < DPARI_ASK_FROM) {
-        return 0;
+    int64_t before = 1;
+    for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
+        before = DPARI_ADD(&w->head->taking, take);
+        dpari_os_available(&now);
+        if (before + take <= now.bytes) {
+            return 0;
+        }
+        DPARI_ADD(&w->head->taking, -take);
+        dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
     }
-    dpari_os_available(&now);
-    return take > now.bytes;
+    return 1;
+}
+
+static void dpari_heap_took(dpari_world *w, int64_t take)
+{
+    if (take >= DPARI_ASK_FROM) {
+        DPARI_ADD(&w->head->taking, -take);
+    }
+}
+
+/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
+ * which is seldom empty, nor memory that other threads may still read. */
+static void dpari_extent_rest(dpari_world *w, int32_t number)
+{
+    const dpari_own *e = &w->own[number];
+    const int32_t i = dpari_heap_find(w, e->begin);
+    char **view = &w->view[w->me * DPARI_EXTENTS + number];
+    char *at = *view;
+    if (number == 1 || w->segment.fd < 0 ||
+        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
+        return;
+    }
+    DPARI_STORE(view, (char *)NULL);
+    dpari_os_unmap(at, e->bytes);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
@@ -8993,20 +9028,29 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
     if (users && take > w->head->heap_bytes - w->users) {
         return DPAR_E_MEMORY;
     }
-    w->lacks = w->used_count < DPARI_MAX_USED ? DPARI_LACKS_MEMORY : DPARI_LACKS_PIECES;
-    if (w->used_count < DPARI_MAX_USED && !dpari_heap_is_short(take)) {
-        at = dpari_heap_place(w, take, &place, &number);
+    w->lacks = DPARI_LACKS_PIECES;
+    if (w->used_count == DPARI_MAX_USED) {
+        return DPAR_E_MEMORY;
     }
+    w->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(w, take)) {
+        return DPAR_E_MEMORY;
+    }
+    at = dpari_heap_place(w, take, &place, &number);
+    if (at >= 0) {
+        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+    }
+    dpari_heap_took(w, take);
     if (at < 0) {
+        return DPAR_E_MEMORY;
+    }
+    if (w->number != 0) {
+        w->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(w, number);
         return DPAR_E_MEMORY;
     }
     e = &w->own[number];
     address = dpari_own_view(w, number) + (at - e->begin);
-    w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
-    if (w->number != 0) {
-        w->lacks = DPARI_LACKS_FILE;
-        return DPAR_E_MEMORY;
-    }
     w->lacks = DPARI_LACKS_NOTHING;
     if (w->segment.fd >= 0) {
         dpari_os_large_pages(address, take);
@@ -9043,13 +9087,11 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     }
     dpari_os_available(&now);
     dpar_text_put(t, "out of memory");
-    if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
-        dpari_text_print(t, ": %ld bytes are left ", now.bytes);
-        if (now.most > 0) {
-            dpari_text_print(t, "below the limit of %ld of control group %s", now.most, now.group);
-        } else {
-            dpar_text_put(t, "on this machine");
-        }
+    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+        dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
+                         now.group);
+    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+        dpari_text_print(t, ": %ld are available on this machine", now.bytes);
     }
 }
 
@@ -9075,22 +9117,6 @@ DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high,
         return high - view + e->begin <= u->begin + u->bytes;
     }
     return 1;
-}
-
-/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
- * which is seldom empty, nor memory that other threads may still read. */
-static void dpari_extent_rest(dpari_world *w, int32_t number)
-{
-    const dpari_own *e = &w->own[number];
-    const int32_t i = dpari_heap_find(w, e->begin);
-    char **view = &w->view[w->me * DPARI_EXTENTS + number];
-    char *at = *view;
-    if (number == 1 || w->segment.fd < 0 ||
-        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
-        return;
-    }
-    DPARI_STORE(view, (char *)NULL);
-    dpari_os_unmap(at, e->bytes);
 }
 
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
@@ -13226,6 +13252,9 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     if (status != DPAR_OK) {
         dpari_join_why(n, why);
     }
+    if (!n) { /* nobody else tells those that wait for it */
+        dpari_segment_ended(s, me, 1);
+    }
     status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
         n->world->owns = DPARI_OWNS_NOTHING;
@@ -15259,7 +15288,8 @@ static void dpari_launch_kill(dpari_launch *l)
 {
     int32_t r;
     for (r = 0; r < l->n; r++) {
-        if (!l->seat[r].gone && !l->seat[r].killed) {
+        /* one that writes a core file ends when that is done, with the signal that says why */
+        if (!l->seat[r].gone && !l->seat[r].killed && !dpari_os_dumps((int32_t)l->seat[r].pid)) {
             kill(l->seat[r].pid, SIGKILL);
             l->seat[r].killed = 1;
         }

@@ -527,7 +527,7 @@ static int64_t dpari_os_of_group(const char *group, const char *file, const char
 
 /* One group: what is left below its limit, with the page cache of files that it can drop. Memory of
  * this library is not such cache: the system counts it as anonymous. */
-static void dpari_os_group(dpari_available *a, const char *group, int version)
+static void dpari_os_group(dpari_available *a, const char *group, size_t root, int version)
 {
     const char *const limits[] = {"memory.limit_in_bytes", "memory.max"};
     const char *const uses[] = {"memory.usage_in_bytes", "memory.current"};
@@ -549,7 +549,7 @@ static void dpari_os_group(dpari_available *a, const char *group, int version)
         a->bytes = left;
         a->most = most;
         dpar_text_init(&t, a->group, sizeof a->group);
-        dpar_text_put(&t, group);
+        dpar_text_put(&t, group[root] == '\0' ? "/" : group + root);
     }
 }
 
@@ -600,7 +600,7 @@ static void dpari_os_group_line(dpari_available *a, const char *line, size_t byt
     }
     group[n] = '\0';
     for (;;) {
-        dpari_os_group(a, group, version);
+        dpari_os_group(a, group, strlen(root), version);
         if (n <= least) {
             return;
         }

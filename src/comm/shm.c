@@ -939,6 +939,9 @@ DPARI_API DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t 
     if (status != DPAR_OK) {
         dpari_join_why(n, why);
     }
+    if (!n) { /* nobody else tells those that wait for it */
+        dpari_segment_ended(s, me, 1);
+    }
     status = status == DPAR_OK ? entered : status;
     if (status != DPAR_OK && n) {
         n->world->owns = DPARI_OWNS_NOTHING;

@@ -177,6 +177,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
 {
     struct stat about;
     dpari_world_head head;
+    dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
@@ -190,7 +191,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
         if (s->base) {
             return DPAR_OK;
         }
-        (void)dpari_os_why(why, "mapping shared memory of ", s->bytes, errno);
+        status = dpari_os_why(why, "shared memory of ", s->bytes, errno);
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
@@ -199,7 +200,7 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dp
     }
     close(fd);
     s->fd = -1;
-    return s->bytes > 0 && head.magic == DPARI_MAGIC ? DPAR_E_SYSTEM : DPAR_E_ARG;
+    return status;
 }
 
 /* Where ranks are threads their heaps are memory of this process, and end with the segment. */
@@ -704,6 +705,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
  */
 
 #define DPARI_ASK_FROM (INT64_C(4) << 20) /* bytes from which it is asked what there is */
+enum { DPARI_TAKING = 20000 }; /* looks, 1 ms apart, at whether others have taken theirs */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -773,15 +775,47 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t
     return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
 }
 
-/* Would the system end some process instead of refusing the memory? */
-static DPARI_COLD int dpari_heap_is_short(int64_t take)
+/* Would the system end some process instead of refusing the memory? Ranks often allocate at the
+ * same time, and each sees what is free before the others have taken theirs: so they announce it,
+ * and where there is not enough for all who are about to, one waits for those before it. 0 leaves
+ * the announcement to dpari_heap_took. */
+static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
 {
     dpari_available now;
-    if (take < DPARI_ASK_FROM) {
-        return 0;
+    int64_t before = 1;
+    for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
+        before = DPARI_ADD(&w->head->taking, take);
+        dpari_os_available(&now);
+        if (before + take <= now.bytes) {
+            return 0;
+        }
+        DPARI_ADD(&w->head->taking, -take);
+        dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
     }
-    dpari_os_available(&now);
-    return take > now.bytes;
+    return 1;
+}
+
+static void dpari_heap_took(dpari_world *w, int64_t take)
+{
+    if (take >= DPARI_ASK_FROM) {
+        DPARI_ADD(&w->head->taking, -take);
+    }
+}
+
+/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
+ * which is seldom empty, nor memory that other threads may still read. */
+static void dpari_extent_rest(dpari_world *w, int32_t number)
+{
+    const dpari_own *e = &w->own[number];
+    const int32_t i = dpari_heap_find(w, e->begin);
+    char **view = &w->view[w->me * DPARI_EXTENTS + number];
+    char *at = *view;
+    if (number == 1 || w->segment.fd < 0 ||
+        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
+        return;
+    }
+    DPARI_STORE(view, (char *)NULL);
+    dpari_os_unmap(at, e->bytes);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
@@ -800,20 +834,29 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
     if (users && take > w->head->heap_bytes - w->users) {
         return DPAR_E_MEMORY;
     }
-    w->lacks = w->used_count < DPARI_MAX_USED ? DPARI_LACKS_MEMORY : DPARI_LACKS_PIECES;
-    if (w->used_count < DPARI_MAX_USED && !dpari_heap_is_short(take)) {
-        at = dpari_heap_place(w, take, &place, &number);
+    w->lacks = DPARI_LACKS_PIECES;
+    if (w->used_count == DPARI_MAX_USED) {
+        return DPAR_E_MEMORY;
     }
+    w->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(w, take)) {
+        return DPAR_E_MEMORY;
+    }
+    at = dpari_heap_place(w, take, &place, &number);
+    if (at >= 0) {
+        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+    }
+    dpari_heap_took(w, take);
     if (at < 0) {
+        return DPAR_E_MEMORY;
+    }
+    if (w->number != 0) {
+        w->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(w, number);
         return DPAR_E_MEMORY;
     }
     e = &w->own[number];
     address = dpari_own_view(w, number) + (at - e->begin);
-    w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
-    if (w->number != 0) {
-        w->lacks = DPARI_LACKS_FILE;
-        return DPAR_E_MEMORY;
-    }
     w->lacks = DPARI_LACKS_NOTHING;
     if (w->segment.fd >= 0) {
         dpari_os_large_pages(address, take);
@@ -850,13 +893,11 @@ DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
     }
     dpari_os_available(&now);
     dpar_text_put(t, "out of memory");
-    if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
-        dpari_text_print(t, ": %ld bytes are left ", now.bytes);
-        if (now.most > 0) {
-            dpari_text_print(t, "below the limit of %ld of control group %s", now.most, now.group);
-        } else {
-            dpar_text_put(t, "on this machine");
-        }
+    if (w->lacks == DPARI_LACKS_MEMORY && now.most > 0) {
+        dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
+                         now.group);
+    } else if (w->lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
+        dpari_text_print(t, ": %ld are available on this machine", now.bytes);
     }
 }
 
@@ -882,22 +923,6 @@ DPARI_DOOR int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high,
         return high - view + e->begin <= u->begin + u->bytes;
     }
     return 1;
-}
-
-/* Gives the addresses of an empty extent back; its range of the file stays its own. Not the first,
- * which is seldom empty, nor memory that other threads may still read. */
-static void dpari_extent_rest(dpari_world *w, int32_t number)
-{
-    const dpari_own *e = &w->own[number];
-    const int32_t i = dpari_heap_find(w, e->begin);
-    char **view = &w->view[w->me * DPARI_EXTENTS + number];
-    char *at = *view;
-    if (number == 1 || w->segment.fd < 0 ||
-        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
-        return;
-    }
-    DPARI_STORE(view, (char *)NULL);
-    dpari_os_unmap(at, e->bytes);
 }
 
 DPARI_API void dpari_heap_release(dpari_world *w, void *memory)

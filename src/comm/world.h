@@ -91,7 +91,8 @@ typedef struct dpari_world_head {
     int64_t slot_bytes, heap_begin;
     int32_t plain, threads;
     int64_t part_bytes; /* of the file for the heap of one rank */
-    char room_0[DPARI_LINE - 64];
+    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
+    char room_0[DPARI_LINE - 72];
     uint32_t sleepers; /* ranks that are asleep now */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
     char room_1[DPARI_LINE - 8];
