@@ -1048,7 +1048,7 @@ typedef struct dpari_rank {
     uint32_t owes;    /* what it has still to say of messages that are done on its side */
     char room_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS];
-    dpari_extent extent[DPARI_EXTENTS]; /* of its heap: 1 .. extents, whole before any ref into it */
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
     uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
     uint32_t extents;
     char room_3[DPARI_LINE - 12];
@@ -1940,7 +1940,7 @@ DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 /* What memory can be had now, and who limits it. */
 typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
-    int64_t most;    /* the limit of the control group; 0: the machine's memory is all that limits */
+    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
     char group[128]; /* that group, below the directory where groups are mounted */
 } dpari_available;
 /* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
@@ -8279,39 +8279,42 @@ static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int 
     return 0;
 }
 
-/* What the file has for the heap of one rank: twice what the users may have in use, so that gaps
- * between allocations do not count, and what the library takes itself. A sparse file may be large:
- * this takes neither memory nor addresses. */
-static int64_t dpari_part_bytes(int64_t heap, int64_t library, int32_t ranks)
+/* Bytes that a file may have (ulimit -f). */
+static int64_t dpari_file_most(void)
 {
-    const int64_t channels = ranks * (INT64_C(512) << 10);
-    return dpari_in_units(2 * heap + library + channels, DPARI_OS_LARGE);
+    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (uint64_t)limit.rlim_cur > (uint64_t)most) {
+        return most;
+    }
+    return (int64_t)limit.rlim_cur;
 }
 
-/* Makes the file as large as the limit on files allows (ulimit -f): *heap is what is left of what
- * was wanted. */
+/* Makes the file. It has for each rank twice what the users may have in use, so that gaps between
+ * allocations do not count, and what the library takes itself: a sparse file may be large, which
+ * takes neither memory nor addresses. Where files are limited *heap is what is left of it. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
                               int alone, int without_memfd)
 {
-    const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
-    const int64_t least = INT64_C(64) << 20, library_least = INT64_C(32) << 20;
-    int64_t library = INT64_C(4) << 30;
-    for (;;) {
-        int number = EFBIG;
-        *part = dpari_part_bytes(*heap, library, ranks);
-        if (*part < (most - dpari_heap_begin(ranks)) / ranks) {
-            number = dpari_segment_map(s, dpari_head_bytes(ranks),
-                                       dpari_heap_begin(ranks) + ranks * *part, alone,
-                                       without_memfd);
+    const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
+    const int64_t library = (INT64_C(8) << 20) + channels;
+    const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
+    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
+    int number = EFBIG;
+    *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
+    *part = dpari_most(dpari_least(*part, most), least);
+    while (*part <= most) {
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+                                   without_memfd);
+        if (number == 0 || *part == least) {
+            break;
         }
-        if (number == 0 || (*heap <= least && library <= library_least)) {
-            return number;
-        }
-        if (*heap > least) {
-            *heap = dpari_most(dpari_in_units(*heap / 2, INT64_C(65536)), least);
-        }
-        library = dpari_most(library / 2, library_least);
+        *part = dpari_most(dpari_in_units(*part / 2, DPARI_OS_LARGE), least);
     }
+    *heap = dpari_least(*heap, *part - library);
+    return number;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
@@ -8336,11 +8339,9 @@ DPARI_API DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ra
         }
     }
     if (number != 0) {
-        const int of_file = number == EFBIG || number == ENOSPC;
+        const int64_t file = dpari_heap_begin(ranks) + ranks * part;
         return dpari_os_why(why, "shared memory of ",
-                            of_file ? dpari_heap_begin(ranks) + ranks * part
-                                    : dpari_head_bytes(ranks),
-                            number);
+                            number == EFBIG ? file : dpari_head_bytes(ranks), number);
     }
     h = dpari_segment_head(s);
     h->version = DPARI_VERSION;
@@ -9077,9 +9078,15 @@ DPARI_API DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes,
 DPARI_API DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
 {
     dpari_available now;
+    struct rlimit file;
     switch (w->lacks) {
-    case DPARI_LACKS_HEAP: dpar_text_put(t, "dpar_options.heap_bytes is the limit"); return;
-    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap is so large, and no more can be added"); return;
+    case DPARI_LACKS_HEAP:
+        dpar_text_put(t, "dpar_options.heap_bytes is the limit");
+        if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
+            dpar_text_put(t, ", as far as ulimit -f allows");
+        }
+        return;
+    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is so large"); return;
     case DPARI_LACKS_PIECES: dpar_text_put(t, "too many pieces"); return;
     case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;

@@ -136,7 +136,7 @@ DPARI_API int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 /* What memory can be had now, and who limits it. */
 typedef struct dpari_available {
     int64_t bytes;   /* INT64_MAX: unknown */
-    int64_t most;    /* the limit of the control group; 0: the machine's memory is all that limits */
+    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
     char group[128]; /* that group, below the directory where groups are mounted */
 } dpari_available;
 /* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the

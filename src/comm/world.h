@@ -77,7 +77,7 @@ typedef struct dpari_rank {
     uint32_t owes;    /* what it has still to say of messages that are done on its side */
     char room_2[DPARI_LINE - 12];
     dpari_flight flight[DPARI_FLIGHTS];
-    dpari_extent extent[DPARI_EXTENTS]; /* of its heap: 1 .. extents, whole before any ref into it */
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
     uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
     uint32_t extents;
     char room_3[DPARI_LINE - 12];
