@@ -1314,6 +1314,9 @@ DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char
 DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
 DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
+/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a sentence
+ * that says so. */
+DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* Has this rank of the world begun to close the communicator, and said all that it owes of
  * messages? It sends and takes nothing more. */
 DPARI_DOOR int dpari_group_closes(const dpari_group *g, int32_t world_rank);
@@ -9709,6 +9712,18 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+{
+    dpari_group *g = dpari_group_of(c);
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_rank(&t, g, c->rank);
+    dpar_text_put(&t, ": ");
+    dpari_put_unmapped(&t, g->world, ref);
+    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+}
+
 DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 {
     const dpari_group *g = dpari_group_of(c);
@@ -13614,11 +13629,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     for (i = 0; i < c->size * DPARI_PEERS_MOST && p->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(w, ref) == NULL) {
-            dpar_why why;
-            dpar_text t;
-            dpar_text_init(&t, why.text, sizeof why.text);
-            dpari_put_unmapped(&t, w, ref);
-            return dpari_comm_wrong_all(c, DPAR_E_MEMORY, &why);
+            return dpari_group_unmapped(c, ref);
         }
     }
     return st;

@@ -3192,15 +3192,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status s
 /* There are no addresses for a peer's array. */
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_exchange *x, uint64_t ref)
 {
-    dpar_why why;
-    dpar_text t;
-    dpar_status status;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "%s%ld: rank %d: ",
-                     x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #", x->count,
-                     x->c->rank);
-    dpari_put_unmapped(&t, x->world, ref);
-    status = dpari_group_break(dpari_group_of(x->node), DPAR_E_MEMORY, why.text);
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
     if (x->node != x->c) {
         dpar_comm_abort(x->c, status, x->node->why.text);
     }

@@ -1748,12 +1748,11 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
 
 DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
 {
-    dpar_why why;
-    dpar_text t;
-    dpari_pt_begin_sentence(x, &t, &why);
-    dpari_text_print(&t, "rank %d: ", x->head.comm->rank);
-    dpari_put_unmapped(&t, x->world, ref);
-    return dpari_pt_break(x, DPAR_E_MEMORY, why.text);
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->head.comm) {
+        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    }
+    return status;
 }
 
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
@@ -2422,72 +2421,60 @@ static void dpari_pt_unpack(const dpari_points *x, const dpari_pt_peer *p, unsig
 }
 
 /* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
-static void dpari_pt_read(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
-                          const dpari_pt_place *place)
+static dpar_status dpari_pt_read(dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
+                                 const dpari_pt_place *place)
 {
     const int64_t size = dpari_least(v->size, place->size);
+    unsigned char *at = (unsigned char *)dpari_at(x->world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
+    if (at == NULL) {
+        return dpari_pt_unreachable(x, place->ref);
+    }
     for (piece = 0; piece < v->point / size; piece++) {
-        theirs.at = (unsigned char *)dpari_at(x->world, place->ref) + piece * place->component;
+        theirs.at = at + piece * place->component;
         theirs.stride = place->stride;
         dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->source, theirs, size);
-    }
-}
-
-/* The turn of a peer that is ready. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *x, const dpari_pt_peer *p)
-{
-    return p->at + (x->count & 1) * p->line->turn_bytes;
-}
-
-/* Is this vector of the giver read where it lies? */
-static int dpari_pt_reads(const dpari_points *x, const dpari_pt_peer *p,
-                          const dpari_pt_place *place)
-{
-    return p->lends &&
-           dpari_pt_is_direct(x, place->ref, place->size, p->source.count, p->source.runs);
-}
-
-/* Maps what the peer, which is ready, shows of its memory. */
-static dpar_status dpari_pt_reach(dpari_points *x, int32_t i)
-{
-    dpari_pt_peer *p = &x->peer[i];
-    const dpari_pt_place *place;
-    int32_t k;
-    if (p->turns != p->line->turns) {
-        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
-        if (p->at == NULL) {
-            return dpari_pt_unreachable(x, p->line->turns);
-        }
-        p->turns = p->line->turns;
-    }
-    place = (const dpari_pt_place *)(const void *)dpari_pt_their_turn(x, p);
-    for (k = 0; k < x->vectors && p->receive.count > 0 && !x->adjoint; k++) {
-        if (dpari_pt_reads(x, p, &place[k]) && dpari_at(x->world, place[k].ref) == NULL) {
-            return dpari_pt_unreachable(x, place[k].ref);
-        }
     }
     return DPAR_OK;
 }
 
+/* The turn of a peer that is ready; NULL: there are no addresses for it. */
+static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
+{
+    if (p->turns != p->line->turns) {
+        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
+        if (p->at == NULL) {
+            return NULL;
+        }
+        p->turns = p->line->turns;
+    }
+    return p->at + (x->count & 1) * p->line->turn_bytes;
+}
+
 /* From a rank that shares memory and is ready. */
-static void dpari_pt_take_shared(dpari_points *x, int32_t i)
+static dpar_status dpari_pt_take_shared(dpari_points *x, int32_t i)
 {
     dpari_pt_peer *p = &x->peer[i];
     unsigned char *turn = dpari_pt_their_turn(x, p);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
-    unsigned char *from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
+    unsigned char *from;
     const dpari_pt_list dense = dpari_pt_dense(p->receive.count);
     int32_t k, piece;
+    dpar_status st = DPAR_OK;
+    if (turn == NULL) {
+        return dpari_pt_unreachable(x, p->line->turns);
+    }
+    from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
     if (x->adjoint) {
         dpari_pt_unpack(x, p, from);
-        return;
+        return DPAR_OK;
     }
-    for (k = 0; k < x->vectors && p->receive.count > 0; k++) {
+    for (k = 0; k < x->vectors && p->receive.count > 0 && st == DPAR_OK; k++) {
         const dpari_pt_vector *v = &x->vector[k];
-        if (dpari_pt_reads(x, p, &place[k])) {
-            dpari_pt_read(x, p, v, &place[k]);
+        if (p->lends &&
+            dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
+            st = dpari_pt_read(x, p, v, &place[k]);
         } else {
             for (piece = 0; piece < v->pieces; piece++) {
                 dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &dense,
@@ -2496,6 +2483,7 @@ static void dpari_pt_take_shared(dpari_points *x, int32_t i)
         }
         from += x->vectors == 1 ? 0 : dpari_pt_block(p->receive.count, v->point);
     }
+    return st;
 }
 
 /* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
@@ -2564,9 +2552,6 @@ static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait
                      : p->world >= 0 ? dpari_pt_meet(x, i, wait)
                                      : dpari_pt_message(x, n, wait);
     double began;
-    if (st == DPAR_OK && i != x->self && p->world >= 0) {
-        st = dpari_pt_reach(x, i);
-    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -2574,12 +2559,12 @@ static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait
     if (i == x->self) {
         dpari_pt_take_self(x);
     } else if (p->world >= 0) {
-        dpari_pt_take_shared(x, i);
+        st = dpari_pt_take_shared(x, i);
     } else if (!p->in_place) {
         dpari_pt_unpack(x, p, p->arrives);
     }
     dpari_pt_count(x, DPARI_PT_COPYING, began);
-    p->taken = 1;
+    p->taken = st == DPAR_OK;
     return st;
 }
 
@@ -3202,16 +3187,6 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
     r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
 }
 
-/* There are no addresses for a peer's memory. */
-static dpar_status dpari_pt_unmapped(const dpari_points *x, int64_t ref)
-{
-    dpar_why why;
-    dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_unmapped(&t, x->world, (uint64_t)ref);
-    return dpari_comm_wrong_all(x->head.comm, DPAR_E_MEMORY, &why);
-}
-
 /* What a peer has told. */
 static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
@@ -3226,7 +3201,7 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
     x->oneway |= p->send.count == 0 || p->receive.count == 0;
     p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
     if (p->line == NULL) {
-        return dpari_pt_unmapped(x, r->line);
+        return dpari_pt_unreachable(x, (uint64_t)r->line);
     }
     p->source.count = r->sends;
     p->source.runs = r->runs;
@@ -3234,7 +3209,7 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
     p->source.first = (int32_t)r->first;
     p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
-    return r->at && p->source.at == NULL ? dpari_pt_unmapped(x, r->at) : DPAR_OK;
+    return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
 }
 
 /* Peers tell each other where things lie. */

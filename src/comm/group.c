@@ -259,6 +259,18 @@ DPARI_API DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
+DPARI_DOOR DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+{
+    dpari_group *g = dpari_group_of(c);
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_rank(&t, g, c->rank);
+    dpar_text_put(&t, ": ");
+    dpari_put_unmapped(&t, g->world, ref);
+    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+}
+
 DPARI_DOOR DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
 {
     const dpari_group *g = dpari_group_of(c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "peers.h"
 
-#include "agree.h"
 #include "comm.h"
+#include "group.h"
 #include "shm.h"
 #include "world.h"
 
@@ -59,11 +59,7 @@ DPARI_DOOR DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c,
     for (i = 0; i < c->size * DPARI_PEERS_MOST && p->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(w, ref) == NULL) {
-            dpar_why why;
-            dpar_text t;
-            dpar_text_init(&t, why.text, sizeof why.text);
-            dpari_put_unmapped(&t, w, ref);
-            return dpari_comm_wrong_all(c, DPAR_E_MEMORY, &why);
+            return dpari_group_unmapped(c, ref);
         }
     }
     return st;

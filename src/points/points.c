@@ -356,16 +356,6 @@ static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
     r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
 }
 
-/* There are no addresses for a peer's memory. */
-static dpar_status dpari_pt_unmapped(const dpari_points *x, int64_t ref)
-{
-    dpar_why why;
-    dpar_text t;
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_unmapped(&t, x->world, (uint64_t)ref);
-    return dpari_comm_wrong_all(x->head.comm, DPAR_E_MEMORY, &why);
-}
-
 /* What a peer has told. */
 static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 {
@@ -380,7 +370,7 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
     x->oneway |= p->send.count == 0 || p->receive.count == 0;
     p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
     if (p->line == NULL) {
-        return dpari_pt_unmapped(x, r->line);
+        return dpari_pt_unreachable(x, (uint64_t)r->line);
     }
     p->source.count = r->sends;
     p->source.runs = r->runs;
@@ -388,7 +378,7 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
     p->source.first = (int32_t)r->first;
     p->source.step = 0;
     p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
-    return r->at && p->source.at == NULL ? dpari_pt_unmapped(x, r->at) : DPAR_OK;
+    return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
 }
 
 /* Peers tell each other where things lie. */

@@ -85,12 +85,11 @@ DPARI_API DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, ui
 
 DPARI_API DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
 {
-    dpar_why why;
-    dpar_text t;
-    dpari_pt_begin_sentence(x, &t, &why);
-    dpari_text_print(&t, "rank %d: ", x->head.comm->rank);
-    dpari_put_unmapped(&t, x->world, ref);
-    return dpari_pt_break(x, DPAR_E_MEMORY, why.text);
+    const dpar_status status = dpari_group_unmapped(x->node, ref);
+    if (x->node != x->head.comm) {
+        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    }
+    return status;
 }
 
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
