@@ -1314,8 +1314,8 @@ DPARI_DOOR void dpari_group_call(dpar_comm *c, const int32_t *number, const char
 DPARI_DOOR void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Has one of its ranks ended? Then its sentence: "rank 3 on n2 has ended (in ...)". */
 DPARI_DOOR int dpari_group_ended(dpar_comm *c, dpar_text *t);
-/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a sentence
- * that says so. */
+/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
+ * sentence that says so. */
 DPARI_DOOR dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* Has this rank of the world begun to close the communicator, and said all that it owes of
  * messages? It sends and takes nothing more. */
